@@ -1,0 +1,39 @@
+# The whole project in a few words: setup, audit, test, test-full, lint.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := accountants,dev
+
+.PHONY: setup audit test test-full lint clean
+
+setup: $(STAMP)
+
+# uv sets up in seconds; plain pip does the same in a minute or two.
+$(STAMP): pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && \
+	  uv pip install -q --python $(BIN)/python -e '.[$(EXTRAS)]'; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'; \
+	fi
+	@touch $@
+
+audit: setup
+	$(BIN)/dpsgd-audit run
+
+test: setup lint
+	$(BIN)/python -m pytest -n 2 -m "not long"
+
+test-full: setup lint
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pyright
+
+clean:
+	rm -rf $(VENV) audit-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist

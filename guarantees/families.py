@@ -1,0 +1,160 @@
+"""Textbook mechanisms whose trade-off curve is known in closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from guarantees.claim import Claim, Relation, require
+from guarantees.loss_law import Array, DiscreteLaw, Tails
+from guarantees.trade_off import TradeOff
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianLaw:
+    """N(0, 1) against N(mu, 1), seen in a batch with probability ``rate``.
+
+    The loss ``ln(1 - rate + rate exp(mu x - mu^2/2))`` increases in x, so its tails are normal tails.
+    """
+
+    mu: float
+    rate: float = 1.0
+    error: float = 1e-15
+
+    def _cut(self, threshold: Array) -> Array:
+        """The x at which the loss equals the threshold."""
+        t = np.asarray(threshold, float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.rate == 1.0:
+                exponent = t
+            else:
+                # ln((e^t - 1 + rate) / rate), through expm1 where t is small and through t where it is large
+                small = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / self.rate, -1.0))
+                large = t - np.log(self.rate) + np.log1p(-(1.0 - self.rate) * np.exp(-np.maximum(t, 1.0)))
+                exponent = np.where(t < 30.0, small, large)
+        return exponent / self.mu + self.mu / 2
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal tails, mixed at ``rate`` on the side with the record."""
+        x = self._cut(threshold)
+        above0, below0 = ndtr(-x), ndtr(x)
+        return Tails(
+            without_above=above0,
+            without_below=below0,
+            with_above=(1 - self.rate) * above0 + self.rate * ndtr(self.mu - x),
+            with_below=(1 - self.rate) * below0 + self.rate * ndtr(x - self.mu),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form: the loss at the normal quantile."""
+        x = -ndtri(np.asarray(alpha, float))
+        shift = self.mu * x - self.mu**2 / 2
+        if self.rate == 1.0:
+            return shift
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + shift)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplaceLaw:
+    """Laplace(0, 1) against Laplace(epsilon, 1): atoms at +-epsilon, exponential between."""
+
+    scale: float
+    error: float = 1e-15
+
+    def tails(self, threshold: Array) -> Tails:
+        """Tails of the loss ``|x| - |x - epsilon|``."""
+        t = np.asarray(threshold, float)
+        x = (np.clip(t, -self.scale, self.scale) + self.scale) / 2
+        inside0, inside1 = np.exp(-x) / 2, np.exp(x - self.scale) / 2
+        above, below = t >= self.scale, t < -self.scale
+        return Tails(
+            without_above=np.where(above, 0.0, np.where(below, 1.0, inside0)),
+            without_below=np.where(above, 1.0, np.where(below, 0.0, 1 - inside0)),
+            with_above=np.where(above, 0.0, np.where(below, 1.0, 1 - inside1)),
+            with_below=np.where(above, 1.0, np.where(below, 0.0, inside1)),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form between the atoms."""
+        with np.errstate(divide="ignore"):
+            x = -np.log(2 * np.asarray(alpha, float))
+        return np.clip(2 * x - self.scale, -self.scale, self.scale)
+
+
+def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
+    """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]"""
+    require("mu", mu > 0 and np.isfinite(mu), "> 0 and finite", mu)
+    return Claim(
+        curve=TradeOff(GaussianLaw(mu=mu)),
+        name="gaussian",
+        parameters={"mu": mu},
+        relation=relation,
+        source="dong2022, definition 2.6",
+    )
+
+
+def subsampled_gaussian(*, rate: float, noise_multiplier: float, relation: Relation = "add_remove") -> Claim:
+    """One round of the subsampled Gaussian mechanism, what accountants assume of DP-SGD.
+
+    ``f = q G_{1/sigma} + (1-q) ID`` from without to with the record; ``reverse`` is the other direction.
+    [wang2026, equation 1; dong2022, section 4]
+    """
+    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
+    return Claim(
+        curve=TradeOff(GaussianLaw(mu=1 / noise_multiplier, rate=rate)),
+        name="subsampled_gaussian",
+        parameters={"rate": rate, "noise_multiplier": noise_multiplier},
+        relation=relation,
+        observation="the noisy sum of one Poisson batch",
+        source="dong2022, section 4",
+    )
+
+
+def epsilon_delta(*, epsilon: float, delta: float, relation: Relation = "any") -> Claim:
+    """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]"""
+    require("epsilon", epsilon >= 0 and np.isfinite(epsilon), ">= 0 and finite", epsilon)
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    losses = np.array([-np.inf, -epsilon, epsilon, np.inf]) if epsilon > 0 else np.array([-np.inf, 0, np.inf])
+    large, small = (1 - delta) / (1 + np.exp(-epsilon)), (1 - delta) / (1 + np.exp(epsilon))
+    middle0 = [large, small] if epsilon > 0 else [1 - delta]
+    law = DiscreteLaw(
+        losses=losses,
+        without=np.array([delta, *middle0, 0.0]),
+        with_record=np.array([0.0, *middle0[::-1], delta]),
+    )
+    return Claim(
+        curve=TradeOff(law),
+        name="epsilon_delta",
+        parameters={"epsilon": epsilon, "delta": delta},
+        relation=relation,
+        source="wasserman2010",
+    )
+
+
+def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
+    """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]"""
+    require("epsilon", epsilon > 0 and np.isfinite(epsilon), "> 0 and finite", epsilon)
+    return Claim(
+        curve=TradeOff(LaplaceLaw(scale=epsilon)),
+        name="laplace",
+        parameters={"epsilon": epsilon},
+        relation=relation,
+        source="dong2022, section 2",
+    )
+
+
+def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
+    """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]"""
+    claim = epsilon_delta(epsilon=epsilon, delta=0.0, relation=relation)
+    return dataclasses.replace(
+        claim, name="randomised_response", parameters={"epsilon": epsilon}, source="kairouz2015"
+    )
+
+
+def gaussian_log_beta(alpha: Array, mu: float) -> Array:
+    """``ln f`` of mu-GDP, for tails beyond double precision."""
+    return log_ndtr(-ndtri(np.asarray(alpha, float)) - mu)
