@@ -23,17 +23,17 @@ $(STAMP): pyproject.toml
 audit: setup
 	$(BIN)/dpsgd-audit run
 
-test: setup lint
+test: setup
 	$(BIN)/python -m pytest -n 2 -m "not long"
 
-test-full: setup lint
+test-full: setup
 	$(BIN)/python -m pytest -n 2
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pyright
+	$(BIN)/basedpyright
 
 clean:
 	rm -rf $(VENV) audit-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
