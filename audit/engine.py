@@ -1,0 +1,186 @@
+"""Trials in, integer counts out: one compiled program from key to score. No statistics here."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from distinguishers.contract import Distinguisher
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import materialise
+
+CHUNK_ENTRIES = 2**20
+"""Output coordinates drawn at once on a CPU: more than this leaves the caches."""
+DEVICE_CHUNK_ENTRIES = 2**26
+"""The same on an accelerator, where occupancy matters more."""
+LARGEST_CHUNK = 2**14
+LAST_TRIAL = 2**31 - 1
+TARGET_SECONDS = 0.2
+"""About how long one call of the compiled program runs before progress is shown."""
+
+
+class NonFiniteScoreError(ValueError):
+    """A trial gave a score that is NaN or infinite."""
+
+
+class Source(Protocol):
+    """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members)."""
+        ...
+
+    def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
+        """How many of these scores fall in each cell between the edges, shape (members, edges + 1)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """Draw, release, score and count in one compiled program; outputs never leave the device."""
+
+    side: str
+    score_chunk: Callable[[jax.Array], jax.Array]
+    count_chunks: Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    chunk: int
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Kept on the host: for fit and pilot trials, of which there are few."""
+        parts = []
+        for first in range(start, stop, self.chunk):
+            wanted = min(self.chunk, stop - first)
+            part = np.asarray(self.score_chunk(jnp.uint32(first)))[:wanted]
+            if not np.isfinite(part).all():
+                self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
+            parts.append(part)
+        return np.concatenate(parts)
+
+    def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
+        """Counted on the device, whatever the number of trials."""
+        chunks = -(-(stop - start) // self.chunk)
+        counts, bad = self.count_chunks(
+            jnp.uint32(start), jnp.uint32(stop), jnp.int32(chunks), jnp.asarray(edges, jnp.float32)
+        )
+        if int(bad) != LAST_TRIAL:
+            self._refuse(int(bad))
+        return np.asarray(counts, np.int64)
+
+    def _refuse(self, trial: int) -> None:
+        raise NonFiniteScoreError(
+            f"the score of trial {trial} on the side '{self.side}' is not finite. Look at the mechanism's output there: "
+            "mechanism(jax.random.fold_in(jax.random.fold_in(key, trial), 0), dataset)."
+        )
+
+
+def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
+    """Trials drawn at once, from the size of one output and the device."""
+    shape = jax.eval_shape(mechanism, jax.random.key(0), dataset)
+    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
+    room = CHUNK_ENTRIES if jax.default_backend() == "cpu" else DEVICE_CHUNK_ENTRIES
+    return int(np.clip(room // entries, 1, LARGEST_CHUNK))
+
+
+def compile_source(
+    mechanism: Mechanism,
+    dataset: Any,
+    distinguisher: Distinguisher,
+    *,
+    key: jax.Array,
+    side: str,
+    chunk: int | None = None,
+) -> Compiled:
+    """The scores of one side as a compiled program. Scores do not depend on the chunk size."""
+    if mechanism.kind != "collapsed":
+        dataset = materialise(dataset)
+    size = chunk or chunk_size(mechanism, dataset)
+
+    def score(trial: jax.Array) -> jax.Array:
+        own = jax.random.fold_in(key, trial)
+        output = mechanism(jax.random.fold_in(own, 0), dataset)
+        return jnp.atleast_1d(distinguisher(jax.random.fold_in(own, 1), output))
+
+    def score_chunk(first: jax.Array) -> jax.Array:
+        return jax.vmap(score)(first + jnp.arange(size, dtype=jnp.uint32))
+
+    def count_chunks(start: jax.Array, stop: jax.Array, chunks: jax.Array, edges: jax.Array):
+        members, cells = edges.shape[0], edges.shape[1] + 1
+
+        def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            counts, bad = carry
+            first = start + index.astype(jnp.uint32) * jnp.uint32(size)
+            trials = first + jnp.arange(size, dtype=jnp.uint32)
+            wanted = trials < stop
+            found = score_chunk(first)
+            finite = jnp.isfinite(found).all(axis=1)
+            broken = jnp.where(wanted & ~finite, trials.astype(jnp.int32), LAST_TRIAL).min()
+            cell = jax.vmap(lambda e, s: jnp.searchsorted(e, s, side="left"))(edges, found.T)
+            flat = cell + cells * jnp.arange(members)[:, None]
+            weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
+            added = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
+            return counts + added.reshape(members, cells), jnp.minimum(bad, broken)
+
+        zero = jnp.zeros((members, cells), jnp.int32)
+        return jax.lax.fori_loop(0, chunks, add, (zero, jnp.int32(LAST_TRIAL)))
+
+    return Compiled(
+        side=side, score_chunk=jax.jit(score_chunk), count_chunks=jax.jit(count_chunks), chunk=size
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tally:
+    """Counts of both sides over the same grid, and how many trials a side they stand for."""
+
+    without: np.ndarray
+    with_record: np.ndarray
+    trials_per_side: int
+
+
+def empty_tally(edges: np.ndarray) -> Tally:
+    """Nothing counted yet."""
+    zero = np.zeros((edges.shape[0], edges.shape[1] + 1), np.int64)
+    return Tally(without=zero, with_record=zero, trials_per_side=0)
+
+
+def tally(
+    without: Source,
+    with_record: Source,
+    *,
+    edges: np.ndarray,
+    trials_per_side: int,
+    start: Tally | None = None,
+    deadline: float | None = None,
+    report: Callable[[Tally], None] = lambda _: None,
+    first_block: int = 1,
+) -> Tally:
+    """Count both sides in step until ``trials_per_side`` or the deadline (a time.monotonic() value).
+
+    ``start`` continues an interrupted count; ``report`` is called after every block, at most a few times a second.
+    The deadline looks at the clock only, never at the counts, so what it cuts off stays a fair sample.
+    """
+    done = start or empty_tally(edges)
+    block = first_block
+    while done.trials_per_side < trials_per_side:
+        if deadline is not None and time.monotonic() >= deadline and done.trials_per_side > 0:
+            break
+        began = time.monotonic()
+        first = done.trials_per_side
+        stop = min(first + block, trials_per_side)
+        done = Tally(
+            without=done.without + without.cells(first, stop, edges),
+            with_record=done.with_record + with_record.cells(first, stop, edges),
+            trials_per_side=stop,
+        )
+        report(done)
+        spent = time.monotonic() - began
+        if spent < TARGET_SECONDS / 2:
+            block *= 2
+        elif spent > TARGET_SECONDS * 2:
+            block = max(first_block, block // 2)
+    return done
