@@ -1,0 +1,99 @@
+"""The answer: violation, no violation found, or inconclusive."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from audit import evidence, power
+from audit.bounds import Limits
+from guarantees.claim import Claim
+
+Outcome = Literal["violation", "no_violation_found", "inconclusive"]
+OUTCOMES = ("violation", "no_violation_found", "inconclusive")
+SMALLEST_RISK = 1e-12
+"""P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """An outcome with its p-value, and what the same trials could have shown."""
+
+    outcome: Outcome
+    p_value: float
+    detectable: power.Detectable
+    trials_needed: int | None
+    reason: str
+
+
+def p_value(evidence_at: Callable[[float], tuple[Limits, ...]], claim: Claim) -> float:
+    """Smallest risk at which the verdict would be 'violation'; 1 if there is none."""
+
+    def violated(risk: float) -> bool:
+        return evidence.refutes(evidence_at(risk), claim)
+
+    if not violated(1 - 1e-9):
+        return 1.0
+    if violated(SMALLEST_RISK):
+        return SMALLEST_RISK
+    low, high = math.log(SMALLEST_RISK), 0.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if violated(math.exp(middle)) else (middle, high)
+    return min(1.0, math.exp(high))
+
+
+def judge(
+    evidence_at: Callable[[float], tuple[Limits, ...]],
+    claim: Claim,
+    *,
+    risk: float,
+    largest_share: float,
+    delta: float,
+    trials_per_side: int,
+) -> Verdict:
+    """Compare what is proven at ``risk`` with the claim.
+
+    ``evidence_at(r)`` gives points that hold together with probability 1 - r; ``largest_share`` is the part of the
+    risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or neither default
+    target (advantage excess 0.1, epsilon x 1.5) would have been found with power 0.8.
+    """
+    share = risk * largest_share
+    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=share)
+    p = p_value(evidence_at, claim)
+    if evidence.refutes(evidence_at(risk), claim):
+        return Verdict(
+            outcome="violation",
+            p_value=p,
+            detectable=found,
+            trials_needed=None,
+            reason="a proven point of the trade-off curve lies below the claim.",
+        )
+    if found.conclusive:
+        return Verdict(
+            outcome="no_violation_found", p_value=p, detectable=found, trials_needed=None, reason=_told(found)
+        )
+    needed = power.trials_needed(claim, delta=delta, risk=share)
+    perfect = power.refutation_power(
+        claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=share
+    )
+    why = (
+        "no counts of this size could refute the claim"
+        if perfect == 0
+        else "a leak of the stated size would be missed too often"
+    )
+    advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"
+    return Verdict(
+        outcome="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
+    )
+
+
+def _told(found: power.Detectable) -> str:
+    parts = []
+    if found.tv_excess is not None:
+        parts.append(f"advantage {found.tv_excess:.2g} above the claim's")
+    if found.epsilon is not None:
+        parts.append(f"epsilon {found.epsilon:.3g}")
+    return "would have been found with power 0.8: " + " or ".join(parts) + "."
