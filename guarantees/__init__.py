@@ -1,0 +1,62 @@
+"""What privacy promises mean: exact and certified trade-off curves, without simulation and without JAX."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from guarantees.claim import Claim as Claim
+    from guarantees.trade_off import TradeOff as TradeOff
+
+# Name -> module. Loaded on first use: importing the package costs nothing, and no accountant is needed for
+# the curves that do without one.
+_HOMES = {
+    "Claim": "claim",
+    "TradeOff": "trade_off",
+    "gaussian": "families",
+    "epsilon_delta": "families",
+    "laplace": "families",
+    "randomised_response": "families",
+    "subsampled_gaussian": "families",
+    "renyi": "renyi",
+    "zcdp": "renyi",
+    "variance_pair": "variance_pair",
+    "normalised_round": "normalised",
+    "revealed_round": "normalised_bounds",
+    "round_upper_bound": "normalised_bounds",
+    "projection_bound": "normalised_bounds",
+    "clt_bound": "normalised_bounds",
+    "isolated_shuffle": "shuffling",
+    "shuffle_berry_esseen": "shuffling",
+    "rounds_needed": "shuffling",
+    "max_coordinate": "shuffling",
+    "fixed_batch_shuffle": "shuffling",
+    "fixed_batch_event": "shuffling",
+    "fixed_batch_upper": "shuffling",
+    "deterministic_batches": "shuffling",
+    "balls_and_bins": "shuffling",
+    "separation_bound": "separation",
+    "noise_threshold": "separation",
+    "epsilon_floor": "separation",
+    "poisson_training": "accountants",
+    "compose": "composition",
+    "dominance": "summary",
+    "mu_star": "summary",
+    "regret": "summary",
+    "summarise": "summary",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'guarantees' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"guarantees.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from guarantees.loss_law import Array
-from guarantees.trade_off import Direction, TradeOff
+from guarantees.trade_off import ALPHA_RANGE, Direction, TradeOff, Values
+
+if TYPE_CHECKING:
+    from guarantees.composition import Certificate
+    from guarantees.summary import Breakpoints, Dominance, Summary
 
 Relation = Literal["any", "add_remove", "zero_out", "substitution"]
 Unit = Literal["step", "epoch", "training"]
 RELATIONS = ("any", "add_remove", "zero_out", "substitution")
+UNITS = ("step", "epoch", "training")
 
 
-def require(argument: str, holds: bool, rule: str, value: Any) -> None:
+def require(argument: str, holds: Any, rule: str, value: Any) -> None:
     """Refuse a bad argument with its name, the rule and the value."""
     if not holds:
         raise ValueError(f"{argument} must be {rule}, got {value!r}.")
@@ -33,9 +37,12 @@ class Claim:
     unit: Unit = "step"
     observation: str = "the mechanism's output"
     source: str = ""
+    times: int = 1
+    """How often the mechanism named here was composed."""
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
+        require("unit", self.unit in UNITS, f"one of {UNITS}", self.unit)
 
     @property
     def error(self) -> float:
@@ -45,7 +52,7 @@ class Claim:
     def describe(self) -> str:
         """One line: the constructor call that makes this claim."""
         inside = ", ".join(f"{key}={value!r}" for key, value in self.parameters.items())
-        return f"{self.name}({inside})"
+        return f"{self.name}({inside})" + (f".compose({self.times})" if self.times > 1 else "")
 
     def covers(self, relation: str) -> bool:
         """Whether the promise speaks about neighbours of this relation."""
@@ -71,18 +78,87 @@ class Claim:
         """Best true-positive rate minus false-positive rate."""
         return self.curve.advantage
 
-    def beta(self, alpha: ArrayLike) -> Array:
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved and what is estimated about a computed curve; None for closed forms."""
+        return self.curve.certificate
+
+    def beta(self, alpha: ArrayLike) -> Values:
         """Smallest miss rate that the claim allows at each false-alarm rate."""
         return self.curve.beta(alpha)
 
-    def delta(self, epsilon: ArrayLike, direction: Direction = "both") -> Array:
+    def delta(self, epsilon: ArrayLike, direction: Direction = "both") -> Values:
         """The privacy profile."""
         return self.curve.delta(epsilon, direction)
 
-    def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Array:
+    def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
         """Smallest epsilon at each delta."""
         return self.curve.epsilon(delta, direction)
 
-    def llr_threshold(self, alpha: ArrayLike) -> Array:
+    def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
+        """False-alarm and miss rates of the likelihood-ratio test at a threshold."""
+        return self.curve.errors(threshold)
+
+    def llr_threshold(self, alpha: ArrayLike) -> Values:
         """Threshold of the best test at each false-alarm rate."""
         return self.curve.llr_threshold(alpha)
+
+    def mu_star(self, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+        """Smallest mu with mu-GDP below the curve at every alpha in the range."""
+        return self.curve.mu_star(alpha_range)
+
+    def regret(self, other: Claim | TradeOff | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+        """How much reporting ``other`` (default: mu_star-GDP) instead of this claim over-reports attacks."""
+        return self.curve.regret(_curve(other), alpha_range=alpha_range)
+
+    def breakpoints(self, points: int = 200, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
+        """Points of the curve."""
+        return self.curve.breakpoints(points, alpha_range=alpha_range)
+
+    def dominance(self, other: Claim | TradeOff) -> Dominance:
+        """Whether this promise is below (weaker than) the other anywhere, where most, and by how much."""
+        return self.curve.dominance(other.curve if isinstance(other, Claim) else other)
+
+    def summary(
+        self,
+        *,
+        deltas: Sequence[float] = (1e-9, 1e-6, 1e-5),
+        alpha_range: tuple[float, float] = ALPHA_RANGE,
+    ) -> Summary:
+        """Everything worth reporting in one record."""
+        from guarantees.summary import summarise
+
+        return summarise(self.curve, deltas=deltas, alpha_range=alpha_range)
+
+    def symmetrise(self) -> Claim:
+        """The same promise made to hold in both directions."""
+        return dataclasses.replace(self, curve=self.curve.symmetrise())
+
+    def compose(self, times: int, *, unit: Unit | None = None) -> Claim:
+        """The promise about ``times`` independent outputs together, between the same neighbours."""
+        return dataclasses.replace(
+            self, curve=self.curve.compose(times), times=self.times * times, unit=unit or self.unit
+        )
+
+    def compose_with(self, *others: Claim, unit: Unit | None = None) -> Claim:
+        """The promise about one output of each of several mechanisms, between the same neighbours."""
+        parts = (self, *others)
+        relations = {part.relation for part in parts} - {"any"}
+        if len(relations) > 1:
+            raise ValueError(
+                f"claims about different neighbours cannot be composed: {sorted(relations)}; "
+                "restate them for one relation."
+            )
+        return Claim(
+            curve=self.curve.compose_with(*(other.curve for other in others)),
+            name="composition",
+            parameters={"of": tuple(part.describe() for part in parts)},
+            relation=relations.pop() if relations else "any",
+            unit=unit or self.unit,
+            observation=" and ".join(dict.fromkeys(part.observation for part in parts)),
+            source="; ".join(dict.fromkeys(part.source for part in parts)),
+        )
+
+
+def _curve(given: Claim | TradeOff | None) -> TradeOff | None:
+    return given.curve if isinstance(given, Claim) else given

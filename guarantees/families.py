@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from guarantees.claim import Claim, Relation, require
 from guarantees.loss_law import Array, DiscreteLaw, Tails
@@ -22,6 +22,15 @@ class GaussianLaw:
     mu: float
     rate: float = 1.0
     error: float = 1e-15
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The loss never falls below ``ln(1 - rate)``."""
+        return (float(np.log1p(-self.rate)) if self.rate < 1 else -np.inf), np.inf
+
+    def compose(self, times: int) -> GaussianLaw | None:
+        """Without sampling ``times`` outputs are one with ``mu sqrt(times)``; with it there is no closed form."""
+        return GaussianLaw(mu=self.mu * float(np.sqrt(times))) if self.rate == 1.0 else None
 
     def _cut(self, threshold: Array) -> Array:
         """The x at which the loss equals the threshold."""
@@ -63,6 +72,11 @@ class LaplaceLaw:
 
     scale: float
     error: float = 1e-15
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The loss is bounded by epsilon."""
+        return -self.scale, self.scale
 
     def tails(self, threshold: Array) -> Tails:
         """Tails of the loss ``|x| - |x - epsilon|``."""
@@ -150,11 +164,4 @@ def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
 def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
     """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]"""
     claim = epsilon_delta(epsilon=epsilon, delta=0.0, relation=relation)
-    return dataclasses.replace(
-        claim, name="randomised_response", parameters={"epsilon": epsilon}, source="kairouz2015"
-    )
-
-
-def gaussian_log_beta(alpha: Array, mu: float) -> Array:
-    """``ln f`` of mu-GDP, for tails beyond double precision."""
-    return log_ndtr(-ndtri(np.asarray(alpha, float)) - mu)
+    return dataclasses.replace(claim, name="randomised_response", parameters={"epsilon": epsilon}, source="kairouz2015")

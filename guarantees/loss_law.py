@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import elementwise
+
+from guarantees.search import crossing
 
 Array = np.ndarray
+
+FAR = 1e290
+"""Beyond every finite loss, yet finite: tails there hold only the mass at infinity."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,11 @@ class Tails:
 
 
 class LossLaw(Protocol):
-    """The log-likelihood ratio of a pair of neighbours, seen from both sides."""
+    """The log-likelihood ratio of a pair of neighbours, seen from both sides.
+
+    A law may also have ``support`` (smallest and largest loss, for epsilon at delta 0) and
+    ``compose(times)`` (a law of the sum that beats the generic composition).
+    """
 
     @property
     def error(self) -> float:
@@ -56,6 +65,12 @@ class Reversed:
         """Unchanged by the exchange."""
         return self.law.error
 
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """The original range of losses, negated."""
+        support = getattr(self.law, "support", None)
+        return None if support is None else (-support[1], -support[0])
+
     def tails(self, threshold: Array) -> Tails:
         """The original tails, read from the other end."""
         tails = self.law.tails(-np.asarray(threshold, float))
@@ -67,43 +82,48 @@ class Reversed:
         )
 
     def threshold(self, alpha: Array) -> Array:
-        """Found by bisection: the original law inverts only its own side."""
-        return invert(lambda t: self.tails(t), alpha)
+        """Found by search: the original law inverts only its own side."""
+        return invert(self.tails, alpha)
 
 
 def invert(tails: Callable[[Array], Tails], alpha: ArrayLike, *, start: float = 1.0) -> Array:
-    """Threshold t with ``P_without(L > t) = alpha``, by a bracketed root search in every entry at once.
+    """Smallest threshold t with ``P_without(L > t) <= alpha``, by a bracketed search in every entry at once.
 
     The search compares whichever of the two complementary tails is the smaller, so it is accurate in
-    relative terms at both ends. At an atom it returns the atom, up to the search's tolerance.
+    relative terms at both ends. At an atom it returns the atom, up to the search's tolerance. Levels 0 and 1
+    give the thresholds +inf and -inf, and so does a level above all mass at finite losses.
     """
-    alpha = np.atleast_1d(np.asarray(alpha, float))
-    low, high = np.full(alpha.shape, -start), np.full(alpha.shape, start)
+    alpha = np.asarray(alpha, float)
+    flat = np.atleast_1d(alpha)
+    value = np.where(flat <= 0, np.inf, -np.inf)
+    at_bottom = tails(np.full(flat.shape, -FAR)).without_above
+    searched = (flat > 0) & (flat < 1) & (at_bottom > flat)
+    goal = flat[searched]
+    low, high = np.full(goal.shape, -start), np.full(goal.shape, start)
     for _ in range(64):
-        below_low, above_high = tails(low), tails(high)
-        raise_low = below_low.without_above < alpha
-        raise_high = above_high.without_above > alpha
-        if not (raise_low.any() or raise_high.any()):
+        lower = tails(low).without_above <= goal
+        higher = tails(high).without_above > goal
+        if not (lower.any() or higher.any()):
             break
-        low = np.where(raise_low, 2 * low, low)
-        high = np.where(raise_high, 2 * high, high)
+        low, high = np.where(lower, 2 * low, low), np.where(higher, 2 * high, high)
 
-    def gap(t: Array, a: Array) -> Array:
+    def excess(t: Array, a: Array) -> Array:
         found = tails(t)
+        upper = a < 0.5
         with np.errstate(divide="ignore"):
-            upper = np.log(a) - np.log(found.without_above)
-            lower = np.log(found.without_below) - np.log1p(-a)
-        value = np.where(a < 0.5, upper, lower)
-        return np.clip(np.nan_to_num(value, nan=0.0, posinf=1e3, neginf=-1e3), -1e3, 1e3)
+            gap = np.where(
+                upper,
+                np.log(np.where(upper, found.without_above, 1.0)) - np.log(np.where(upper, a, 1.0)),
+                np.log1p(-np.where(upper, 0.0, a)) - np.log(np.where(upper, 1.0, found.without_below)),
+            )
+        return np.clip(gap, -1e3, 1e3)
 
-    found = elementwise.find_root(
-        gap, (low, high), args=(alpha,), tolerances={"xatol": 1e-13, "xrtol": 1e-14, "fatol": 1e-14}
-    )
-    inside = (alpha > 0) & (alpha < 1)
-    return np.where(inside, found.x, np.where(alpha <= 0, np.inf, -np.inf))
+    if goal.size:
+        value[searched] = crossing(excess, low, high, goal)
+    return value.reshape(alpha.shape)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class DiscreteLaw:
     """A loss with finitely many values: a piecewise linear curve.
 
@@ -116,28 +136,140 @@ class DiscreteLaw:
     with_record: Array
     error: float = 0.0
 
-    def _cumulative(self) -> tuple[Array, Array, Array, Array]:
-        below0, below1 = np.cumsum(self.without), np.cumsum(self.with_record)
-        above0 = np.cumsum(self.without[::-1])[::-1]
-        above1 = np.cumsum(self.with_record[::-1])[::-1]
-        pad_low, pad_high = np.zeros(1), np.zeros(1)
-        return (
-            np.concatenate([above0, pad_high]),
-            np.concatenate([pad_low, below0]),
-            np.concatenate([above1, pad_high]),
-            np.concatenate([pad_low, below1]),
+    @functools.cached_property
+    def vertices(self) -> Tails:
+        """The four tails between the atoms: entry i lies above atoms 0..i-1 and below atoms i.. ."""
+
+        def below(masses: Array) -> Array:
+            # Extended precision: a million rounded additions would cost four digits of the small tails.
+            sums = np.cumsum(np.asarray(masses, np.longdouble))
+            return np.concatenate([np.zeros(1), sums.astype(float)])
+
+        return Tails(
+            without_above=below(self.without[::-1])[::-1],
+            without_below=below(self.without),
+            with_above=below(self.with_record[::-1])[::-1],
+            with_below=below(self.with_record),
         )
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Smallest and largest loss that has any mass."""
+        held = np.flatnonzero((self.without > 0) | (self.with_record > 0))
+        return float(self.losses[held[0]]), float(self.losses[held[-1]])
 
     def tails(self, threshold: Array) -> Tails:
         """Sums over the atoms above, and at or below, each threshold."""
         at = np.searchsorted(self.losses, np.asarray(threshold, float), side="right")
-        above0, below0, above1, below1 = self._cumulative()
+        vertices = self.vertices
         return Tails(
-            without_above=above0[at], without_below=below0[at], with_above=above1[at], with_below=below1[at]
+            without_above=vertices.without_above[at],
+            without_below=vertices.without_below[at],
+            with_above=vertices.with_above[at],
+            with_below=vertices.with_below[at],
         )
 
     def threshold(self, alpha: Array) -> Array:
         """The atom at which a randomised test of this level randomises."""
-        above0 = self._cumulative()[0]
-        at = np.searchsorted(-above0, -np.asarray(alpha, float), side="left")
+        at = np.searchsorted(-self.vertices.without_above, -np.asarray(alpha, float), side="left")
         return self.losses[np.clip(at - 1, 0, len(self.losses) - 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureLaw:
+    """One of several pairs, drawn with known weights and revealed: the tails are averaged.
+
+    The curve lies on or below that of the same mixture with the choice hidden. [wang2026, theorem 3.6]
+    """
+
+    laws: tuple[LossLaw, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def error(self) -> float:
+        """Averaged like the tails."""
+        return float(sum(w * law.error for law, w in zip(self.laws, self.weights, strict=True)))
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """The hull of the ranges, where every part states its own."""
+        ranges = [getattr(law, "support", None) for law in self.laws]
+        known = [r for r in ranges if r is not None]
+        if len(known) < len(ranges):
+            return None
+        return min(r[0] for r in known), max(r[1] for r in known)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Weighted sums of the parts' tails."""
+        parts = [law.tails(threshold) for law in self.laws]
+
+        def mixed(name: str) -> Array:
+            return np.tensordot(self.weights, np.stack([getattr(part, name) for part in parts]), 1)
+
+        return Tails(
+            without_above=mixed("without_above"),
+            without_below=mixed("without_below"),
+            with_above=mixed("with_above"),
+            with_below=mixed("with_below"),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Found by search."""
+        return invert(self.tails, alpha)
+
+
+@dataclasses.dataclass(frozen=True)
+class SymmetrisedLaw:
+    """The best symmetric curve below a curve and its inverse: the convex hull of their minimum.
+
+    Its privacy profile is the larger of the two directions, so its tails are those of whichever direction
+    leaks more at the threshold. [dong2022, theorem 4.2]
+    """
+
+    law: LossLaw
+
+    @property
+    def error(self) -> float:
+        """Unchanged: one of the two directions is taken."""
+        return self.law.error
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """The larger of the two ranges, on both sides."""
+        support = getattr(self.law, "support", None)
+        if support is None:
+            return None
+        reach = max(-support[0], support[1])
+        return -reach, reach
+
+    def _upper(self, threshold: Array) -> Tails:
+        """Tails at thresholds >= 0."""
+        first, second = self.law.tails(threshold), Reversed(self.law).tails(threshold)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slope = np.exp(threshold)
+            leak1 = first.with_above - np.where(first.without_above > 0, slope * first.without_above, 0.0)
+            leak2 = second.with_above - np.where(second.without_above > 0, slope * second.without_above, 0.0)
+        # At threshold 0 both leak the same; just above it, the flatter one leaks more.
+        take = np.where(threshold == 0, first.without_above <= second.without_above, leak1 >= leak2)
+        return Tails(
+            **{
+                field.name: np.where(take, getattr(first, field.name), getattr(second, field.name))
+                for field in dataclasses.fields(Tails)
+            }
+        )
+
+    def tails(self, threshold: Array) -> Tails:
+        """The leakier direction above zero, its mirror image below."""
+        t = np.asarray(threshold, float)
+        up = self._upper(np.abs(t))
+        negative = t < 0
+        return Tails(
+            without_above=np.where(negative, up.with_below, up.without_above),
+            without_below=np.where(negative, up.with_above, up.without_below),
+            with_above=np.where(negative, up.without_below, up.with_above),
+            with_below=np.where(negative, up.without_above, up.with_below),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Found by search."""
+        return invert(self.tails, alpha)

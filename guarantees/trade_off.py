@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import elementwise
 
-from guarantees.loss_law import Array, LossLaw, Reversed
+from guarantees.loss_law import FAR, Array, LossLaw, MixtureLaw, Reversed, SymmetrisedLaw
+from guarantees.search import crossing
+
+if TYPE_CHECKING:
+    from guarantees.composition import Certificate
+    from guarantees.summary import Breakpoints, Dominance
 
 Direction = Literal["both", "with_given_without", "without_given_with"]
 DIRECTIONS = ("both", "with_given_without", "without_given_with")
+ALPHA_RANGE = (1e-6, 1 - 1e-6)
+
+Values = Any
+"""A float where a scalar was given, an array of the same shape where an array was."""
+
+
+def _shaped(value: Array, like: Array) -> Values:
+    return float(value.reshape(-1)[0]) if like.ndim == 0 else value.reshape(like.shape)
+
+
+def _rates(name: str, given: ArrayLike) -> tuple[Array, Array]:
+    """The rates as given and flattened, refused unless they lie in [0, 1]."""
+    level = np.asarray(given, float)
+    if np.any(~((level >= 0) & (level <= 1))):
+        raise ValueError(f"{name} must lie in [0, 1], got {given!r}.")
+    return level, level.reshape(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,73 +59,73 @@ class TradeOff:
         inner = self.law
         return TradeOff(inner.law if isinstance(inner, Reversed) else Reversed(inner))
 
-    def errors(self, threshold: ArrayLike) -> tuple[Array, Array]:
+    def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
         """False-alarm and miss rates of the likelihood-ratio test at a threshold."""
-        tails = self.law.tails(np.asarray(threshold, float))
-        return tails.without_above, tails.with_below
+        t = np.asarray(threshold, float)
+        tails = self.law.tails(t.reshape(-1))
+        return _shaped(tails.without_above, t), _shaped(tails.with_below, t)
 
-    def llr_threshold(self, alpha: ArrayLike) -> Array:
+    def llr_threshold(self, alpha: ArrayLike) -> Values:
         """Threshold on the log-likelihood ratio of the best test at level ``alpha``."""
-        return self.law.threshold(np.asarray(alpha, float))
+        level, flat = _rates("alpha", alpha)
+        return _shaped(np.asarray(self.law.threshold(flat)), level)
 
-    def beta(self, alpha: ArrayLike) -> Array:
+    def beta(self, alpha: ArrayLike) -> Values:
         """The curve itself: smallest miss rate at each false-alarm rate."""
-        level = np.asarray(alpha, float)
-        if np.any(~((level >= 0) & (level <= 1))):
-            raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}.")
-        flat = np.atleast_1d(level)
-        t = np.atleast_1d(self.law.threshold(flat))
+        level, flat = _rates("alpha", alpha)
+        # A threshold of +inf means 'only what never happens without the record', not 'nothing at all'.
+        t = np.clip(np.asarray(self.law.threshold(flat)), -np.inf, FAR)
         tails = self.law.tails(t)
         missing = flat - tails.without_above
         with np.errstate(over="ignore", invalid="ignore"):
             correction = np.where(missing == 0, 0.0, np.exp(t) * missing)
         correction = np.where(np.isfinite(correction), correction, 0.0)
-        value = np.clip(tails.with_below - correction, 0.0, 1.0 - flat)
-        return value.reshape(level.shape)[()]
+        return _shaped(np.clip(tails.with_below - correction, 0.0, 1.0 - flat), level)
 
-    def delta(self, epsilon: ArrayLike, direction: Direction = "both") -> Array:
+    def delta(self, epsilon: ArrayLike, direction: Direction = "both") -> Values:
         """The privacy profile: ``sup_S P(S) - exp(epsilon) Q(S)`` in one direction or the larger of both.
 
         ``with_given_without`` has P = with the record; ``without_given_with`` the other way round.
         """
         if direction not in DIRECTIONS:
             raise ValueError(f"direction must be one of {DIRECTIONS}, got {direction!r}.")
-        epsilon = np.asarray(epsilon, float)
-        if direction == "without_given_with":
-            return self.reverse.delta(epsilon, "with_given_without")
-        tails = self.law.tails(epsilon)
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
-        forward = np.maximum(0.0, tails.with_above - scaled)
+        given = np.asarray(epsilon, float)
+        flat = given.reshape(-1)
         if direction == "with_given_without":
-            return forward[()]
-        return np.maximum(forward, self.delta(epsilon, "without_given_with"))[()]
+            value = _hockey_stick(self.law, flat)
+        elif direction == "without_given_with":
+            value = _hockey_stick(Reversed(self.law), flat)
+        else:
+            value = np.maximum(_hockey_stick(self.law, flat), _hockey_stick(Reversed(self.law), flat))
+        return _shaped(value, given)
 
-    def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Array:
-        """Smallest epsilon >= 0 with ``delta(epsilon) <= delta``; infinite if there is none."""
-        target = np.asarray(delta, float)
-        if np.any(~((target >= 0) & (target <= 1))):
-            raise ValueError(f"delta must lie in [0, 1], got {delta!r}.")
-        flat = np.atleast_1d(target)
-        low, high = np.zeros(flat.shape), np.ones(flat.shape)
-        for _ in range(12):
-            short = self.delta(high, direction) > flat
-            if not short.any():
-                break
-            high = np.where(short, 2 * high, high)
-        met_at_zero = self.delta(low, direction) <= flat
-        never = self.delta(high, direction) > flat
+    def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
+        """Smallest epsilon >= 0 with ``delta(epsilon) <= delta``; infinite if there is none.
 
-        def gap(eps: Array, goal: Array) -> Array:
-            found = self.delta(eps, direction)
-            with np.errstate(divide="ignore"):
-                return np.clip(np.log(found) - np.log(goal), -1e3, 1e3)
+        At delta 0 this is the largest loss itself, where the law knows it.
+        """
+        target, flat = _rates("delta", delta)
 
-        search = elementwise.find_root(
-            gap, (low, high), args=(flat,), tolerances={"xatol": 1e-12, "xrtol": 1e-13}
-        )
-        value = np.where(met_at_zero, 0.0, np.where(never, np.inf, search.x))
-        return value.reshape(target.shape)[()]
+        def profile(eps: Array) -> Array:
+            return self.delta(eps, direction)
+
+        value = np.where(profile(np.zeros(flat.shape)) <= flat, 0.0, np.inf)
+        searched = (value > 0) & (profile(np.full(flat.shape, FAR)) <= flat)
+        value[searched] = _first_within(profile, flat[searched])
+        zero = searched & (flat == 0)
+        if zero.any():
+            value[zero] = self._largest_loss(direction, value[zero])
+        return _shaped(value, target)
+
+    def _largest_loss(self, direction: Direction, found: Array) -> Array:
+        """Epsilon at delta 0: the end of the support, or infinity where the profile only underflows."""
+        support = getattr(self.law, "support", None)
+        if support is None:
+            before = np.nextafter(found * (1 - 1e-12), 0)
+            return np.where(self.delta(before, direction) < 1e-200, np.inf, found)
+        ends = {"with_given_without": support[1], "without_given_with": -support[0]}
+        largest = max(ends.values()) if direction == "both" else ends[direction]
+        return np.full(found.shape, max(largest, 0.0))
 
     @property
     def total_variation(self) -> float:
@@ -119,4 +140,116 @@ class TradeOff:
     @property
     def separation(self) -> float:
         """Largest distance of the curve from the diagonal, ``TV / sqrt(2)`` for every curve. [ertan2026]"""
-        return self.total_variation / np.sqrt(2.0)
+        return float(self.total_variation / np.sqrt(2.0))
+
+    def symmetrise(self) -> TradeOff:
+        """Largest symmetric curve below this one and its inverse: for a promise that holds both ways."""
+        return TradeOff(SymmetrisedLaw(self.law))
+
+    def mixture(self, *others: TradeOff, weights: Sequence[float]) -> TradeOff:
+        """One of several curves' pairs, drawn with these weights (the first is this curve's) and revealed."""
+        laws = (self.law, *(other.law for other in others))
+        total = float(np.sum(weights))
+        if len(weights) != len(laws) or min(weights) < 0 or abs(total - 1) > 1e-9:
+            raise ValueError(f"weights must be {len(laws)} numbers >= 0 that sum to 1, got {weights!r}.")
+        return TradeOff(MixtureLaw(laws=laws, weights=tuple(float(w) for w in weights)))
+
+    def compose(self, times: int) -> TradeOff:
+        """The curve of ``times`` independent outputs: closed form where the law has one, else certified."""
+        from guarantees.composition import compose
+
+        return compose([(self, times)])
+
+    def compose_with(self, *others: TradeOff) -> TradeOff:
+        """The curve of one output of each of several mechanisms together."""
+        from guarantees.composition import compose
+
+        return compose([(curve, 1) for curve in (self, *others)])
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved and what is estimated about a computed curve; None for closed forms."""
+        return getattr(self.law, "certificate", None)
+
+    def breakpoints(self, points: int = 200, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
+        """Points of the curve: all of them where it is piecewise linear, else spread over both tails."""
+        from guarantees.summary import breakpoints
+
+        return breakpoints(self, points=points, alpha_range=alpha_range)
+
+    def dominance(self, other: TradeOff) -> Dominance:
+        """Whether this curve is below the other anywhere, where most, and by how much."""
+        from guarantees.summary import dominance
+
+        return dominance(self, other)
+
+    def mu_star(self, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+        """Smallest mu with mu-GDP below this curve at every alpha in the range, in both directions."""
+        from guarantees.summary import mu_star
+
+        return mu_star(self, alpha_range=alpha_range)
+
+    def regret(self, other: TradeOff | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+        """How much reporting ``other`` (default: mu_star-GDP) instead of this curve over-reports attacks."""
+        from guarantees.summary import regret
+
+        return regret(self, other, alpha_range=alpha_range)
+
+    @staticmethod
+    def from_profile(epsilons: ArrayLike, deltas: ArrayLike, reverse_deltas: ArrayLike | None = None) -> TradeOff:
+        """The best curve that a privacy profile proves: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``.
+
+        ``deltas`` are with_given_without; without ``reverse_deltas`` the other direction is the same.
+        """
+        from guarantees.profile import law_from_profile
+
+        return TradeOff(law_from_profile(epsilons, deltas, reverse_deltas))
+
+    @staticmethod
+    def from_pld(with_given_without: Any, without_given_with: Any | None = None) -> TradeOff:
+        """From dp-accounting's privacy loss distributions: one object, or one PMF for each direction."""
+        from guarantees.profile import law_from_pld
+
+        return TradeOff(law_from_pld(with_given_without, without_given_with))
+
+    @staticmethod
+    def from_samples(without: ArrayLike, with_record: ArrayLike) -> TradeOff:
+        """An ESTIMATE from log-likelihood ratios sampled on both sides; it proves nothing."""
+        from guarantees.profile import law_from_samples
+
+        return TradeOff(law_from_samples(without, with_record))
+
+
+def _hockey_stick(law: LossLaw, epsilon: Array) -> Array:
+    """``P_with(L > eps) - e^eps P_without(L > eps)``."""
+    tails = law.tails(epsilon)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
+        value = np.maximum(0.0, tails.with_above - scaled)
+    large = (epsilon > 600) & (epsilon < FAR)
+    if large.any():
+        # P_without(L > eps) < e^-600 nears underflow: integrate e^(eps-s) P_with(L > s) over s > eps instead.
+        nodes, weights = np.polynomial.laguerre.laggauss(64)
+        above = law.tails((epsilon[large][:, None] + nodes).reshape(-1)).with_above
+        value[large] = above.reshape(-1, len(nodes)) @ weights
+    return value
+
+
+def _first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
+    """Smallest argument at which a decreasing profile is at most each goal, searched in log delta."""
+    high = np.ones(goal.shape)
+    for _ in range(60):
+        short = profile(high) > goal
+        if not short.any():
+            break
+        high = np.where(short, 2 * high, high)
+
+    def excess(x: Array, bound: Array) -> Array:
+        found = profile(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.log(found) - np.log(bound)
+        # A few rounding errors of slack, so that a plateau at exactly delta counts as reached.
+        gap = np.where(found <= bound * (1 + 1e-15), np.minimum(gap, 0.0), gap)
+        return np.clip(np.nan_to_num(gap, nan=0.0, posinf=1e3, neginf=-1e3), -1e3, 1e3)
+
+    return crossing(excess, np.zeros(goal.shape), high, goal) if goal.size else goal
