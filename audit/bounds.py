@@ -8,6 +8,7 @@ import math
 import operator
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from guarantees.claim import require
@@ -58,11 +59,11 @@ def _proportion_confint():
     return proportion_confint
 
 
-def clopper_pearson_upper(errors: int, trials: int, *, risk: float) -> float:
+def clopper_pearson_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> np.ndarray:
     """Upper limit on an error rate, exceeded by the truth with probability at most ``risk``. [clopper1934]"""
-    require_risk(risk)
     # proportion_confint is two-sided: its level is spent half on each end, and we use one end.
-    return float(_proportion_confint()(errors, trials, alpha=min(2 * risk, 1.0), method="beta")[1])
+    level = np.minimum(2 * np.asarray(risk, float), 1.0)
+    return np.asarray(_proportion_confint()(np.asarray(errors), np.asarray(trials), alpha=level, method="beta")[1])
 
 
 def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:
@@ -73,8 +74,8 @@ def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:
     require_risk(risk)
     require("split", 0 < split < 1, "in (0, 1)", split)
     return Limits(
-        alpha=clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk * split),
-        beta=clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk * (1 - split)),
+        alpha=float(clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk * split)),
+        beta=float(clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk * (1 - split))),
     )
 
 
@@ -133,17 +134,5 @@ def mu_lower_bound(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> f
 
 def largest_provable_epsilon(trials_per_side: int, *, delta: float, risk: float) -> float:
     """The bound when no error at all is made: no data of this size can prove more."""
-    perfect = ErrorCounts(
-        false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side
-    )
+    perfect = ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
     return epsilon_lower_bound(perfect, delta=delta, risk=risk)
-
-
-def counts_from(above_without: int, above_with: int, trials_without: int, trials_with: int) -> ErrorCounts:
-    """Error counts of the test 'score above the threshold means: with the record'."""
-    return ErrorCounts(
-        false_alarms=int(above_without),
-        trials_without=int(trials_without),
-        misses=int(np.int64(trials_with) - np.int64(above_with)),
-        trials_with=int(trials_with),
-    )

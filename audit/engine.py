@@ -73,8 +73,8 @@ class Compiled:
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
-            f"the score of trial {trial} on the side '{self.side}' is not finite. Look at the mechanism's output there: "
-            "mechanism(jax.random.fold_in(jax.random.fold_in(key, trial), 0), dataset)."
+            f"the score of trial {trial} on the side '{self.side}' is not finite: the mechanism gave NaN or infinity there. "
+            "Check the gradients for NaN and the divisor for zero."
         )
 
 
@@ -128,9 +128,7 @@ def compile_source(
         zero = jnp.zeros((members, cells), jnp.int32)
         return jax.lax.fori_loop(0, chunks, add, (zero, jnp.int32(LAST_TRIAL)))
 
-    return Compiled(
-        side=side, score_chunk=jax.jit(score_chunk), count_chunks=jax.jit(count_chunks), chunk=size
-    )
+    return Compiled(side=side, score_chunk=jax.jit(score_chunk), count_chunks=jax.jit(count_chunks), chunk=size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from audit.bounds import ErrorCounts, Limits, delta_at, epsilon_at, limits, mu_at
+from audit.bounds import ErrorCounts, Limits, clopper_pearson_upper, delta_at, epsilon_at, mu_at
 from audit.engine import Tally
 from audit.thresholds import Cut
 from guarantees.claim import Claim
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """One judged test: its counts, and upper limits on both of its error rates."""
-
-    cut: Cut
-    counts: ErrorCounts
-    limits: Limits
 
 
 def error_counts(tally: Tally, edges: np.ndarray, cut: Cut) -> ErrorCounts:
@@ -37,13 +26,11 @@ def error_counts(tally: Tally, edges: np.ndarray, cut: Cut) -> ErrorCounts:
     return ErrorCounts(false_alarms=false_alarms, trials_without=n, misses=misses, trials_with=n)
 
 
-def points(tally: Tally, edges: np.ndarray, cuts: tuple[Cut, ...]) -> tuple[Point, ...]:
-    """Limits for every cut, each at its own share of the risk."""
-    found = []
-    for cut in cuts:
-        counts = error_counts(tally, edges, cut)
-        found.append(Point(cut=cut, counts=counts, limits=limits(counts, risk=cut.risk)))
-    return tuple(found)
+def proven(counts: tuple[ErrorCounts, ...], risks: np.ndarray) -> tuple[Limits, ...]:
+    """Limits for several tests, each at its own share of the risk, half on alpha and half on beta."""
+    alpha = clopper_pearson_upper([c.false_alarms for c in counts], [c.trials_without for c in counts], risk=risks / 2)
+    beta = clopper_pearson_upper([c.misses for c in counts], [c.trials_with for c in counts], risk=risks / 2)
+    return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))
 
 
 def epsilon(evidence: tuple[Limits, ...], *, delta: float) -> tuple[float, float]:

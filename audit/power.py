@@ -29,9 +29,7 @@ class Detectable:
     conclusive: bool
 
 
-def refutation_power(
-    claim: Claim, *, alpha: float, beta: float, trials_per_side: int, risk: float
-) -> float:
+def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
     """Probability that a test with these error rates refutes the claim.
 
     The rectangle refutes iff misses <= M(false alarms), so it is one sum of a pmf times a cdf.
@@ -66,9 +64,7 @@ def detectable(claim: Claim, *, delta: float, trials_per_side: int, risk: float)
     """Smallest leaks found with power 0.8, and whether the default targets are among them."""
 
     def power(point: tuple[float, float]) -> float:
-        return refutation_power(
-            claim, alpha=point[0], beta=point[1], trials_per_side=trials_per_side, risk=risk
-        )
+        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=trials_per_side, risk=risk)
 
     room = tv_alternative(claim, 0.0)[1]
     tv = _smallest(lambda excess: power(tv_alternative(claim, excess)), 0.0, room)

@@ -50,7 +50,12 @@ class Split:
     kind: str = "split"
 
     def __post_init__(self):
-        require("fit_trials", self.fit_trials >= 20 and self.fit_trials % 2 == 0, "even and >= 20", self.fit_trials)
+        require(
+            "fit_trials",
+            self.fit_trials >= 20 and self.fit_trials % 2 == 0,
+            "even and >= 20",
+            self.fit_trials,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

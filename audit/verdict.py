@@ -76,9 +76,7 @@ def judge(
             outcome="no_violation_found", p_value=p, detectable=found, trials_needed=None, reason=_told(found)
         )
     needed = power.trials_needed(claim, delta=delta, risk=share)
-    perfect = power.refutation_power(
-        claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=share
-    )
+    perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=share)
     why = (
         "no counts of this size could refute the claim"
         if perfect == 0

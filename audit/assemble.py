@@ -1,0 +1,152 @@
+"""From counts to the record: judge them and write everything down."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from audit import evidence
+from audit.band import simultaneous_band
+from audit.bounds import ErrorCounts, Limits
+from audit.engine import Tally
+from audit.environment import describe_environment, describe_key
+from audit.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
+from audit.thresholds import Cut, Goal, Policy
+from audit.verdict import Outcome, judge
+from guarantees.claim import Claim
+from guarantees.trade_off import TradeOff
+
+MOST_POINTS = 200
+"""Points of a record; of a band's many only those on its lower left hull are kept."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What was audited and under which name; everything that a record says about it."""
+
+    name: str
+    expect: Outcome
+    mechanism: Part
+    neighbours: Part
+    distinguisher: Part
+    members: tuple[str, ...]
+    theory: TradeOff | None
+    key: jax.Array
+    trials_planned: int
+    started: str
+
+
+def write_record(
+    subject: Subject,
+    tally: Tally,
+    *,
+    edges: np.ndarray,
+    cuts: tuple[Cut, ...],
+    fit_trials: int,
+    policy: Policy,
+    goal: Goal,
+    seconds: float,
+) -> AuditRecord:
+    """Judge the counts against the claim and write everything down."""
+    counts = tuple(evidence.error_counts(tally, edges, cut) for cut in cuts)
+    risks = np.array([cut.risk for cut in cuts])
+
+    def evidence_at(risk: float) -> tuple[Limits, ...]:
+        return evidence.proven(counts, risks * (risk / goal.risk))
+
+    answer = judge(
+        evidence_at,
+        goal.claim,
+        risk=goal.risk,
+        largest_share=float(risks.max()) / goal.risk,
+        delta=goal.delta,
+        trials_per_side=tally.trials_per_side,
+    )
+    band = simultaneous_band(tally.without[0], tally.with_record[0], risk=goal.risk)
+    points = [_point(*entry, subject.members) for entry in zip(cuts, counts, evidence_at(goal.risk), strict=True)]
+    return AuditRecord(
+        name=subject.name,
+        verdict=answer.outcome,
+        reason=answer.reason,
+        p_value=answer.p_value,
+        expect=subject.expect,
+        risk=goal.risk,
+        report_delta=goal.delta,
+        trials=2 * tally.trials_per_side,
+        trials_planned=subject.trials_planned,
+        fit_trials=fit_trials,
+        policy=plain(policy),
+        points=tuple(_hull(points)),
+        claim=_claim_part(goal.claim, goal.delta),
+        mechanism=subject.mechanism,
+        neighbours=subject.neighbours,
+        distinguisher=subject.distinguisher,
+        grids=tuple(_grid(m, name, edges, tally) for m, name in enumerate(subject.members)),
+        band=Band(risk=goal.risk, alpha=tuple(band.alpha.tolist()), beta=tuple(band.beta.tolist())),
+        theory=None if subject.theory is None else _curve(subject.theory.beta),
+        detectable_advantage_excess=answer.detectable.tv_excess,
+        detectable_epsilon=answer.detectable.epsilon,
+        trials_needed=answer.trials_needed,
+        key=describe_key(subject.key),
+        environment=describe_environment(),
+        started=subject.started,
+        seconds=seconds,
+    )
+
+
+def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:
+    """All points, or of very many those that no other one beats in both rates."""
+    if len(points) <= MOST_POINTS:
+        return points
+    kept, lowest = [], np.inf
+    for point in sorted(points, key=lambda p: (p.alpha_upper, p.beta_upper)):
+        if point.beta_upper < lowest:
+            kept.append(point)
+            lowest = point.beta_upper
+    return kept
+
+
+def _point(cut: Cut, counts: ErrorCounts, limits: Limits, members: tuple[str, ...]) -> ProvenPoint:
+    return ProvenPoint(
+        target=cut.target,
+        member=members[cut.member],
+        threshold=cut.threshold,
+        rejects=cut.rejects,
+        risk=cut.risk,
+        counts=counts,
+        alpha_upper=limits.alpha,
+        beta_upper=limits.beta,
+    )
+
+
+def _grid(member: int, name: str, edges: np.ndarray, tally: Tally) -> ScoreGrid:
+    return ScoreGrid(
+        member=name,
+        edges=tuple(edges[member].astype(float).tolist()),
+        without=tuple(tally.without[member].tolist()),
+        with_record=tuple(tally.with_record[member].tolist()),
+    )
+
+
+def _claim_part(claim: Claim, delta: float) -> ClaimPart:
+    return ClaimPart(
+        name=claim.name,
+        parameters=plain(claim.parameters),
+        relation=claim.relation,
+        unit=claim.unit,
+        observation=claim.observation,
+        source=claim.source,
+        error=claim.error,
+        epsilon=float(claim.epsilon(delta)),
+        delta=claim.total_variation,
+        curve=_curve(claim.beta),
+    )
+
+
+def _curve(beta: Callable[[np.ndarray], np.ndarray]) -> Curve:
+    tail = np.logspace(-9, np.log10(0.5), 80)
+    alpha = np.concatenate([[0.0], tail, 1 - tail[-2::-1], [1.0]])
+    return Curve(alpha=tuple(alpha.tolist()), beta=tuple(np.asarray(beta(alpha)).tolist()))

@@ -1,0 +1,29 @@
+"""What ran: versions, device, number type. Part of every record."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+import jax
+import numpy as np
+
+
+def describe_environment() -> dict[str, str]:
+    """Versions of Python, JAX and this package, the device and the number type."""
+    device = jax.devices()[0]
+    return {
+        "dpsgd_audit": metadata.version("dpsgd-audit"),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "device": f"{device.platform}: {device.device_kind}",
+        "machine": platform.machine(),
+        "dtype": "float32",
+    }
+
+
+def describe_key(key: jax.Array) -> str:
+    """The key's implementation and words, enough to make it again."""
+    words = ",".join(str(int(word)) for word in np.asarray(jax.random.key_data(key)).ravel())
+    return f"{jax.random.key_impl(key)}:{words}"

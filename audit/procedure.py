@@ -1,0 +1,239 @@
+"""run_audit: the one function that wires mechanism, distinguisher, bounds and verdict together."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit import engine, thresholds
+from audit.assemble import Subject, write_record
+from audit.bounds import require_risk
+from audit.record import AuditRecord, Part, plain
+from audit.thresholds import Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
+from audit.verdict import Outcome
+from distinguishers.contract import Distinguisher
+from guarantees.claim import Claim, require
+from guarantees.trade_off import TradeOff
+from mechanisms.contract import Mechanism
+from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.neighbours import Neighbours
+
+GRID_EDGES = 200
+PILOT_TRIALS = 1000
+"""Trials drawn and thrown away to lay out the grid of scores where no theory does."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Test:
+    """What will be judged, all of it fixed before the trials that judge it."""
+
+    cuts: tuple[Cut, ...]
+    edges: np.ndarray
+    fit_trials: int
+
+
+def run_audit(
+    mechanism: Mechanism | Callable[[jax.Array, Any], Any],
+    neighbours: Neighbours,
+    distinguisher: Distinguisher | None = None,
+    *,
+    claim: Claim,
+    trials: int,
+    risk: float,
+    key: jax.Array,
+    delta: float = 1e-5,
+    policy: Policy | None = None,
+    target: Target | None = None,
+    name: str | None = None,
+    expect: Outcome = "no_violation_found",
+    chunk: int | None = None,
+    deadline: float | None = None,
+    progress: Callable[[engine.Tally], None] = lambda _: None,
+    resume: engine.Tally | None = None,
+) -> AuditRecord:
+    """Audit one mechanism against one claim.
+
+    ``trials`` outputs are drawn in total, half on each dataset; fit trials come on top and are recorded.
+    ``policy`` says how thresholds are fixed (default: from theory where the distinguisher knows its curve,
+    otherwise on a split); ``target`` spends the whole risk on one number instead of three.
+    ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
+    ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
+    """
+    step = mechanism if isinstance(mechanism, Mechanism) else as_mechanism(mechanism)
+    chosen = distinguisher if distinguisher is not None else _battery(neighbours)
+    _check(step, neighbours, chosen, claim=claim, trials=trials, risk=risk, key=key, delta=delta)
+    rule = _with_target(policy or _default_policy(chosen, trials), target)
+    began = time.monotonic()
+    key_fit_without, key_fit_with, key_without, key_with = jax.random.split(key, 4)
+    goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
+
+    def source(key: jax.Array, side: str) -> engine.Source:
+        dataset = neighbours.without if side == "without" else neighbours.with_record
+        return engine.compile_source(step, dataset, chosen, key=key, side=side, chunk=chunk)
+
+    def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
+        half = count // 2
+        return source(key_fit_without, "without").scores(0, half), source(key_fit_with, "with").scores(0, half)
+
+    subject = Subject(
+        name=name or step.name,
+        expect=expect,
+        mechanism=_part(step, step.kind),
+        neighbours=_part(neighbours, neighbours.relation),
+        distinguisher=_part(chosen),
+        members=member_names(chosen),
+        theory=chosen.curve,
+        key=key,
+        trials_planned=trials,
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    test = fix_test(rule, chosen.curve, fit_scores, goal)
+    tally = engine.tally(
+        source(key_without, "without"),
+        source(key_with, "with"),
+        edges=test.edges,
+        trials_per_side=trials // 2,
+        start=resume,
+        deadline=deadline,
+        report=progress,
+    )
+    return write_record(
+        subject,
+        tally,
+        edges=test.edges,
+        cuts=test.cuts,
+        fit_trials=test.fit_trials,
+        policy=rule,
+        goal=goal,
+        seconds=time.monotonic() - began,
+    )
+
+
+def fix_test(
+    rule: Policy,
+    curve: TradeOff | None,
+    fit_scores: Callable[[int], tuple[np.ndarray, np.ndarray]],
+    goal: Goal,
+) -> Test:
+    """Decide thresholds and the grid of scores, from theory or from trials that are then thrown away."""
+    use_theory = curve is not None and not isinstance(rule, Split)
+    fit_trials = 0 if use_theory else (rule.fit_trials if isinstance(rule, Split) else PILOT_TRIALS)
+    if isinstance(rule, FromTheory) and curve is None:
+        raise ValueError(
+            "a threshold from theory needs a distinguisher whose exact curve is known (likelihood_ratio on aligned "
+            "gradients); use Split() or Fixed(thresholds=...) instead."
+        )
+    if use_theory:
+        assert curve is not None
+        candidates, members = thresholds.from_curve(curve), 1
+    else:
+        without, with_record = fit_scores(fit_trials)
+        candidates, members = thresholds.from_fit(without, with_record), without.shape[1]
+    cuts = _cuts(rule, candidates, members, goal)
+    edges = _grid(candidates, members, cuts)
+    if isinstance(rule, Simultaneous):
+        # one cut per edge and side: all of them are judged, and share the risk
+        share = goal.risk / (2 * edges.size)
+        cuts = tuple(
+            Cut(target="band", member=m, threshold=float(t), rejects=side, risk=share)
+            for m in range(members)
+            for t in edges[m]
+            for side in ("above", "below")
+        )
+    return Test(cuts=cuts, edges=edges, fit_trials=fit_trials)
+
+
+def _cuts(rule: Policy, candidates: Candidates, members: int, goal: Goal) -> tuple[Cut, ...]:
+    if isinstance(rule, Fixed):
+        share = goal.risk / (members * len(rule.thresholds))
+        return tuple(
+            Cut(target="fixed", member=m, threshold=float(np.float32(t)), rejects="above", risk=share)
+            for m in range(members)
+            for t in rule.thresholds
+        )
+    if isinstance(rule, Simultaneous):
+        return ()
+    shared = dataclasses.replace(goal, risk=goal.risk / len(rule.targets))
+    return tuple(thresholds.choose(candidates, target, shared) for target in rule.targets)
+
+
+def _grid(candidates: Candidates, members: int, cuts: tuple[Cut, ...]) -> np.ndarray:
+    """Float32 edges for every member: spread over the candidates, with every cut among them."""
+    rows = []
+    for member in range(members):
+        spread = np.unique(candidates.threshold[candidates.member == member].astype(np.float32))
+        keep = np.unique(np.linspace(0, len(spread) - 1, GRID_EDGES).astype(int))
+        own = np.array([cut.threshold for cut in cuts if cut.member == member], np.float32)
+        rows.append(np.unique(np.concatenate([spread[keep], own])))
+    width = max(len(row) for row in rows)
+    # rows of a grid have one length: the last edge is repeated, which adds empty cells only
+    return np.stack([np.pad(row, (0, width - len(row)), mode="edge") for row in rows])
+
+
+def _default_policy(distinguisher: Distinguisher, trials: int) -> Policy:
+    if distinguisher.curve is not None:
+        return FromTheory()
+    return Split(fit_trials=max(1000, 2 * (trials // 20)) if trials < 10**6 else 100_000)
+
+
+def _with_target(rule: Policy, target: Target | None) -> Policy:
+    if target is None:
+        return rule
+    require("target", target in thresholds.TARGETS, f"one of {thresholds.TARGETS}", target)
+    if not isinstance(rule, FromTheory | Split):
+        raise ValueError(f"target= chooses a threshold, and the policy {rule.kind!r} has fixed its own; drop one.")
+    return dataclasses.replace(rule, targets=(target,))
+
+
+def _battery(neighbours: Neighbours) -> Distinguisher:
+    from distinguishers import battery
+
+    return battery(neighbours)
+
+
+def _check(
+    step: Mechanism,
+    neighbours: Neighbours,
+    distinguisher: Distinguisher,
+    *,
+    claim: Claim,
+    trials: int,
+    risk: float,
+    key: Any,
+    delta: float,
+) -> None:
+    """Refuse what cannot be audited, before anything is simulated."""
+    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"key must be made with jax.random.key(seed), got {key!r}.")
+    require_risk(risk)
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    require("trials", isinstance(trials, int) and trials >= 2, "an integer >= 2", trials)
+    require("trials", trials % 2 == 0, "even (half are drawn on each dataset)", trials)
+    require("trials", trials // 2 < engine.LAST_TRIAL, f"below {2 * engine.LAST_TRIAL}", trials)
+    if not claim.covers(neighbours.relation):
+        raise ValueError(
+            f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "
+            f"build the pair with relation={claim.relation!r} or restate the claim."
+        )
+    if step.kind not in distinguisher.accepts and "any" not in distinguisher.accepts:
+        raise ValueError(
+            f"the distinguisher {distinguisher.name!r} reads {' or '.join(distinguisher.accepts)} outputs but the "
+            f"mechanism {step.name!r} gives {step.kind} ones; choose another distinguisher or simulator."
+        )
+
+
+def member_names(distinguisher: Distinguisher) -> tuple[str, ...]:
+    """Names of the scores that a distinguisher gives: its own, or its members'."""
+    members = getattr(distinguisher, "members", None)
+    return tuple(member.name for member in members) if members else (distinguisher.name,)
+
+
+def _part(used: Mechanism | Neighbours | Distinguisher, kind: str = "") -> Part:
+    return Part(name=used.name, parameters=plain(used.parameters), kind=kind)

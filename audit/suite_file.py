@@ -1,0 +1,215 @@
+"""Suites: TOML files that name audits. Read and checked here; nothing is run and JAX is not imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+OUTCOMES = ("violation", "no_violation_found", "inconclusive")
+PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
+SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
+AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "parameters", *PARTS)
+
+
+class SuiteError(ValueError):
+    """A suite that cannot be run: the message says where and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditSpec:
+    """One audit as the file states it, defaults filled in and grids expanded."""
+
+    name: str
+    expect: str
+    trials: int
+    delta: float
+    target: str | None
+    time_budget: float | None
+    parameters: Mapping[str, Any]
+    mechanism: Mapping[str, Any]
+    neighbours: Mapping[str, Any]
+    claim: Mapping[str, Any]
+    distinguisher: Mapping[str, Any] | None
+    policy: Mapping[str, Any] | None
+    where: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Audits that share one risk."""
+
+    title: str
+    risk: float
+    seed: int
+    time_budget: float | None
+    audits: tuple[AuditSpec, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Text:
+    """The file's lines, to point at the one that is wrong."""
+
+    path: str
+    lines: list[str]
+
+    def where(self, key: str, audit: int | None = None) -> str:
+        """'file:line' of a key, searched inside the given [[audit]] if there is one."""
+        starts = [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*audit\s*\]\]", line)]
+        low, high = 0, starts[0] if starts else len(self.lines)
+        if audit is not None and audit < len(starts):
+            low, high = starts[audit], starts[audit + 1] if audit + 1 < len(starts) else len(self.lines)
+        pattern = re.compile(rf"(^|[\s{{,\[.])\"?{re.escape(key)}\"?\s*[=.\]]")
+        for number in range(low, high):
+            if pattern.search(self.lines[number].split("#")[0]):
+                return f"{self.path}:{number + 1}"
+        return f"{self.path}:{low + 1}"
+
+
+def read_suite(path: Path) -> Suite:
+    """Read and check a suite file."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    return parse_suite(text, str(path))
+
+
+def parse_suite(text: str, path: str) -> Suite:
+    """Check a suite's text; ``path`` is named in messages."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SuiteError(f"{path}: not valid TOML: {error}.") from None
+    lines = _Text(path, text.splitlines())
+    refuse_unknown(data, SUITE_KEYS, lambda key: lines.where(key), "the suite")
+    audits = data.get("audit", [])
+    if not isinstance(audits, list) or not audits:
+        raise SuiteError(f"{path}: a suite needs at least one [[audit]].")
+    risk = _number(data, "risk", 0.05, lines, low=0, high=1)
+    specs = list(itertools.chain.from_iterable(_specs(entry, i, data, lines) for i, entry in enumerate(audits)))
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise SuiteError(f"{path}: two audits are called {name!r}; names must differ, results are kept under them.")
+    return Suite(
+        title=str(data.get("title", Path(path).stem)),
+        risk=risk,
+        seed=_whole(data, "seed", 0, lines),
+        time_budget=seconds(data["time_budget"], lines.where("time_budget")) if "time_budget" in data else None,
+        audits=tuple(specs),
+    )
+
+
+def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Iterable[AuditSpec]:
+    """The audits that one [[audit]] stands for: one per point of its parameter grid."""
+
+    def where(key: str) -> str:
+        return lines.where(key, index)
+
+    defaults = data.get("defaults", {})
+    refuse_unknown(defaults, AUDIT_KEYS, lines.where, "[defaults]")
+    refuse_unknown(entry, AUDIT_KEYS, where, f"audit {index + 1}")
+    merged = {**{key: data[key] for key in ("trials", "delta") if key in data}, **defaults, **entry}
+    for part in (*PARTS, "parameters"):
+        if isinstance(defaults.get(part), dict) and isinstance(entry.get(part), dict):
+            merged[part] = {**defaults[part], **entry[part]}
+    for part in ("name", "mechanism", "neighbours", "claim"):
+        if part not in merged:
+            raise SuiteError(f"{where('audit')}: audit {index + 1} has no {part}; add `{part} = ...`.")
+    for part in PARTS:
+        value = merged.get(part)
+        if isinstance(value, str):
+            merged[part] = {"kind": value}
+        elif part in merged and not (isinstance(value, dict) and ("kind" in value or "step" in value)):
+            raise SuiteError(f'{where(part)}: {part} must be a name or a table with `kind = "..."`, got {value!r}.')
+    expect = merged.get("expect", "no_violation_found")
+    if expect not in OUTCOMES:
+        raise SuiteError(
+            f"{where('expect')}: expect must be one of {OUTCOMES}, got {expect!r}{nearest(expect, OUTCOMES)}."
+        )
+    trials = _whole(merged, "trials", 10_000, lines, index)
+    if trials < 2 or trials % 2:
+        raise SuiteError(f"{where('trials')}: trials must be even and >= 2 (half on each dataset), got {trials}.")
+    budget = seconds(merged["time_budget"], where("time_budget")) if "time_budget" in merged else None
+    for suffix, parameters in _grid(merged.get("parameters", {})):
+        yield AuditSpec(
+            name=f"{merged['name']}{suffix}",
+            expect=expect,
+            trials=trials,
+            delta=_number(merged, "delta", 1e-5, lines, index, low=-1e-300, high=1),
+            target=merged.get("target"),
+            time_budget=budget,
+            parameters=parameters,
+            mechanism=merged["mechanism"],
+            neighbours=merged["neighbours"],
+            claim=merged["claim"],
+            distinguisher=merged.get("distinguisher"),
+            policy=merged.get("policy"),
+            where=where("audit"),
+        )
+
+
+def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Every combination of the listed values; the name's suffix says which."""
+    lists = {key: value for key, value in parameters.items() if isinstance(value, list)}
+    for values in itertools.product(*lists.values()):
+        chosen = dict(zip(lists, values, strict=True))
+        suffix = "".join(f" {key}={value}" for key, value in chosen.items())
+        yield suffix, {**parameters, **chosen}
+
+
+def refuse_unknown(table: Any, known: Iterable[str], where, what: str) -> None:
+    """An unknown key is an error that names its line and the nearest spelling."""
+    known = tuple(known)
+    if not isinstance(table, Mapping):
+        raise SuiteError(f"{where(what)}: {what} must be a table, got {table!r}.")
+    for key in table:
+        if key not in known:
+            allowed = ", ".join(sorted(known))
+            raise SuiteError(f"{where(key)}: unknown key {key!r} in {what}{nearest(key, known)}. Allowed: {allowed}.")
+
+
+def nearest(word: Any, known: Iterable[str]) -> str:
+    """'; did you mean ...?' or nothing."""
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def seconds(value: Any, where: str) -> float:
+    """A duration: seconds as a number, or '90s', '2m', '1h'."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|)\s*", str(value))
+    if not match or float(match[1]) <= 0:
+        raise SuiteError(f"{where}: a time budget is written like 60s, 5m or 1h, got {value!r}.")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _number(
+    table: Mapping[str, Any],
+    key: str,
+    default: float,
+    lines: _Text,
+    index: int | None = None,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> float:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value < high:
+        raise SuiteError(
+            f"{lines.where(key, index)}: {key} must be a number between {max(low, 0):g} and {high:g}, got {value!r}."
+        )
+    return float(value)
+
+
+def _whole(table: Mapping[str, Any], key: str, default: int, lines: _Text, index: int | None = None) -> int:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SuiteError(f"{lines.where(key, index)}: {key} must be a whole number, got {value!r}.")
+    return value
