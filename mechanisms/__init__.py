@@ -1,0 +1,84 @@
+"""Simulators: pure JAX functions from a key and a dataset to an output."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from mechanisms.constructions import (
+    neighbours_from_gradients,
+    opposite_pair,
+    orthogonal_pair,
+    worst_case_pair,
+    zero_pair,
+)
+from mechanisms.contract import OUTPUT_KINDS, Collapsed, Mechanism, OutputKind, Step, mechanism
+from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
+from mechanisms.one_round import (
+    NORMALISERS,
+    CollapsedRound,
+    Normaliser,
+    OneRound,
+    collapsed_round,
+    one_round,
+)
+from mechanisms.textbook import (
+    bit_pair,
+    gaussian_mechanism,
+    laplace_mechanism,
+    randomised_response,
+    scalar_pair,
+)
+
+CATALOGUE: Mapping[str, Callable[..., Mechanism]] = MappingProxyType(
+    {
+        "one_round": one_round,
+        "collapsed_round": collapsed_round,
+        "gaussian_mechanism": gaussian_mechanism,
+        "laplace_mechanism": laplace_mechanism,
+        "randomised_response": randomised_response,
+    }
+)
+"""Mechanisms by the names that suites use."""
+
+NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = MappingProxyType(
+    {
+        "worst_case_pair": worst_case_pair,
+        "opposite_pair": opposite_pair,
+        "orthogonal_pair": orthogonal_pair,
+        "zero_pair": zero_pair,
+        "scalar_pair": scalar_pair,
+        "bit_pair": bit_pair,
+    }
+)
+"""Constructions of neighbouring datasets by the names that suites use."""
+
+__all__ = [
+    "CATALOGUE",
+    "NEIGHBOURS",
+    "NORMALISERS",
+    "OUTPUT_KINDS",
+    "RELATIONS",
+    "Collapsed",
+    "CollapsedRound",
+    "GradientTable",
+    "Mechanism",
+    "Neighbours",
+    "Normaliser",
+    "OneRound",
+    "OutputKind",
+    "Relation",
+    "Step",
+    "bit_pair",
+    "collapsed_round",
+    "gaussian_mechanism",
+    "laplace_mechanism",
+    "materialise",
+    "mechanism",
+    "neighbours_from_gradients",
+    "one_round",
+    "opposite_pair",
+    "orthogonal_pair",
+    "randomised_response",
+    "scalar_pair",
+    "worst_case_pair",
+    "zero_pair",
+]

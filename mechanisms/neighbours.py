@@ -10,13 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guarantees.claim import require
+
 Relation = Literal["add_remove", "zero_out", "substitution"]
 RELATIONS = ("add_remove", "zero_out", "substitution")
 DENSE_LIMIT = 2**28
 """Entries above which a dense array of gradients is refused (1 GiB of float32)."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GradientTable:
     """Per-example gradients, grouped: row g of ``rows`` occurs ``counts[g]`` times.
 
@@ -40,6 +42,10 @@ class GradientTable:
         """Dimension of the span."""
         return self.rows.shape[1]
 
+    def __post_init__(self):
+        require("counts", len(self.counts) == len(self.rows), "one count for every row", self.counts)
+        require("dimension", self.dimension >= self.rank, f"at least the rank {self.rank}", self.dimension)
+
     def dense(self) -> jax.Array:
         """All gradients as one array of shape (records, dimension)."""
         if self.records * self.dimension > DENSE_LIMIT:
@@ -55,7 +61,19 @@ class GradientTable:
         return jnp.repeat(full, np.asarray(self.counts), axis=0, total_repeat_length=self.records)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+def materialise(dataset: Any) -> Any:
+    """A GradientTable as a dense array, anything else as it is: what ordinary mechanisms read."""
+    return dataset.dense() if isinstance(dataset, GradientTable) else dataset
+
+
+def shape_of(dataset: Any) -> tuple[int, ...] | None:
+    """(records, dimensions...) of a table or an array; None for anything else."""
+    if isinstance(dataset, GradientTable):
+        return (dataset.records, dataset.dimension)
+    return tuple(dataset.shape) if isinstance(dataset, np.ndarray | jax.Array) else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbours:
     """Two datasets that differ in one record, and how they differ.
 
@@ -68,3 +86,19 @@ class Neighbours:
     relation: Relation
     name: str = "given"
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
+        without, with_record = shape_of(self.without), shape_of(self.with_record)
+        if without is None or with_record is None:
+            return
+        if not without or not with_record or without[0] < 1 or with_record[0] < 1:
+            raise ValueError(f"a dataset must have at least one record, got shapes {without} and {with_record}.")
+        if without[1:] != with_record[1:]:
+            raise ValueError(f"the two datasets must have equal dimension, got shapes {without} and {with_record}.")
+        more = 1 if self.relation == "add_remove" else 0
+        if with_record[0] - without[0] != more:
+            raise ValueError(
+                f"{self.relation} neighbours must differ in size by {more}, with_record the larger; "
+                f"got {without[0]} records without and {with_record[0]} with."
+            )

@@ -1,0 +1,213 @@
+"""One round of DP-SGD: Poisson batch, clipped gradients, Gaussian noise, one of four normalisers."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from guarantees.claim import require
+from mechanisms.chi_square import mean_square_excess
+from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.counts import binomial, poisson_batch
+from mechanisms.neighbours import GradientTable, materialise
+from mechanisms.noise import normal
+
+Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
+NORMALISERS: tuple[str, ...] = get_args(Normaliser)
+UNROLLED_RECORDS = 16
+"""Records up to which the batch is summed term by term, which XLA fuses with the noise; a product it does not."""
+
+
+def clip_rows(gradients: jax.Array, clip: float) -> jax.Array:
+    """``g / max(1, |g|_2 / clip)`` for every row; the norm is scaled, so that large gradients do not overflow."""
+    largest = jnp.maximum(jnp.max(jnp.abs(gradients), axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
+    scaled = gradients / largest
+    length = jnp.sqrt(jnp.sum(scaled * scaled, axis=1, keepdims=True))
+    return gradients * jnp.minimum(1.0, clip / largest / length)
+
+
+def batch_sum(batch: jax.Array, gradients: jax.Array) -> jax.Array:
+    """Sum of the gradients in the batch."""
+    if len(gradients) > UNROLLED_RECORDS:
+        # A GPU would otherwise multiply in 10-bit mantissas.
+        return jnp.dot(batch, gradients, precision=jax.lax.Precision.HIGHEST)
+    total = batch[0] * gradients[0]
+    for record in range(1, len(gradients)):
+        total = total + batch[record] * gradients[record]
+    return total
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRound:
+    """``(sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)) / divisor``."""
+
+    normalise_by: Normaliser
+    rate: float
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self):
+        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "one_round"
+
+    @property
+    def kind(self) -> OutputKind:
+        """The whole update."""
+        return "vector"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return dataclasses.asdict(self)
+
+    def divisor(self, records: int) -> float | None:
+        """What the noisy sum is divided by; None where it depends on the batch."""
+        return divisor(self.normalise_by, records=records, rate=self.rate)
+
+    def collapsed(self) -> CollapsedRound:
+        """The same law through sufficient statistics."""
+        return CollapsedRound(**dataclasses.asdict(self))
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The update on an array of per-example gradients, shape (records, dimension)."""
+        gradients = jnp.asarray(materialise(dataset), jnp.float32)
+        if gradients.ndim != 2 or gradients.shape[0] < 1:
+            raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {gradients.shape}.")
+        records, dimension = gradients.shape
+        batch = poisson_batch(key, records=records, rate=self.rate)
+        noise = self.noise_multiplier * self.clip * normal(key, (dimension,))
+        total = batch_sum(batch, clip_rows(gradients, self.clip)) + noise
+        fixed = self.divisor(records)
+        return total * ((1 / fixed) if fixed is not None else 1 / jnp.maximum(jnp.sum(batch), 1.0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollapsedRound:
+    """One round seen in the span of the gradients, with the mean square of the rest: the same law, O(1) in n.
+
+    The noise outside the span is independent of everything, so its mean square is one scaled chi-square; a group of
+    equal gradients enters the batch by a binomial count. [wang2026, definitions 2.7-2.9]
+    """
+
+    normalise_by: Normaliser
+    rate: float
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self):
+        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "collapsed_round"
+
+    @property
+    def kind(self) -> OutputKind:
+        """Sufficient statistics."""
+        return "collapsed"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return dataclasses.asdict(self)
+
+    def divisor(self, records: int) -> float | None:
+        """What the noisy sum is divided by; None where it depends on the batch."""
+        return divisor(self.normalise_by, records=records, rate=self.rate)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
+        """The update's statistics on a GradientTable."""
+        if not isinstance(dataset, GradientTable):
+            raise ValueError(
+                "the collapsed simulator reads a GradientTable (worst_case_pair, neighbours_from_gradients, ...), "
+                f"got {type(dataset).__name__}."
+            )
+        total, size = self._batch(key, dataset)
+        deviation = self.noise_multiplier * self.clip
+        along = total + deviation * normal(key, (dataset.rank,))
+        fixed = self.divisor(dataset.records)
+        degrees = dataset.dimension - dataset.rank
+        excess = mean_square_excess(key, degrees) if degrees else jnp.float32(-1.0)
+        if fixed is None:
+            scale = 1 / jnp.maximum(size, 1.0)
+            return Collapsed(along * scale, scaled(deviation**2, excess) * scale**2)
+        return Collapsed(along * (1 / fixed), scaled((deviation / fixed) ** 2, excess))
+
+    def _batch(self, key: jax.Array, table: GradientTable) -> tuple[jax.Array, jax.Array]:
+        """Sum of the batch's gradients in the span, and its size."""
+        rows = clipped_rows(table.rows, self.clip)
+        counts = np.asarray(table.counts)
+        total, size = jnp.zeros((table.rank,), jnp.float32), jnp.float32(0.0)
+        # Groups of equal size share a table and one vectorised draw; the counter is the group's place.
+        for count in np.unique(counts):
+            groups = np.flatnonzero(counts == count)
+            drawn = binomial(key, jnp.asarray(groups, jnp.uint32), trials=int(count), rate=self.rate)
+            total = total + jnp.sum(drawn[:, None] * jnp.asarray(rows[groups], jnp.float32), axis=0)
+            size = size + jnp.sum(drawn)
+        return total, size
+
+
+def clipped_rows(rows: np.ndarray, clip: float) -> np.ndarray:
+    """Clipping on the host: coordinates in an orthonormal basis have the norms of the gradients."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(1.0, lengths / clip)
+
+
+def scaled(scale: float, excess: jax.Array) -> jax.Array:
+    """``scale * (1 + excess)`` rounded once: 1.5 million coordinates resolve their mean square to 1e-3 only."""
+    high = float(np.float32(scale))
+    return high + (jnp.float32(scale - high) + high * excess)
+
+
+def divisor(normalise_by: str, *, records: int, rate: float) -> float | None:
+    """1, N q, or floor(N q) with 1 for 0; None for the realised batch. [wang2026, definitions 2.7-2.9 and A.1]
+
+    The floor is of the float64 product, as implementations compute it.
+    """
+    if normalise_by == "realised_batch":
+        return None
+    if normalise_by == "none":
+        return 1.0
+    expected = records * rate
+    return expected if normalise_by == "expected_batch" else float(max(math.floor(expected), 1))
+
+
+def check_parameters(normalise_by: str, rate: float, clip: float, noise_multiplier: float) -> None:
+    """Refuse parameters outside the definition."""
+    if normalise_by not in NORMALISERS:
+        near = difflib.get_close_matches(str(normalise_by), NORMALISERS, n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"normalise_by must be one of {NORMALISERS}, got {normalise_by!r}.{hint}")
+    require("rate", bool(0 < rate <= 1), "in (0, 1]", rate)
+    require("clip", bool(clip > 0 and math.isfinite(clip)), "> 0 and finite", clip)
+    good = bool(noise_multiplier > 0 and math.isfinite(noise_multiplier))
+    require("noise_multiplier", good, "> 0 and finite", noise_multiplier)
+
+
+def one_round(*, normalise_by: Normaliser, rate: float, clip: float, noise_multiplier: float) -> OneRound:
+    """One round of DP-SGD on an array of per-example gradients.
+
+    Every record joins the batch with probability ``rate``; gradients are clipped to ``clip`` in l2; the sum gets
+    N(0, (noise_multiplier * clip)^2 I) and is divided by nothing (SGM), N * rate (EASGM), the batch's size or 1
+    (ASGM), or floor(N * rate) or 1 (FEASGM). [wang2026, definitions 2.7, 2.8, 2.9 and A.1]
+
+    N is the size of the dataset at hand: under add_remove neighbours the divisor itself leaks.
+    """
+    return OneRound(normalise_by=normalise_by, rate=rate, clip=clip, noise_multiplier=noise_multiplier)
+
+
+def collapsed_round(*, normalise_by: Normaliser, rate: float, clip: float, noise_multiplier: float) -> CollapsedRound:
+    """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``."""
+    return one_round(normalise_by=normalise_by, rate=rate, clip=clip, noise_multiplier=noise_multiplier).collapsed()

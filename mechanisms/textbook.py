@@ -1,0 +1,150 @@
+"""Mechanisms whose truth is known in closed form, and the pairs that show it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from guarantees.claim import require
+from mechanisms import noise
+from mechanisms.bits import Stream, below, positions, words
+from mechanisms.contract import OutputKind
+from mechanisms.counts import probability_to_integer
+from mechanisms.neighbours import Neighbours, Relation, materialise
+
+
+def _positive(argument: str, value: float) -> None:
+    require(argument, bool(value > 0 and math.isfinite(value)), "> 0 and finite", value)
+
+
+def _records(dataset: Any) -> jax.Array:
+    values = jnp.asarray(materialise(dataset), jnp.float32)
+    if values.ndim != 2 or values.shape[0] < 1:
+        raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {values.shape}.")
+    return values
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianMechanism:
+    """Sum of the records plus ``noise_multiplier * sensitivity * N(0, I)``."""
+
+    noise_multiplier: float
+    sensitivity: float = 1.0
+    name: str = dataclasses.field(default="gaussian_mechanism", init=False)
+    kind: OutputKind = dataclasses.field(default="vector", init=False)
+
+    def __post_init__(self):
+        _positive("noise_multiplier", self.noise_multiplier)
+        _positive("sensitivity", self.sensitivity)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return {"noise_multiplier": self.noise_multiplier, "sensitivity": self.sensitivity}
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The noisy sum of an array of shape (records, dimension)."""
+        total = jnp.sum(_records(dataset), axis=0)
+        return total + self.noise_multiplier * self.sensitivity * noise.normal(key, total.shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplaceMechanism:
+    """Sum of the records plus ``sensitivity / epsilon`` times standard Laplace noise a coordinate."""
+
+    epsilon: float
+    sensitivity: float = 1.0
+    name: str = dataclasses.field(default="laplace_mechanism", init=False)
+    kind: OutputKind = dataclasses.field(default="vector", init=False)
+
+    def __post_init__(self):
+        _positive("epsilon", self.epsilon)
+        _positive("sensitivity", self.sensitivity)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return {"epsilon": self.epsilon, "sensitivity": self.sensitivity}
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The noisy sum of an array of shape (records, dimension)."""
+        total = jnp.sum(_records(dataset), axis=0)
+        return total + self.sensitivity / self.epsilon * noise.laplace(key, total.shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomisedResponse:
+    """Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped."""
+
+    epsilon: float
+    name: str = dataclasses.field(default="randomised_response", init=False)
+    kind: OutputKind = dataclasses.field(default="vector", init=False)
+
+    def __post_init__(self):
+        require("epsilon", bool(self.epsilon >= 0 and math.isfinite(self.epsilon)), ">= 0 and finite", self.epsilon)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return {"epsilon": self.epsilon}
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The told bits of an array of zeros and ones."""
+        truth = jnp.ravel(jnp.asarray(dataset, jnp.float32))
+        bits = words(key, Stream.RESPONSE, positions(truth.shape))
+        lie = below(bits, probability_to_integer(1 / (1 + math.exp(self.epsilon))))
+        return jnp.where(lie, 1.0 - truth, truth)
+
+
+def gaussian_mechanism(*, noise_multiplier: float, sensitivity: float = 1.0) -> GaussianMechanism:
+    """The Gaussian mechanism on a sum, ``1 / noise_multiplier``-GDP for records of l2 norm ``sensitivity``.
+
+    [dong2022, theorem 2.7]. The records are not clipped: the pair must keep the sensitivity.
+    """
+    return GaussianMechanism(noise_multiplier=noise_multiplier, sensitivity=sensitivity)
+
+
+def laplace_mechanism(*, epsilon: float, sensitivity: float = 1.0) -> LaplaceMechanism:
+    """The Laplace mechanism on a sum, epsilon-DP for records of l1 norm ``sensitivity``. [dwork2006]
+
+    The records are not clipped: the pair must keep the sensitivity.
+    """
+    return LaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity)
+
+
+def randomised_response(*, epsilon: float) -> RandomisedResponse:
+    """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]"""
+    return RandomisedResponse(epsilon=epsilon)
+
+
+def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:
+    """One coordinate, a common record 0 and the extra record ``sensitivity``: the sums differ by it.
+
+    Without the record its place is empty (add_remove) or holds 0 (zero_out, substitution).
+    """
+    _positive("sensitivity", sensitivity)
+    empty = np.zeros((1 if relation == "add_remove" else 2, 1), np.float32)
+    return Neighbours(
+        without=empty,
+        with_record=np.array([[0.0], [sensitivity]], np.float32),
+        relation=relation,
+        name="scalar_pair",
+        parameters={"sensitivity": sensitivity, "relation": relation},
+    )
+
+
+def bit_pair() -> Neighbours:
+    """One record whose bit is 0 without and 1 with: what randomised response is asked."""
+    return Neighbours(
+        without=np.zeros((1,), np.float32),
+        with_record=np.ones((1,), np.float32),
+        relation="substitution",
+        name="bit_pair",
+        parameters={},
+    )
