@@ -1,0 +1,159 @@
+"""Privacy losses that depend on one coordinate, or on one coordinate and an independent chi-square."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from scipy.special import gammainc, gammaincc, ndtr
+from scipy.stats import chi2
+
+from guarantees.line_table import LineTable, NormalMixture, tabulate_ratio
+from guarantees.loss_law import Array, Tails, invert
+
+
+def hidden_loss(threshold: Array, rate: float) -> Array:
+    """The g with ``ln(1 - rate + rate e^g) = threshold``; -inf where the threshold is below every loss."""
+    t = np.asarray(threshold, float)
+    if rate == 1.0:
+        return t
+    with np.errstate(divide="ignore", invalid="ignore"):
+        small = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / rate, -1.0))
+        large = t - np.log(rate) + np.log1p(-(1.0 - rate) * np.exp(-np.maximum(t, 1.0)))
+    return np.where(t < 30.0, small, large)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LineLaw:
+    """Two normal mixtures on the line: without, and ``(1 - rate) without + rate sampled``.
+
+    The loss is ``ln(1 - rate + rate e^g)`` with g = ln sampled/without. g need not be monotone: the line is cut
+    at the turning points of g, each piece is inverted, and the pieces' masses are sums of normal tails.
+    ``error`` covers the mass left out of the mixtures and an estimate (1e-13) of the interpolation of g.
+    """
+
+    without: NormalMixture
+    sampled: NormalMixture
+    rate: float = 1.0
+    roughness: float = 1.0
+    error: float = 1e-13
+
+    @functools.cached_property
+    def _gap(self) -> LineTable:
+        return tabulate_ratio(self.without, self.sampled, roughness=self.roughness)[2]
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal masses of the pieces of the line on which the loss is above, or not above, the threshold."""
+        t = np.asarray(threshold, float)
+        level = hidden_loss(t.ravel(), self.rate)
+        points = self._gap.turning_points
+        edges = points.copy()
+        edges[0], edges[-1] = -np.inf, np.inf
+        crossing = self._gap.crossings(level)
+        crossing = np.where(crossing == points[0], -np.inf, np.where(crossing == points[-1], np.inf, crossing))
+        low, high = np.broadcast_arrays(edges[:-1, None], edges[1:, None])
+        rising = (np.diff(self._gap(points)) >= 0)[:, None]
+        sums = []
+        for mixture in (self.without, self.sampled):
+            left, right = mixture.mass_between(low, crossing), mixture.mass_between(crossing, high)
+            sums += [np.where(rising, right, left).sum(axis=0), np.where(rising, left, right).sum(axis=0)]
+        above0, below0, above1, below1 = (part.reshape(t.shape) for part in sums)
+        return Tails(
+            without_above=above0,
+            without_below=below0,
+            with_above=(1 - self.rate) * above0 + self.rate * above1,
+            with_below=(1 - self.rate) * below0 + self.rate * below1,
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """By a bracketed search."""
+        return invert(self.tails, alpha).reshape(np.shape(alpha))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlaneLaw:
+    """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
+
+    The loss is ``g(u) - degrees ln scale - curvature w``, curvature = (scale^-2 - 1)/2 > 0, so that
+    ``P(loss > t) = int p(u) F((g(u) - degrees ln scale - t)/curvature) du``, F the chi-square law of w.
+    The integral is cut where the argument of F meets 0 and its quantiles, so steps of F cost no accuracy.
+    ``error`` covers the mass left out and an estimate (1e-12) of the quadrature, checked against mpmath.
+    """
+
+    without: NormalMixture
+    with_record: NormalMixture
+    degrees: float
+    scale: float
+    roughness: float = 1.0
+    error: float = 1e-12
+
+    @property
+    def curvature(self) -> float:
+        """Loss per unit of w, ``(1 - scale^2) / (2 scale^2)``."""
+        return (1 - self.scale) * (1 + self.scale) / (2 * self.scale**2)
+
+    @functools.cached_property
+    def tables(self) -> tuple[LineTable, LineTable, LineTable]:
+        """ln density of u without, with, and g."""
+        return tabulate_ratio(self.without, self.with_record, roughness=self.roughness)
+
+    @functools.cached_property
+    def _levels(self) -> Array:
+        # Two standard deviations apart in the normal scale: between neighbours F is smooth.
+        scores = np.arange(-12.0, 12.5, 2.0)
+        upper = chi2.isf(ndtr(-scores[scores > 0]), self.degrees)
+        return np.concatenate([[0.0], chi2.ppf(ndtr(scores[scores <= 0]), self.degrees), upper])
+
+    @functools.cached_property
+    def _rule(self) -> tuple[Array, Array]:
+        # F behaves like w^(degrees/2) at 0: for few degrees a map that is flat at the ends removes the root.
+        x, weight = np.polynomial.legendre.leggauss(12 if self.degrees >= 30 else 24)
+        x, weight = (x + 1) / 2, weight / 2
+        if self.degrees >= 30:
+            return x, weight
+        return x**2 * (3 - 2 * x), weight * 6 * x * (1 - x)
+
+    def _side(self, room: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
+        """(above, below) for one side; ``room`` is -degrees ln scale - t."""
+        low, high = mixture.support(14.0)
+        cells = int(np.ceil((high - low) / (1.25 * mixture.width)))
+        base = np.linspace(low, high, cells + 1)
+        points = self.tables[2].turning_points
+        fixed = np.concatenate([base, points[(points > low) & (points < high)]])
+        levels = spread**2 * self._levels * self.curvature
+        steps = np.clip(self.tables[2].crossings(levels - room[:, None]), low, high)
+        steps = np.moveaxis(steps, 0, 1).reshape(len(room), -1)
+        edges = np.sort(np.concatenate([np.broadcast_to(fixed, (len(room), len(fixed))), steps], axis=1), axis=1)
+        width = np.diff(edges, axis=1)
+        row, column = np.nonzero(width > 0)
+        x, weight = self._rule
+        u = edges[row, column][:, None] + width[row, column][:, None] * x
+        mass = np.exp(table(u)) * weight * width[row, column][:, None]
+        w = np.maximum(0.0, (self.tables[2](u) + room[row, None]) / (self.curvature * spread**2))
+        half, small = self.degrees / 2, w < self.degrees
+        tail = np.where(small, gammainc(half, np.where(small, w, 0.0) / 2), 0.0)
+        tail += np.where(small, 0.0, gammaincc(half, np.where(small, self.degrees, w) / 2))
+        above = np.bincount(row, (mass * np.where(small, tail, 1 - tail)).sum(axis=1), len(room))
+        below = np.bincount(row, (mass * np.where(small, 1 - tail, tail)).sum(axis=1), len(room))
+        return above, below
+
+    def tails(self, threshold: Array) -> Tails:
+        """Gauss-Legendre over the pieces, a few thresholds at a time."""
+        t = np.asarray(threshold, float)
+        flat = t.ravel()
+        found = np.empty((4, flat.size))
+        finite = np.flatnonzero(np.isfinite(flat))
+        found[:, flat == np.inf] = np.array([[0.0], [1.0], [0.0], [1.0]])
+        found[:, flat == -np.inf] = np.array([[1.0], [0.0], [1.0], [0.0]])
+        for start in range(0, len(finite), 64):
+            part = finite[start : start + 64]
+            room = -self.degrees * np.log(self.scale) - flat[part]
+            found[:2, part] = self._side(room, self.without, self.tables[0], 1.0)
+            found[2:, part] = self._side(room, self.with_record, self.tables[1], self.scale)
+        above0, below0, above1, below1 = (np.clip(part, 0.0, 1.0).reshape(t.shape) for part in found)
+        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+
+    def threshold(self, alpha: Array) -> Array:
+        """By a bracketed search."""
+        return invert(self.tails, alpha).reshape(np.shape(alpha))

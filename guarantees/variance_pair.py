@@ -1,0 +1,97 @@
+"""Gaussians of unequal variance: what dividing by a data-dependent number leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+
+from guarantees.claim import Claim, Relation, require
+from guarantees.families import GaussianLaw
+from guarantees.line_law import LineLaw, PlaneLaw
+from guarantees.line_table import NormalMixture
+from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Reversed, Tails
+from guarantees.trade_off import TradeOff
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariancePairLaw:
+    """N(0, I) against N(0, scale^2 I) with ``degrees`` coordinates, scale < 1.
+
+    The loss ``-degrees ln scale - (scale^-2 - 1) |x|^2 / 2`` decreases in |x|^2, which is chi-square (times
+    scale^2 with the record): all four tails are incomplete gamma functions. ``error`` is their rounding.
+    """
+
+    degrees: float
+    scale: float
+    error: float = 1e-13
+
+    @property
+    def _curvature(self) -> float:
+        return (1 - self.scale) * (1 + self.scale) / (2 * self.scale**2)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Central chi-square tails."""
+        t = np.asarray(threshold, float)
+        square = np.maximum(0.0, (-self.degrees * np.log(self.scale) - t) / self._curvature)
+        half = self.degrees / 2
+        return Tails(
+            without_above=gammainc(half, square / 2),
+            without_below=gammaincc(half, square / 2),
+            with_above=gammainc(half, square / 2 / self.scale**2),
+            with_below=gammaincc(half, square / 2 / self.scale**2),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form: the loss at the chi-square quantile."""
+        a = np.asarray(alpha, float)
+        half = self.degrees / 2
+        lower, upper = gammaincinv(half, np.minimum(a, 0.5)), gammainccinv(half, np.minimum(1 - a, 0.5))
+        loss = -self.degrees * np.log(self.scale) - 2 * self._curvature * np.where(a < 0.5, lower, upper)
+        return np.where(a <= 0, np.inf, loss)
+
+    def compose(self, times: int) -> VariancePairLaw:
+        """Exact: T rounds are T times as many coordinates."""
+        return dataclasses.replace(self, degrees=times * self.degrees)
+
+
+def _normal(mean: float, deviation: float) -> NormalMixture:
+    return NormalMixture(log_weights=np.zeros(1), means=np.array([mean]), deviations=np.array([deviation]))
+
+
+def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:
+    """The law behind ``variance_pair``."""
+    if scale == 1:
+        if shift == 0:
+            return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+        return GaussianLaw(mu=abs(shift))
+    if scale > 1:
+        return Reversed(variance_pair_law(dimension=dimension, scale=1 / scale, shift=abs(shift) / scale))
+    if shift == 0:
+        return VariancePairLaw(degrees=dimension, scale=scale)
+    without, with_record = _normal(0.0, 1.0), _normal(abs(shift), scale)
+    if dimension == 1:
+        return LineLaw(without=without, sampled=with_record)
+    return PlaneLaw(without=without, with_record=with_record, degrees=dimension - 1, scale=scale)
+
+
+def variance_pair(*, dimension: int, scale: float, shift: float = 0.0, relation: Relation = "add_remove") -> Claim:
+    """N(0, I) against N(shift e, scale^2 I) in ``dimension`` coordinates.
+
+    For scale s < 1 the loss decreases in ``|x - c e|^2``, c = shift/(1-s^2), a noncentral chi-square:
+    ``f(a) = ncx2.sf(ncx2.ppf(a; n, c^2)/s^2; n, s^2 c^2)``. Without a shift it is evaluated so; with one,
+    as an integral over the coordinate along e, because the noncentrality explodes as s approaches 1.
+    The curve decreases in |shift| at every point: moving the best test's ball together with the second mean
+    keeps its power and, by Anderson's inequality, lowers its level. [wang2026, theorem 3.4 for one coordinate]
+    """
+    require("dimension", dimension >= 1, ">= 1", dimension)
+    require("scale", scale > 0 and np.isfinite(scale), "> 0 and finite", scale)
+    require("shift", np.isfinite(shift), "finite", shift)
+    return Claim(
+        curve=TradeOff(variance_pair_law(dimension=dimension, scale=scale, shift=shift)),
+        name="variance_pair",
+        parameters={"dimension": dimension, "scale": scale, "shift": shift},
+        relation=relation,
+        source="wang2026, table 1",
+    )
