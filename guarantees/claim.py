@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from guarantees.trade_off import ALPHA_RANGE, Direction, TradeOff, Values
 
 if TYPE_CHECKING:
-    from guarantees.composition import Certificate
+    from guarantees.loss_law import Certificate
     from guarantees.summary import Breakpoints, Dominance, Summary
 
 Relation = Literal["any", "add_remove", "zero_out", "substitution"]
@@ -143,7 +143,7 @@ class Claim:
     def compose_with(self, *others: Claim, unit: Unit | None = None) -> Claim:
         """The promise about one output of each of several mechanisms, between the same neighbours."""
         parts = (self, *others)
-        relations = {part.relation for part in parts} - {"any"}
+        relations: set[Relation] = {part.relation for part in parts if part.relation != "any"}
         if len(relations) > 1:
             raise ValueError(
                 f"claims about different neighbours cannot be composed: {sorted(relations)}; "

@@ -54,6 +54,16 @@ class LossLaw(Protocol):
         ...
 
 
+def _exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
+    """The same tails with the two sides exchanged."""
+    return Tails(
+        without_above=tails.with_below[order],
+        without_below=tails.with_above[order],
+        with_above=tails.without_below[order],
+        with_below=tails.without_above[order],
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Reversed:
     """The same pair with the two sides exchanged: ``L`` becomes ``-L``."""
@@ -71,15 +81,20 @@ class Reversed:
         support = getattr(self.law, "support", None)
         return None if support is None else (-support[1], -support[0])
 
+    @property
+    def vertices(self) -> Tails | None:
+        """Those of a piecewise linear curve, in the other order; None for a smooth one."""
+        found = getattr(self.law, "vertices", None)
+        return None if found is None else _exchanged(found, slice(None, None, -1))
+
+    @property
+    def smallest_delta(self) -> float:
+        """Unchanged by the exchange."""
+        return getattr(self.law, "smallest_delta", 0.0)
+
     def tails(self, threshold: Array) -> Tails:
         """The original tails, read from the other end."""
-        tails = self.law.tails(-np.asarray(threshold, float))
-        return Tails(
-            without_above=tails.with_below,
-            without_below=tails.with_above,
-            with_above=tails.without_below,
-            with_below=tails.without_above,
-        )
+        return _exchanged(self.law.tails(-np.asarray(threshold, float)))
 
     def threshold(self, alpha: Array) -> Array:
         """Found by search: the original law inverts only its own side."""
@@ -123,6 +138,20 @@ def invert(tails: Callable[[Array], Tails], alpha: ArrayLike, *, start: float = 
     return value.reshape(alpha.shape)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Certificate:
+    """How well a computed curve is known."""
+
+    proved: str
+    estimated: str
+    round_off: float
+    """Estimated (not proved) effect of floating point on any rate."""
+    safe: LossLaw | None = None
+    """Its curve is proved to lie on or below the truth: safe to promise."""
+    leaked: LossLaw | None = None
+    """Its curve is proved to lie on or above the truth: what surely leaks."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class DiscreteLaw:
     """A loss with finitely many values: a piecewise linear curve.
@@ -135,6 +164,9 @@ class DiscreteLaw:
     without: Array
     with_record: Array
     error: float = 0.0
+    smallest_delta: float = 0.0
+    """Below this delta the masses are not to be trusted, and epsilon is refused."""
+    certificate: Certificate | None = None
 
     @functools.cached_property
     def vertices(self) -> Tails:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.loss_law import FAR, Array, LossLaw, MixtureLaw, Reversed, SymmetrisedLaw
+from guarantees.loss_law import FAR, Array, Certificate, LossLaw, MixtureLaw, Reversed, SymmetrisedLaw
 from guarantees.search import crossing
 
 if TYPE_CHECKING:
-    from guarantees.composition import Certificate
     from guarantees.summary import Breakpoints, Dominance
 
 Direction = Literal["both", "with_given_without", "without_given_with"]
@@ -105,6 +104,12 @@ class TradeOff:
         At delta 0 this is the largest loss itself, where the law knows it.
         """
         target, flat = _rates("delta", delta)
+        floor = getattr(self.law, "smallest_delta", 0.0)
+        if np.any(flat < floor):
+            raise ValueError(
+                f"delta must be >= {floor:g} for this curve, got {delta!r}: below it the accountant's numbers "
+                "are rounding errors."
+            )
 
         def profile(eps: Array) -> Array:
             return self.delta(eps, direction)
