@@ -1,0 +1,1 @@
+"""Shuffled epochs and other batch samplers: exact curves, bounds and asymptotics."""

@@ -1,0 +1,144 @@
+"""The test that looks only at the largest coordinate: a curve above the truth, in closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.optimize import elementwise
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from guarantees.claim import Claim, require
+from guarantees.loss_law import Array, Tails
+from guarantees.trade_off import TradeOff
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LargestCoordinateLaw:
+    """The largest of ``rounds`` standard normals of which one is shifted: by more with the record than without.
+
+    The likelihood ratio of the maximum increases in it, so its best tests are 'maximum > cut' and the slope of the
+    curve at a cut is minus the ratio there. (Without a shift on the other side:
+    ``(e^(s x - s^2/2) + (M-1) Phi(x-s)/Phi(x)) / M``, both increasing; otherwise seen numerically only, and where
+    it failed the curve would still be one that the maximum attains.) A positive ``cut_step`` allows only the cuts
+    that are its multiples: the curve through their points.
+    """
+
+    rounds: int
+    with_shift: float
+    without_shift: float = 0.0
+    cut_step: float = 0.0
+    error: float = 1e-13
+
+    def _log_below(self, cut: Array, shift: float) -> Array:
+        """``ln P(max <= cut) = ln Phi(cut - shift) + (M-1) ln Phi(cut)``."""
+        return log_ndtr(cut - shift) + (self.rounds - 1) * log_ndtr(cut)
+
+    def _log_density(self, cut: Array, shift: float) -> Array:
+        """Log density of the maximum but for a constant: one hazard per coordinate, the shifted one apart."""
+        own = -((cut - shift) ** 2) / 2 - log_ndtr(cut - shift)
+        if self.rounds > 1:
+            own = np.logaddexp(own, np.log(self.rounds - 1) - cut**2 / 2 - log_ndtr(cut))
+        return self._log_below(cut, shift) + own
+
+    def loss(self, cut: Array) -> Array:
+        """Log-likelihood ratio of the maximum."""
+        return self._log_density(cut, self.with_shift) - self._log_density(cut, self.without_shift)
+
+    def cut(self, threshold: Array) -> Array:
+        """The maximum at which the loss equals the threshold."""
+        t = np.clip(np.asarray(threshold, float), -1e4, 1e4)
+        reach = (np.abs(t) + 2 * np.log(self.rounds) + 10) / (self.with_shift - self.without_shift)
+        reach = reach + 2 * self.with_shift + 10
+        found = elementwise.find_root(
+            lambda x, goal: self.loss(x) - goal,
+            (-reach, reach),
+            args=(t,),
+            tolerances={"xatol": 1e-13, "xrtol": 1e-14},
+        )
+        return np.where(np.isinf(threshold), threshold, self._allowed(found.x, t))
+
+    def _allowed(self, cut: Array, threshold: Array) -> Array:
+        """The better of the two allowed cuts next to the best one."""
+        if self.cut_step == 0:
+            return cut
+        lower = np.floor(cut / self.cut_step) * self.cut_step
+        upper = lower + self.cut_step
+
+        def gain(x: Array) -> Array:
+            without = np.log(-np.expm1(self._log_below(x, self.without_shift)))
+            return -np.expm1(self._log_below(x, self.with_shift)) - np.exp(np.minimum(threshold + without, 700))
+
+        with np.errstate(divide="ignore"):
+            return np.where(gain(upper) > gain(lower), upper, lower)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Tails of the maximum at the cut that belongs to the threshold."""
+        cut = self.cut(np.asarray(threshold, float))
+        without, with_record = self._log_below(cut, self.without_shift), self._log_below(cut, self.with_shift)
+        return Tails(
+            without_above=-np.expm1(without),
+            without_below=np.exp(without),
+            with_above=-np.expm1(with_record),
+            with_below=np.exp(with_record),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form when nothing is shifted without the record; otherwise a search for the cut."""
+        alpha = np.asarray(alpha, float)
+        level = np.clip(alpha, 1e-300, 1 - 1e-16)
+        cut = -ndtri(-np.expm1(np.log1p(-level) / self.rounds))
+        if self.without_shift > 0:
+            found = elementwise.find_root(
+                lambda x, goal: self._log_below(x, self.without_shift) - np.log1p(-goal),
+                (cut - 1e-9, cut + self.without_shift + 1e-9),
+                args=(level,),
+                tolerances={"xatol": 1e-13, "xrtol": 1e-14},
+            )
+            cut = found.x
+        slope = self.loss(cut) if self.cut_step == 0 else self._chord(cut)
+        return np.where(alpha <= 0, np.inf, np.where(alpha >= 1, -np.inf, slope))
+
+    def _chord(self, cut: Array) -> Array:
+        """Log slope of the line through the two allowed points around a cut."""
+        lower = np.floor(cut / self.cut_step) * self.cut_step
+
+        def log_mass(shift: float) -> Array:
+            low, high = self._log_below(lower, shift), self._log_below(lower + self.cut_step, shift)
+            return high + np.log(-np.expm1(np.minimum(low - high, -1e-300)))
+
+        return log_mass(self.with_shift) - log_mass(self.without_shift)
+
+
+def max_coordinate(*, rounds: int, noise_multiplier: float) -> Claim:
+    """What the largest coordinate alone gives away of the 0/1 pair. [ertan2026, equation 17]
+
+    ``f_sub(a) = Phi(Phi^-1((1-a)^(1/M)) - 1/sigma) (1-a)^((M-1)/M)``. An upper bound of the true curve (a test the
+    adversary can run), not a guarantee.
+    """
+    require("rounds", rounds >= 1, ">= 1", rounds)
+    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
+    return Claim(
+        curve=TradeOff(LargestCoordinateLaw(rounds=rounds, with_shift=1 / noise_multiplier)),
+        name="max_coordinate",
+        parameters={"rounds": rounds, "noise_multiplier": noise_multiplier},
+        relation="zero_out",
+        unit="epoch",
+        observation="the largest of the rounds' isolated projections (0/1 pair): a leak at least, not a guarantee",
+        source="ertan2026, equation 17",
+    )
+
+
+def fixed_point_separation(*, rounds: int, noise_multiplier: float) -> float:
+    """``(1 - 2a)/sqrt 2`` at ``f_sub(a) = a``: 004's lemma 5.3 applied where it does not hold.
+
+    f_sub is not symmetric, so this is smaller than its separation, ``max_coordinate(...).separation``.
+    """
+    law = LargestCoordinateLaw(rounds=rounds, with_shift=1 / noise_multiplier)
+
+    def gap(cut: Array) -> Array:
+        above = -np.expm1(rounds * log_ndtr(cut))
+        return above - ndtr(cut - law.with_shift) * np.exp((rounds - 1) * log_ndtr(cut))
+
+    cut = elementwise.find_root(gap, (np.array(-40.0), np.array(40.0 + law.with_shift))).x
+    return float((1 + 2 * np.expm1(rounds * log_ndtr(cut))) / np.sqrt(2))
