@@ -13,7 +13,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && \
-	  uv pip install -q --python $(BIN)/python -e '.[$(EXTRAS)]'; \
+	  uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[$(EXTRAS)]'; \
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
 	  $(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'; \

@@ -32,6 +32,11 @@ class NonFiniteScoreError(ValueError):
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 
+    @property
+    def chunk(self) -> int:
+        """Trials drawn at once: fewer cost as much."""
+        ...
+
     def scores(self, start: int, stop: int) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members)."""
         ...
@@ -42,20 +47,39 @@ class Source(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """Draw, release, score and count in one compiled program; outputs never leave the device."""
+class Program:
+    """Draw, release, score and count on one dataset, compiled once for every key; outputs never leave the device."""
 
     side: str
-    score_chunk: Callable[[jax.Array], jax.Array]
-    count_chunks: Callable[[jax.Array, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    dataset: Any
     chunk: int
+    score_chunk: Callable[..., jax.Array]
+    count_chunks: Callable[..., tuple[jax.Array, jax.Array]]
+
+    def source(self, key: jax.Array) -> Compiled:
+        """The scores that belong to one key."""
+        return Compiled(program=self, key=key)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A program with its key: a Source whose trial i is a function of (key, i) alone."""
+
+    program: Program
+    key: jax.Array
+
+    @property
+    def chunk(self) -> int:
+        """Trials drawn at once."""
+        return self.program.chunk
 
     def scores(self, start: int, stop: int) -> np.ndarray:
         """Kept on the host: for fit and pilot trials, of which there are few."""
         parts = []
         for first in range(start, stop, self.chunk):
             wanted = min(self.chunk, stop - first)
-            part = np.asarray(self.score_chunk(jnp.uint32(first)))[:wanted]
+            found = self.program.score_chunk(self.key, self.program.dataset, jnp.uint32(first))
+            part = np.asarray(found)[:wanted]
             if not np.isfinite(part).all():
                 self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
             parts.append(part)
@@ -64,8 +88,13 @@ class Compiled:
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted on the device, whatever the number of trials."""
         chunks = -(-(stop - start) // self.chunk)
-        counts, bad = self.count_chunks(
-            jnp.uint32(start), jnp.uint32(stop), jnp.int32(chunks), jnp.asarray(edges, jnp.float32)
+        counts, bad = self.program.count_chunks(
+            self.key,
+            self.program.dataset,
+            jnp.uint32(start),
+            jnp.uint32(stop),
+            jnp.int32(chunks),
+            jnp.asarray(edges, jnp.float32),
         )
         if int(bad) != LAST_TRIAL:
             self._refuse(int(bad))
@@ -73,62 +102,74 @@ class Compiled:
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
-            f"the score of trial {trial} on the side '{self.side}' is not finite: the mechanism gave NaN or infinity there. "
-            "Check the gradients for NaN and the divisor for zero."
+            f"the score of trial {trial} on the side '{self.program.side}' is not finite: the mechanism gave NaN or "
+            "infinity. Check the gradients for NaN and the divisor for zero."
         )
 
 
 def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
     """Trials drawn at once, from the size of one output and the device."""
-    shape = jax.eval_shape(mechanism, jax.random.key(0), dataset)
+    shape = jax.eval_shape(lambda key: mechanism(key, dataset), jax.random.key(0))
     entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
     room = CHUNK_ENTRIES if jax.default_backend() == "cpu" else DEVICE_CHUNK_ENTRIES
     return int(np.clip(room // entries, 1, LARGEST_CHUNK))
 
 
-def compile_source(
+def compile_program(
     mechanism: Mechanism,
     dataset: Any,
     distinguisher: Distinguisher,
     *,
-    key: jax.Array,
     side: str,
     chunk: int | None = None,
-) -> Compiled:
-    """The scores of one side as a compiled program. Scores do not depend on the chunk size."""
-    if mechanism.kind != "collapsed":
-        dataset = materialise(dataset)
-    size = chunk or chunk_size(mechanism, dataset)
+) -> Program:
+    """One side of an audit as a compiled program. Scores do not depend on the chunk size."""
+    static = mechanism.kind == "collapsed"
+    given = dataset if static else materialise(dataset)
+    size = chunk or chunk_size(mechanism, given)
 
-    def score(trial: jax.Array) -> jax.Array:
+    def score(key: jax.Array, data: Any, trial: jax.Array) -> jax.Array:
         own = jax.random.fold_in(key, trial)
-        output = mechanism(jax.random.fold_in(own, 0), dataset)
+        output = mechanism(jax.random.fold_in(own, 0), given if static else data)
         return jnp.atleast_1d(distinguisher(jax.random.fold_in(own, 1), output))
 
-    def score_chunk(first: jax.Array) -> jax.Array:
-        return jax.vmap(score)(first + jnp.arange(size, dtype=jnp.uint32))
+    def score_chunk(key: jax.Array, data: Any, first: jax.Array) -> jax.Array:
+        trials = first + jnp.arange(size, dtype=jnp.uint32)
+        return jax.vmap(score, in_axes=(None, None, 0))(key, data, trials)
 
-    def count_chunks(start: jax.Array, stop: jax.Array, chunks: jax.Array, edges: jax.Array):
-        members, cells = edges.shape[0], edges.shape[1] + 1
-
+    def count_chunks(
+        key: jax.Array, data: Any, start: jax.Array, stop: jax.Array, chunks: jax.Array, edges: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             counts, bad = carry
             first = start + index.astype(jnp.uint32) * jnp.uint32(size)
             trials = first + jnp.arange(size, dtype=jnp.uint32)
             wanted = trials < stop
-            found = score_chunk(first)
-            finite = jnp.isfinite(found).all(axis=1)
-            broken = jnp.where(wanted & ~finite, trials.astype(jnp.int32), LAST_TRIAL).min()
-            cell = jax.vmap(lambda e, s: jnp.searchsorted(e, s, side="left"))(edges, found.T)
-            flat = cell + cells * jnp.arange(members)[:, None]
-            weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
-            added = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
-            return counts + added.reshape(members, cells), jnp.minimum(bad, broken)
+            found = score_chunk(key, data, first)
+            broken = wanted & ~jnp.isfinite(found).all(axis=1)
+            bad = jnp.minimum(bad, jnp.where(broken, trials.astype(jnp.int32), LAST_TRIAL).min())
+            return counts + count_cells(found, wanted, edges), bad
 
-        zero = jnp.zeros((members, cells), jnp.int32)
+        zero = jnp.zeros((edges.shape[0], edges.shape[1] + 1), jnp.int32)
         return jax.lax.fori_loop(0, chunks, add, (zero, jnp.int32(LAST_TRIAL)))
 
-    return Compiled(side=side, score_chunk=jax.jit(score_chunk), count_chunks=jax.jit(count_chunks), chunk=size)
+    return Program(
+        side=side,
+        dataset=None if static else given,
+        chunk=size,
+        score_chunk=jax.jit(score_chunk),
+        count_chunks=jax.jit(count_chunks),
+    )
+
+
+def count_cells(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
+    """How many wanted scores (trials, members) fall in each cell; a score on an edge counts below it."""
+    members, cells = edges.shape[0], edges.shape[1] + 1
+    cell = jax.vmap(lambda row, own: jnp.searchsorted(row, own, side="left"))(edges, scores.T)
+    flat = cell + cells * jnp.arange(members)[:, None]
+    weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
+    counts = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
+    return counts.reshape(members, cells)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +196,6 @@ def tally(
     start: Tally | None = None,
     deadline: float | None = None,
     report: Callable[[Tally], None] = lambda _: None,
-    first_block: int = 1,
 ) -> Tally:
     """Count both sides in step until ``trials_per_side`` or the deadline (a time.monotonic() value).
 
@@ -163,7 +203,7 @@ def tally(
     The deadline looks at the clock only, never at the counts, so what it cuts off stays a fair sample.
     """
     done = start or empty_tally(edges)
-    block = first_block
+    smallest = block = max(1, without.chunk)
     while done.trials_per_side < trials_per_side:
         if deadline is not None and time.monotonic() >= deadline and done.trials_per_side > 0:
             break
@@ -180,5 +220,5 @@ def tally(
         if spent < TARGET_SECONDS / 2:
             block *= 2
         elif spent > TARGET_SECONDS * 2:
-            block = max(first_block, block // 2)
+            block = max(smallest, block // 2)
     return done

@@ -74,13 +74,14 @@ def run_audit(
     key_fit_without, key_fit_with, key_without, key_with = jax.random.split(key, 4)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
 
-    def source(key: jax.Array, side: str) -> engine.Source:
-        dataset = neighbours.without if side == "without" else neighbours.with_record
-        return engine.compile_source(step, dataset, chosen, key=key, side=side, chunk=chunk)
+    def program(side: str, dataset: Any) -> engine.Program:
+        return engine.compile_program(step, dataset, chosen, side=side, chunk=chunk)
+
+    without, with_record = program("without", neighbours.without), program("with", neighbours.with_record)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2
-        return source(key_fit_without, "without").scores(0, half), source(key_fit_with, "with").scores(0, half)
+        return without.source(key_fit_without).scores(0, half), with_record.source(key_fit_with).scores(0, half)
 
     subject = Subject(
         name=name or step.name,
@@ -96,8 +97,8 @@ def run_audit(
     )
     test = fix_test(rule, chosen.curve, fit_scores, goal)
     tally = engine.tally(
-        source(key_without, "without"),
-        source(key_with, "with"),
+        without.source(key_without),
+        with_record.source(key_with),
         edges=test.edges,
         trials_per_side=trials // 2,
         start=resume,

@@ -1,0 +1,53 @@
+"""The command line. Only the words are here; each command's work is in audit/commands/ and imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from audit.commands import COMMANDS
+from audit.suite_file import SuiteError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands with their options."""
+    top = argparse.ArgumentParser(
+        prog="dpsgd-audit", description="Find out whether a DP-SGD implementation keeps its privacy promise."
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for command in COMMANDS:
+        own = commands.add_parser(command.name, help=command.help, description=command.help)
+        command.options(own)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; bad input ends with exit code 2 and one line that says what to do."""
+    arguments = parser().parse_args(argv)
+    if arguments.version:
+        from importlib import metadata
+
+        print(metadata.version("dpsgd-audit"))
+        return 0
+    if arguments.command is None:
+        parser().print_help()
+        return BAD_INPUT
+    module = importlib.import_module(f"audit.commands.{arguments.command}")
+    try:
+        return module.execute(arguments)
+    except (SuiteError, ValueError, TypeError, FileNotFoundError) as error:
+        print(f"dpsgd-audit: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

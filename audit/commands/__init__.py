@@ -1,0 +1,73 @@
+"""The words of the command line: names, help and options, with nothing heavy imported."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable
+
+from audit.suite_file import SuiteError, seconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One subcommand; audit.commands.<name>.execute does its work."""
+
+    name: str
+    help: str
+    options: Callable[[argparse.ArgumentParser], None]
+
+
+def _duration(text: str) -> float:
+    try:
+        return seconds(text, "--time-budget")
+    except SuiteError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print machine-readable JSON on standard output")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument(
+        "--out", default="audit-report", metavar="DIR", help="where the report goes (default: %(default)s)"
+    )
+    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
+    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
+    parser.add_argument("--seed", type=int, help="every number of the report follows from it")
+    parser.add_argument("--time-budget", type=_duration, metavar="60s", help="for the whole suite: 60s, 5m, 1h")
+    parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
+    _json(parser)
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    _json(parser)
+
+
+def _bound(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--without", required=True, metavar="A.npy", help="scores on the dataset without the record")
+    parser.add_argument(
+        "--with", dest="with_record", required=True, metavar="B.npy", help="scores on the dataset with the record"
+    )
+    parser.add_argument(
+        "--delta", type=float, default=1e-5, help="epsilon is bounded at this delta (default: %(default)s)"
+    )
+    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    parser.add_argument(
+        "--threshold", type=float, action="append", help="a threshold fixed before looking at these scores; repeatable"
+    )
+    parser.add_argument(
+        "--claim",
+        metavar="'gaussian(mu=1)'",
+        help="a claim to judge, written as in Python: name(parameter=number, ...)",
+    )
+    _json(parser)
+
+
+COMMANDS = (
+    Command(name="run", help="run an audit suite and write a report", options=_run),
+    Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
+    Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
+)

@@ -1,0 +1,35 @@
+"""dpsgd-audit list: what a suite can name, with parameters."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print every constructor by the part that it makes."""
+    from audit.build import catalogue
+
+    known = catalogue()
+    if arguments.json:
+        print(json.dumps({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()}))
+        return 0
+    for part, group in known.items():
+        print(part)
+        for name, constructor in sorted(group.items()):
+            inside = ", ".join(f"{k}={v}" if v is not None else k for k, v in _parameters(constructor).items())
+            print(f"  {name}({inside})")
+            print(f"      {(inspect.getdoc(constructor) or '').splitlines()[0]}")
+    return 0
+
+
+def _parameters(constructor: Callable[..., Any]) -> dict[str, str | None]:
+    """Parameter names with their defaults; None where a value must be given."""
+    return {
+        name: None if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+        for name, parameter in inspect.signature(constructor).parameters.items()
+        if name not in ("mechanism", "neighbours", "kind")
+    }

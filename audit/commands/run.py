@@ -1,0 +1,72 @@
+"""dpsgd-audit run: a suite, a table, a report, an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+
+from audit.suite_file import Suite, SuiteError, parse_suite, read_suite
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the suite, write records and report, print one table."""
+    suite = _suite(arguments)
+    out = Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
+    # JAX and statsmodels take seconds to import: a wrong suite is refused before.
+    from audit.progress import Progress
+    from audit.record import save_records
+    from audit.report import write_report
+    from audit.suite import exit_code, run_suite
+    from audit.table import print_table
+
+    resume_in = out / ".resume"
+    if arguments.fresh:
+        shutil.rmtree(resume_in, ignore_errors=True)
+    with Progress(suite) as progress:
+        records = run_suite(
+            suite,
+            resume_in=resume_in,
+            started=progress.started,
+            progress=progress.advanced,
+            finished=progress.finished,
+        )
+    save_records(records, out / "records.json")
+    page = write_report(records, out, title=suite.title)
+    shutil.rmtree(resume_in, ignore_errors=True)
+    if arguments.json:
+        print(json.dumps([record.to_json() for record in records]))
+    else:
+        print_table(records, suite_risk=suite.risk)
+        print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
+    return exit_code(records)
+
+
+def _suite(arguments: argparse.Namespace) -> Suite:
+    """The suite file, or the built-in one, with the command line's overrides."""
+    if arguments.suite is None:
+        text = resources.files("audit").joinpath("suites/default.toml").read_text()
+        suite = parse_suite(text, "the default suite")
+    else:
+        sys.path.insert(0, "")  # a suite may name a step in the folder where the command runs
+        suite = read_suite(Path(arguments.suite))
+    if arguments.confidence is not None:
+        if not 0 < arguments.confidence < 1:
+            raise SuiteError(f"--confidence must lie between 0 and 1, got {arguments.confidence}.")
+        suite = dataclasses.replace(suite, risk=1 - arguments.confidence)
+    if arguments.trials is not None:
+        if arguments.trials < 2 or arguments.trials % 2:
+            raise SuiteError(f"--trials must be even and >= 2 (half on each dataset), got {arguments.trials}.")
+        audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
+        suite = dataclasses.replace(suite, audits=audits)
+    if arguments.seed is not None:
+        suite = dataclasses.replace(suite, seed=arguments.seed)
+    if arguments.time_budget is not None:
+        suite = dataclasses.replace(suite, time_budget=arguments.time_budget)
+    return suite

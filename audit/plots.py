@@ -1,0 +1,60 @@
+"""Trade-off plots, drawn from records alone."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+
+from audit.record import AuditRecord, ScoreGrid
+
+CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
+
+
+def trade_off_svg(record: AuditRecord) -> str:
+    """Claim, observed curve with its band, proven points and (where known) the exact curve, as SVG text."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
+        figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
+        axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":")
+        curve = record.claim.curve
+        axes.plot(curve.alpha, curve.beta, color=CLAIM, linewidth=1.8, label="claimed: no test may lie below")
+        axes.fill_between(curve.alpha, 0, curve.beta, color=CLAIM, alpha=0.06, linewidth=0)
+        if record.theory is not None:
+            label = "exact curve of the model"
+            axes.plot(record.theory.alpha, record.theory.beta, color=THEORY, linewidth=1, linestyle="--", label=label)
+        for index, grid in enumerate(record.grids):
+            alpha, beta = observed(grid)
+            label = "observed" if index == 0 else None
+            axes.plot(alpha, beta, color=OBSERVED, linewidth=1, alpha=1 / (1 + index), label=label)
+        band = sorted(zip(record.band.alpha, record.band.beta, strict=True))
+        axes.plot(
+            *zip(*band, strict=True), color=PROVEN, linewidth=0.7, alpha=0.6, label="band, all thresholds at once"
+        )
+        points = [point.limits for point in record.points] if len(record.points) <= 12 else []
+        if points:
+            axes.scatter(
+                [p.alpha for p in points], [p.beta for p in points], color=PROVEN, s=22, zorder=5, label="proven"
+            )
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+        axes.set_xlabel("false-alarm rate")
+        axes.set_ylabel("miss rate")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8, loc="upper right")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+        pyplot.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
+    """The empirical trade-off curve on the grid, with its two ends."""
+    without, with_record = np.asarray(grid.without), np.asarray(grid.with_record)
+    alpha = np.concatenate([[1.0], 1 - np.cumsum(without) / without.sum()])
+    beta = np.concatenate([[0.0], np.cumsum(with_record) / with_record.sum()])
+    return alpha, beta
