@@ -53,12 +53,12 @@ class GradientTable:
                 f"{self.records} gradients of {self.dimension} coordinates are too large for a dense array; "
                 "audit this pair with the collapsed simulator: mechanisms.one_round(...).collapsed()."
             )
-        rows = jnp.asarray(self.rows, jnp.float32)
+        # on the host: every JAX operation here would be compiled for this one use
         if self.basis is None:
-            full = jnp.pad(rows, ((0, 0), (0, self.dimension - self.rank)))
+            full = np.pad(self.rows, ((0, 0), (0, self.dimension - self.rank)))
         else:
-            full = rows @ jnp.asarray(self.basis, jnp.float32)
-        return jnp.repeat(full, np.asarray(self.counts), axis=0, total_repeat_length=self.records)
+            full = self.rows @ self.basis
+        return jnp.asarray(np.repeat(full.astype(np.float32), self.counts, axis=0))
 
 
 def materialise(dataset: Any) -> Any:
