@@ -9,16 +9,20 @@ from scipy.special import bdtr, betaincinv, xlogy
 from scipy.stats import binom
 
 from audit.bounds import ErrorCounts
-from audit.supporting_lines import SupportingLines, tabulate
+from audit.supporting_lines import Corners, SupportingLines, corners, tabulate
 from guarantees.claim import Claim, require
 from guarantees.loss_law import Array
 from guarantees.trade_off import TradeOff
 
-NEGLECTED = 1e-13
+NEGLECTED = 1e-11
 """Binomial mass left out of the sums at either end; it is added to the p-value."""
 TABLE_POINTS = 1024
-LOCAL_POINTS = 25
-NULL_POINTS = 48
+GOLDEN_STEPS = 36
+SLACK = 3e-6
+NULL_POINTS = 24
+NEWTON_STEPS = 8
+PEAKS = 3
+FAN = 65
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,8 @@ def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float 
     if statistic <= 0:
         return 1.0
     groups = _groups(int(first), int(last), n0, (low + high) / 2)
-    # The slack covers rounding in T, so that the observed counts are in their own region.
-    region = region_of(statistic * (1 - 1e-10), lines, counts, *groups)
+    # The slack covers the searches' tolerance, so that the observed counts are in their own region.
+    region = region_of(statistic * (1 - SLACK), lines, counts, *groups)
     return min(1.0, gamma + 2 * NEGLECTED + _supremum(region, lines, counts, low, high))
 
 
@@ -65,49 +69,79 @@ def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
     beta = counts.misses / counts.trials_with
     if beta >= lines.below(alpha)[0]:
         return 0.0
-    # The nearest point of the curve lies between the curve's points straight above and straight to the right.
-    low, high = alpha, np.ones(1)
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = lines.below(middle) > beta
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    bottom, top = alpha, low
+    straight = counts.trials_with * _divergence(beta, lines.below(alpha))
+    # The nearest point of the curve lies neither below the point nor further right than straight up is far.
+    reach = _upper_divergence(alpha, straight / counts.trials_without)
+    top = _crossing(lines, beta, alpha, reach)
 
     def cost(x: Array) -> Array:
-        near = counts.trials_without * _divergence(alpha[:, None], x)
+        near = counts.trials_without * _divergence(alpha, x)
         return near + counts.trials_with * _divergence(beta, lines.below(x))
 
-    return float(_least(cost, bottom, top)[0])
+    return float(_least(cost, alpha, top)[0])
 
 
 def region_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, first: Array, last: Array) -> Region:
     """The counts with T at least ``statistic``, for groups ``first..last`` of numbers of false alarms.
 
-    Counts (a, m) belong to it iff ``m/n1 <= y`` for every x >= a/n0, y being the solution below f(x) of
-    ``n1 KL(y || f(x)) = statistic - n0 KL(a/n0 || x)``.
+    Where T is less, the set of rates (p, q) is convex, since KL is and the claim is. Its lower edge is traced through
+    the corners of the claim, and chords between traced points stay inside it: the region found is never too small.
+    """
+    p, q = _level_set(statistic, corners(lines), counts)
+    rate = np.asarray(first, float) / counts.trials_without
+    limit = np.floor(counts.trials_with * np.interp(rate, p, q) * (1 + 1e-12) + 1e-6)
+    beyond = rate > p[-1]
+    return Region(first=first, last=last, limit=np.where(beyond, -1, limit).astype(np.int64))
+
+
+def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> tuple[Array, Array]:
+    """Points (p, q), by increasing p, with T(p, q) = statistic, and where that line meets the axes.
+
+    The points nearest to (x, y) on a curve of slope c lie on the ray ``p = x - s (n1/n0) c x(1-x)``,
+    ``q = y - s y(1-y)``, along which T grows; Newton's method finds s.
     """
     n0, n1 = counts.trials_without, counts.trials_with
-    alpha = np.asarray(first, float) / n0
-    reach = _upper_divergence(alpha, np.full(alpha.shape, statistic / n0))
+    x, y, slope = _fan(claim)
+    step_p = (n1 / n0) * slope * x * (1 - x)
+    step_q = y * (1 - y)
+    to_left, to_bottom = x / step_p, y / step_q
+    end = np.minimum(to_left, to_bottom)
 
-    def boundary(x: Array) -> Array:
-        budget = np.maximum(statistic - n0 * _divergence(alpha[:, None], x), 0.0) / n1
-        return _lower_divergence(lines.below(x), budget)
+    def along(s: Array) -> tuple[Array, Array, Array]:
+        p, q = np.maximum(x - s * step_p, 0.0), np.maximum(y - s * step_q, 0.0)
+        return p, q, n0 * _divergence(p, x) + n1 * _divergence(q, y)
 
-    rate = _least(boundary, alpha, reach)
-    limit = np.where(rate < 0, -1, np.floor(n1 * rate * (1 + 1e-12) + 1e-9))
-    return Region(first=first, last=last, limit=limit.astype(np.int64))
+    p_end, q_end, most = along(end)
+    s = np.minimum(end, np.sqrt(2 * statistic / (n0 * step_p**2 / (x * (1 - x)) + n1 * step_q)))
+    for _ in range(NEWTON_STEPS):
+        p, q, level = along(np.minimum(s, end * (1 - 1e-12)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            growth = -n0 * step_p * np.log(p * (1 - x) / (x * (1 - p))) - n1 * step_q * np.log(
+                q * (1 - y) / (y * (1 - q))
+            )
+        s = np.clip(s - (level - statistic) / growth, s / 8, end)
+    p, q, _ = along(s)
+    inside = most > statistic
+    left, bottom = ~inside & (to_left <= to_bottom), ~inside & (to_left > to_bottom)
+    at_left = [q_end[left].min()] if left.any() else []
+    at_bottom = [p_end[bottom].min()] if bottom.any() else []
+    p = np.concatenate([np.zeros(len(at_left)), p[inside], at_bottom])
+    q = np.concatenate([at_left, q[inside], np.zeros(len(at_bottom))])
+    order = np.argsort(p, kind="stable")
+    return p[order], q[order]
 
 
 def probability(region: Region, alpha: Array, beta: Array, counts: ErrorCounts) -> Array:
-    """Probability of the region under each pair of error rates."""
+    """Probability of the region under each pair of error rates, counting cells of mass below NEGLECTED as met."""
     alpha, beta = np.asarray(alpha, float)[:, None], np.asarray(beta, float)[:, None]
     if np.array_equal(region.first, region.last):
         mass = binom.pmf(region.first, counts.trials_without, alpha)
     else:
-        mass = binom.cdf(region.last, counts.trials_without, alpha)
-        mass = mass - binom.cdf(region.first - 1, counts.trials_without, alpha)
-    met = np.where(region.limit < 0, 0.0, bdtr(np.maximum(region.limit, 0), counts.trials_with, beta))
+        edges = np.append(region.first - 1, region.last[-1])
+        mass = np.diff(np.where(edges < 0, 0.0, bdtr(np.maximum(edges, 0), counts.trials_without, alpha)), axis=1)
+    met = np.where(region.limit < 0, 0.0, np.ones(mass.shape))
+    row, column = np.nonzero((mass > NEGLECTED) & (region.limit >= 0))
+    met[row, column] = bdtr(region.limit[column], counts.trials_with, beta[row, 0])
     return np.sum(mass * met, axis=1)
 
 
@@ -122,8 +156,8 @@ def _supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: 
     x = np.unique(np.concatenate([x, np.interp(spread, lines.below(dense)[::-1], dense[::-1])]))
     found = probability(region, x, lines.below(x), counts)
     best = float(found.max())
-    peaks = np.flatnonzero((found >= 0.9 * best) & (found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
-    for peak in peaks:
+    peaks = np.flatnonzero((found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
+    for peak in peaks[np.argsort(-found[peaks])][:PEAKS]:
         left, right = x[max(peak - 1, 0)], x[min(peak + 1, len(x) - 1)]
         for _ in range(3):
             inner = np.linspace(left, right, 13)
@@ -142,43 +176,67 @@ def _interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
 
 
 def _groups(first: int, last: int, trials: int, rate: float) -> tuple[Array, Array]:
-    """Consecutive numbers first..last, in groups no wider than a two-hundredth of a standard deviation."""
-    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / 200))
+    """Consecutive numbers first..last, in groups no wider than a fiftieth of a standard deviation."""
+    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / 50))
     start = np.arange(first, last + 1, width)
     return start, np.minimum(start + width - 1, last)
 
 
 def _least(value, low: Array, high: Array) -> Array:
-    """Least value between ``low`` and ``high``, one search per entry: a grid, refined three times at its least."""
-    steps = np.linspace(0.0, 1.0, LOCAL_POINTS)
-    least = np.full(low.shape, np.inf)
-    for _ in range(4):
-        x = low[:, None] + (high - low)[:, None] * steps
-        found = value(x)
-        at = np.argmin(found, axis=1)
-        rows = np.arange(len(low))
-        least = np.minimum(least, found[rows, at])
-        low, high = x[rows, np.maximum(at - 1, 0)], x[rows, np.minimum(at + 1, LOCAL_POINTS - 1)]
+    """Least value of a function with one valley between ``low`` and ``high``, by golden sections.
+
+    T has one valley along the curve: the set above a convex curve meets each convex sublevel set in an interval.
+    """
+    ratio = (np.sqrt(5.0) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = value(left), value(right)
+    least = np.minimum(np.minimum(value(low), value(high)), np.minimum(at_left, at_right))
+    for _ in range(GOLDEN_STEPS):
+        down = at_left <= at_right
+        low, high = np.where(down, low, left), np.where(down, right, high)
+        probe = np.where(down, high - ratio * (high - low), low + ratio * (high - low))
+        found = value(probe)
+        left, right = np.where(down, probe, right), np.where(down, left, probe)
+        at_left, at_right = np.where(down, found, at_right), np.where(down, at_left, found)
+        least = np.minimum(least, found)
     return least
 
 
 def _divergence(p: Array | float, x: Array) -> Array:
-    """Kullback-Leibler divergence of Bernoulli(p) from Bernoulli(x)."""
+    """Kullback-Leibler divergence of Bernoulli(p) from Bernoulli(x), without cancellation where they are close."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = xlogy(p, p / x) + xlogy(1 - np.asarray(p), (1 - np.asarray(p)) / (1 - x))
-    return np.where(np.isnan(value), np.inf, np.maximum(value, 0.0))
+        above = x * _excess((p - x) / x)
+        below = (1 - x) * _excess((x - p) / (1 - x))
+    above = np.where(x > 0, above, np.where(np.asarray(p) > 0, np.inf, 0.0))
+    return above + np.where(x < 1, below, np.where(np.asarray(p) < 1, np.inf, 0.0))
 
 
-def _lower_divergence(y: Array, budget: Array) -> Array:
-    """The q <= y with ``KL(q || y) = budget``; -1 where even q = 0 is nearer than that."""
-    with np.errstate(divide="ignore"):
-        impossible = (-np.log1p(-y) < budget) | ((y <= 0) & (budget > 0))
-    low, high = np.zeros(y.shape), y.copy()
-    for _ in range(40):
+def _excess(u: Array) -> Array:
+    """``(1 + u) ln(1 + u) - u`` for u >= -1."""
+    near = np.abs(u) < 0.02
+    series = u * u * (1 / 2 - u * (1 / 6 - u * (1 / 12 - u * (1 / 20 - u / 30))))
+    return np.where(near, series, xlogy(1 + u, 1 + u) - u)
+
+
+def _fan(claim: Corners) -> tuple[Array, Array, Array]:
+    """Every corner with its two extreme slopes, and a true kink of the claim with many in between."""
+    kink = claim.steep > 1.05 * claim.flat
+    share = np.linspace(0, 1, FAN)[:, None]
+    between = claim.steep[kink] ** share * claim.flat[kink] ** (1 - share)
+    return (
+        np.concatenate([claim.x, claim.x, np.tile(claim.x[kink], FAN)]),
+        np.concatenate([claim.y, claim.y, np.tile(claim.y[kink], FAN)]),
+        np.concatenate([claim.steep, claim.flat, between.ravel()]),
+    )
+
+
+def _crossing(lines: SupportingLines, beta: float, low: Array, high: Array) -> Array:
+    """The last point between ``low`` and ``high`` at which the curve is still above ``beta``."""
+    for _ in range(60):
         middle = (low + high) / 2
-        far = _divergence(middle, y) >= budget
-        low, high = np.where(far, middle, low), np.where(far, high, middle)
-    return np.where(impossible, -1.0, np.where(budget <= 0, y, high))
+        above = lines.below(middle) > beta
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return low
 
 
 def _upper_divergence(p: Array, budget: Array) -> Array:
