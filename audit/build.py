@@ -12,6 +12,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit import thresholds
+from audit.claim_words import CLAIMS
 from audit.suite_file import AuditSpec, SuiteError, nearest, refuse_unknown
 from audit.thresholds import Policy
 from distinguishers.contract import Distinguisher
@@ -25,16 +26,6 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "split": thresholds.Split,
     "simultaneous": thresholds.Simultaneous,
 }
-CLAIMS = (
-    "gaussian",
-    "epsilon_delta",
-    "laplace",
-    "randomised_response",
-    "subsampled_gaussian",
-    "variance_pair",
-    "normalised_round",
-)
-"""Constructors of guarantees that promise something about one mechanism's output."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -177,9 +177,9 @@ def refuse_unknown(table: Any, known: Iterable[str], where, what: str) -> None:
 
 
 def nearest(word: Any, known: Iterable[str]) -> str:
-    """'; did you mean ...?' or nothing."""
+    """' (did you mean ...?)' or nothing."""
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def seconds(value: Any, where: str) -> float:

@@ -118,7 +118,7 @@ def from_curve(curve: TradeOff) -> Candidates:
     )
 
 
-def from_fit(without: np.ndarray, with_record: np.ndarray) -> Candidates:
+def from_fit(without: np.ndarray, with_record: np.ndarray, *, both_sides: bool = True) -> Candidates:
     """Tests at the quantiles of fit scores (shape (trials, members)), on both sides of each threshold.
 
     Rates are smoothed by half an error, so that an empty tail of the fit does not look like certainty.
@@ -135,7 +135,8 @@ def from_fit(without: np.ndarray, with_record: np.ndarray) -> Candidates:
         alpha, beta = (above0 + 0.5) / (len(zero) + 1), (len(one) - above1 + 0.5) / (len(one) + 1)
         where = np.full(len(t), member)
         parts.append((where, t, np.zeros(len(t), bool), alpha, beta))
-        parts.append((where, t, np.ones(len(t), bool), 1 - alpha, 1 - beta))
+        if both_sides:
+            parts.append((where, t, np.ones(len(t), bool), 1 - alpha, 1 - beta))
     member, threshold, below, alpha, beta = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Candidates(member=member, threshold=threshold, below=below, alpha=alpha, beta=beta)
 
