@@ -11,7 +11,7 @@ from mechanisms.constructions import (
     zero_pair,
 )
 from mechanisms.contract import OUTPUT_KINDS, Collapsed, Mechanism, OutputKind, Step, mechanism
-from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
+from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, prepare
 from mechanisms.one_round import (
     NORMALISERS,
     CollapsedRound,
@@ -77,6 +77,7 @@ __all__ = [
     "one_round",
     "opposite_pair",
     "orthogonal_pair",
+    "prepare",
     "randomised_response",
     "scalar_pair",
     "worst_case_pair",

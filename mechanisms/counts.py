@@ -58,12 +58,14 @@ def binomial(key: jax.Array, counters: jax.Array, *, trials: int, rate: float) -
     table = binomial_table(trials, rate)
     bits = words(key, Stream.BATCH, counters)
     high, low = jnp.asarray(table.high), jnp.asarray(table.low)
-    found = jnp.zeros(counters.shape, jnp.int32)
-    stride = 1 << max(len(table.high).bit_length() - 1, 0)
-    while stride:
-        place = found + (stride - 1)
+    steps = len(table.high).bit_length()
+
+    def bisect(step: jax.Array, found: jax.Array) -> jax.Array:
+        place = found + (jnp.int32(1) << (steps - 1 - step)) - 1
         entry = Words(high.at[place].get(mode="clip"), low.at[place].get(mode="clip"))
         passed = (entry.high < bits.high) | ((entry.high == bits.high) & (entry.low <= bits.low))
-        found = jnp.where(passed & (place < len(table.high)), found + stride, found)
-        stride >>= 1
+        return jnp.where(passed & (place < len(table.high)), place + 1, found)
+
+    # A loop, not unrolled: each step reads the last one twice, and XLA would fuse and copy the whole chain.
+    found = jax.lax.fori_loop(0, steps, bisect, jnp.zeros(counters.shape, jnp.int32))
     return (found + table.smallest).astype(jnp.float32)

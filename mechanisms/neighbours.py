@@ -66,6 +66,18 @@ def materialise(dataset: Any) -> Any:
     return dataset.dense() if isinstance(dataset, GradientTable) else dataset
 
 
+def prepare(mechanism: Any, dataset: Any) -> Any:
+    """The dataset in the form that a mechanism reads, found once, outside its compiled program.
+
+    A GradientTable stays one (a constant of the program) for a mechanism that says ``reads_tables``, unless its
+    basis fills the full dimension and the output is a vector: then a dense array is as good, and an argument.
+    """
+    if not isinstance(dataset, GradientTable):
+        return dataset
+    reads = getattr(mechanism, "reads_tables", False)
+    return dataset if reads and (mechanism.kind == "collapsed" or dataset.basis is None) else dataset.dense()
+
+
 def shape_of(dataset: Any) -> tuple[int, ...] | None:
     """(records, dimensions...) of a table or an array; None for anything else."""
     if isinstance(dataset, GradientTable):

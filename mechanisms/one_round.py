@@ -44,6 +44,19 @@ def batch_sum(batch: jax.Array, gradients: jax.Array) -> jax.Array:
     return total
 
 
+def table_sum(batch: jax.Array, table: GradientTable, clip: float) -> jax.Array:
+    """The same for gradients along the first axes: nothing of the full dimension is read."""
+    rows = jnp.asarray(clipped_rows(table.rows, clip), jnp.float32)
+    ends = np.cumsum(table.counts)
+    if len(ends) == table.records:
+        joined = batch
+    elif len(ends) <= UNROLLED_RECORDS:
+        joined = jnp.stack([jnp.sum(part) for part in jnp.split(batch, ends[:-1])])
+    else:
+        joined = jnp.diff(jnp.cumsum(batch)[ends - 1], prepend=0.0)
+    return jnp.pad(batch_sum(joined, rows), (0, table.dimension - table.rank))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRound:
     """``(sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)) / divisor``."""
@@ -60,6 +73,11 @@ class OneRound:
     def name(self) -> str:
         """As suites spell it."""
         return "one_round"
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return True
 
     @property
     def kind(self) -> OutputKind:
@@ -80,16 +98,21 @@ class OneRound:
         return CollapsedRound(**dataclasses.asdict(self))
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
-        """The update on an array of per-example gradients, shape (records, dimension)."""
-        gradients = jnp.asarray(materialise(dataset), jnp.float32)
-        if gradients.ndim != 2 or gradients.shape[0] < 1:
-            raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {gradients.shape}.")
-        records, dimension = gradients.shape
-        batch = poisson_batch(key, records=records, rate=self.rate)
-        noise = self.noise_multiplier * self.clip * normal(key, (dimension,))
-        total = batch_sum(batch, clip_rows(gradients, self.clip)) + noise
+        """The update on a table or an array of per-example gradients, shape (records, dimension)."""
+        if isinstance(dataset, GradientTable) and dataset.basis is None:
+            records, dimension = dataset.records, dataset.dimension
+            batch = poisson_batch(key, records=records, rate=self.rate)
+            total = table_sum(batch, dataset, self.clip)
+        else:
+            gradients = jnp.asarray(materialise(dataset), jnp.float32)
+            if gradients.ndim != 2 or gradients.shape[0] < 1:
+                raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {gradients.shape}.")
+            records, dimension = gradients.shape
+            batch = poisson_batch(key, records=records, rate=self.rate)
+            total = batch_sum(batch, clip_rows(gradients, self.clip))
+        noisy = total + self.noise_multiplier * self.clip * normal(key, (dimension,))
         fixed = self.divisor(records)
-        return total * ((1 / fixed) if fixed is not None else 1 / jnp.maximum(jnp.sum(batch), 1.0))
+        return noisy * ((1 / fixed) if fixed is not None else 1 / jnp.maximum(jnp.sum(batch), 1.0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +135,11 @@ class CollapsedRound:
     def name(self) -> str:
         """As suites spell it."""
         return "collapsed_round"
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return True
 
     @property
     def kind(self) -> OutputKind:

@@ -1,0 +1,86 @@
+"""The wider contract: code that JAX cannot trace draws many outputs at once, from one integer seed a trial."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from mechanisms.contract import OutputKind
+
+Draw = Callable[[np.ndarray], np.ndarray]
+"""Seeds, uint64 of shape (trials,), to outputs, float32 of shape (trials, coordinates)."""
+
+FEISTEL_ROUNDS = 6
+
+
+@runtime_checkable
+class BatchMechanism(Protocol):
+    """One release by foreign code. It must not have ``__call__``: that would make it an ordinary mechanism."""
+
+    @property
+    def name(self) -> str:
+        """The name of its constructor, as suites and reports spell it."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What its constructor was given."""
+        ...
+
+    @property
+    def kind(self) -> OutputKind:
+        """What its outputs are: full vectors."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """Worker processes to draw in; 0 draws in the auditing process, where no time-out can be kept."""
+        ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that one batch of trials may take in a worker."""
+        ...
+
+    def prepare(self, dataset: Any) -> Draw:
+        """Build everything that trials share, once; what comes back draws one output for every seed.
+
+        Row i of the outputs must depend on seed i alone: then batches, workers and resumption change nothing.
+        """
+        ...
+
+
+def trial_seeds(words: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """One 64-bit seed for each of the trials start..stop-1, a function of (key words, trial) alone.
+
+    The lower 32 bits are a keyed permutation of the trial's number (a Feistel network): generators that read only 32
+    bits, as PyTorch's does, never get one seed twice under one key, where a plain hash would repeat after about 65,000.
+    """
+    material = hashlib.blake2b(np.ascontiguousarray(words, "<u4").tobytes(), person=b"dpsgd-audit").digest()
+    keys = np.frombuffer(material, "<u8")
+    trials = np.arange(start, stop, dtype=np.uint64)
+    half = np.uint64(0xFFFF)
+    left, right = trials >> np.uint64(16), trials & half
+    for turn in range(FEISTEL_ROUNDS):
+        left, right = right, left ^ (_mix(right ^ keys[turn]) & half)
+    low = (left << np.uint64(16)) | right
+    return (_mix(trials ^ keys[-1]) & ~np.uint64(0xFFFFFFFF)) | low
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64, modulo 2^64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def checked_outputs(outputs: Any, trials: int) -> np.ndarray:
+    """Outputs as float32 of shape (trials, coordinates), or an error that says what came instead."""
+    array = np.asarray(outputs, np.float32)
+    if array.ndim != 2 or len(array) != trials:
+        raise ValueError(f"outputs must have shape ({trials}, coordinates), one row for every seed, got {array.shape}.")
+    return array
