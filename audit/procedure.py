@@ -14,6 +14,7 @@ import numpy as np
 
 from audit import engine, thresholds
 from audit.assemble import Subject, write_record
+from audit.batch_source import batch_programs
 from audit.bounds import require_risk
 from audit.record import AuditRecord, Part, plain
 from audit.thresholds import Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
@@ -21,6 +22,7 @@ from audit.verdict import Outcome
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim, require
 from guarantees.trade_off import TradeOff
+from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.contract import Mechanism
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
@@ -40,7 +42,7 @@ class Test:
 
 
 def run_audit(
-    mechanism: Mechanism | Callable[[jax.Array, Any], Any],
+    mechanism: Mechanism | BatchMechanism | Callable[[jax.Array, Any], Any],
     neighbours: Neighbours,
     distinguisher: Distinguisher | None = None,
     *,
@@ -66,7 +68,7 @@ def run_audit(
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     """
-    step = mechanism if isinstance(mechanism, Mechanism) else as_mechanism(mechanism)
+    step = mechanism if isinstance(mechanism, Mechanism | BatchMechanism) else as_mechanism(mechanism)
     chosen = distinguisher if distinguisher is not None else _battery(neighbours)
     _check(step, neighbours, chosen, claim=claim, trials=trials, risk=risk, key=key, delta=delta)
     rule = _with_target(policy or _default_policy(chosen, trials), target)
@@ -75,9 +77,13 @@ def run_audit(
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
 
     def program(side: str, dataset: Any) -> engine.Program:
+        assert isinstance(step, Mechanism)
         return engine.compile_program(step, dataset, chosen, side=side, chunk=chunk)
 
-    without, with_record = program("without", neighbours.without), program("with", neighbours.with_record)
+    if isinstance(step, BatchMechanism):
+        without, with_record = batch_programs(step, neighbours, chosen, chunk=chunk)
+    else:
+        without, with_record = program("without", neighbours.without), program("with", neighbours.with_record)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2
@@ -200,7 +206,7 @@ def _battery(neighbours: Neighbours) -> Distinguisher:
 
 
 def _check(
-    step: Mechanism,
+    step: Mechanism | BatchMechanism,
     neighbours: Neighbours,
     distinguisher: Distinguisher,
     *,
@@ -236,5 +242,5 @@ def member_names(distinguisher: Distinguisher) -> tuple[str, ...]:
     return tuple(member.name for member in members) if members else (distinguisher.name,)
 
 
-def _part(used: Mechanism | Neighbours | Distinguisher, kind: str = "") -> Part:
+def _part(used: Mechanism | BatchMechanism | Neighbours | Distinguisher, kind: str = "") -> Part:
     return Part(name=used.name, parameters=plain(used.parameters), kind=kind)

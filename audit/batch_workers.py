@@ -1,0 +1,205 @@
+"""Draws batches of trials of foreign code, here or in spawned worker processes. No scores and no statistics."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from mechanisms.adapters.batch import BatchMechanism, Draw, checked_outputs, trial_seeds
+
+START_SECONDS = 180.0
+"""What a worker may take to import a library and build its objects, before its first batch."""
+
+Use = Callable[[int, np.ndarray], None]
+
+
+class ForeignError(RuntimeError):
+    """Foreign code failed, died or did not answer; the message says on which side and trials, with its traceback."""
+
+
+class Batch(NamedTuple):
+    """Trials start..stop-1 of one side under one key."""
+
+    side: str
+    words: np.ndarray
+    start: int
+    stop: int
+
+
+class Drawer(Protocol):
+    """Draws batches and hands each to ``use(first trial, outputs)``, in any order."""
+
+    def draw(self, batches: list[Batch], use: Use) -> None:
+        """Draw them all."""
+        ...
+
+
+def drawer(mechanism: BatchMechanism, datasets: Mapping[str, Any]) -> Drawer:
+    """As many workers as the mechanism asks for, or this process."""
+    return Workers(mechanism, datasets) if mechanism.workers else Local(mechanism, datasets)
+
+
+class _Trials:
+    """The prepared sides of one mechanism in one process."""
+
+    def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
+        self.mechanism = mechanism
+        self.datasets = datasets
+        self.prepared: dict[str, Draw] = {}
+
+    def run(self, batch: Batch) -> np.ndarray:
+        """Outputs of one batch, or a ForeignError that names the first trial that fails."""
+        seeds = trial_seeds(batch.words, batch.start, batch.stop)
+        try:
+            if batch.side not in self.prepared:
+                self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
+            return checked_outputs(self.prepared[batch.side](seeds), len(seeds))
+        except Exception:
+            text = traceback.format_exc()
+            raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
+
+    def place(self, batch: Batch, seeds: np.ndarray) -> str:
+        """Which trial fails when each is drawn alone by freshly prepared code."""
+        where = f"on the side '{batch.side}' of {self.mechanism.name}"
+        self.prepared.pop(batch.side, None)
+        try:
+            draw = self.mechanism.prepare(self.datasets[batch.side])
+        except Exception:
+            return f"preparing the trials {where} failed:"
+        for index in range(len(seeds)):
+            try:
+                checked_outputs(draw(seeds[index : index + 1]), 1)
+            except Exception:
+                return f"trial {batch.start + index} {where} (seed {seeds[index]}) failed:"
+        return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
+
+
+class Local:
+    """Draws in this process: no start-up cost, no time-out."""
+
+    def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
+        self._trials = _Trials(mechanism, datasets)
+
+    def draw(self, batches: list[Batch], use: Use) -> None:
+        """One batch after the other."""
+        for batch in batches:
+            use(batch.start, self._trials.run(batch))
+
+
+def _serve(connection: Connection, payload: bytes) -> None:
+    """A worker's life: batches in, outputs or the text of an error out, until the pipe closes."""
+    mechanism, datasets = pickle.loads(payload)
+    trials = _Trials(mechanism, datasets)
+    while True:
+        try:
+            batch = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send((batch.start, trials.run(batch), None))
+        except ForeignError as error:
+            connection.send((batch.start, None, str(error)))
+
+
+class Workers:
+    """Spawned processes that serve both sides; spawned, since neither JAX nor PyTorch survives a fork."""
+
+    def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
+        self._name = mechanism.name
+        self._timeout = mechanism.timeout
+        try:
+            payload = pickle.dumps((mechanism, dict(datasets)))
+        except Exception as error:
+            raise ValueError(
+                f"{mechanism.name} cannot be sent to worker processes ({error}); define its function at the top of an "
+                "importable module, or set workers=0."
+            ) from error
+        context = multiprocessing.get_context("spawn")
+        self._processes, self._pipes = [], []
+        for _ in range(mechanism.workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, payload), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(ours)
+        self._warm: set[tuple[int, str]] = set()
+        self._close = weakref.finalize(self, _shut_down, self._processes, self._pipes)
+
+    def draw(self, batches: list[Batch], use: Use) -> None:
+        """Every worker gets the next batch when it has answered."""
+        if not self._close.alive:
+            raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit anew.")
+        waiting = batches[::-1]
+        busy: dict[Connection, tuple[Batch, float]] = {}
+        try:
+            while waiting or busy:
+                for pipe in self._pipes:
+                    if waiting and pipe not in busy:
+                        busy[pipe] = self._send(pipe, waiting.pop())
+                self._receive(busy, use)
+        except BaseException:
+            # An answer may still be on its way: these pipes can no longer be matched to requests.
+            self._close()
+            raise
+
+    def _send(self, pipe: Connection, batch: Batch) -> tuple[Batch, float]:
+        place = (self._pipes.index(pipe), batch.side)
+        allowed = self._timeout + (0.0 if place in self._warm else START_SECONDS)
+        self._warm.add(place)
+        try:
+            pipe.send(batch)
+        except OSError:
+            self._died(pipe, batch)
+        return batch, time.monotonic() + allowed
+
+    def _receive(self, busy: dict[Connection, tuple[Batch, float]], use: Use) -> None:
+        until = min(deadline for _, deadline in busy.values())
+        ready = wait(list(busy), timeout=max(0.0, until - time.monotonic()))
+        for pipe in ready:
+            assert isinstance(pipe, Connection)
+            batch, _ = busy.pop(pipe)
+            try:
+                start, outputs, error = pipe.recv()
+            except (EOFError, ConnectionError):
+                self._died(pipe, batch)
+            else:
+                if error is not None:
+                    raise ForeignError(error)
+                use(start, outputs)
+        late = [batch for batch, deadline in busy.values() if deadline <= time.monotonic()]
+        if late:
+            raise ForeignError(
+                f"{_span(late[0])} of {self._name} did not answer within {self._timeout:g} s; raise timeout=, or draw "
+                "fewer trials at once with chunk=."
+            )
+
+    def _died(self, pipe: Connection, batch: Batch) -> None:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(timeout=5.0)
+        raise ForeignError(
+            f"a worker of {self._name} died (exit code {process.exitcode}) while drawing {_span(batch)}; its own "
+            "messages are on standard error."
+        )
+
+
+def _span(batch: Batch) -> str:
+    return f"trials {batch.start} to {batch.stop - 1} on the side '{batch.side}'"
+
+
+def _shut_down(processes: list[Any], pipes: list[Connection]) -> None:
+    """Closed pipes end idle workers; busy ones are terminated."""
+    for pipe in pipes:
+        pipe.close()
+    for process in processes:
+        process.join(timeout=0.2)
+        if process.is_alive():
+            process.terminate()

@@ -1,0 +1,39 @@
+"""Foreign steps for tests, importable by spawned workers."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+CLIP, NOISE = 1.0, 0.5
+
+
+def noisy_sum(seed: int, dataset: np.ndarray) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return dataset.sum(axis=0) + NOISE * CLIP * generator.standard_normal(dataset.shape[1])
+
+
+def too_little_noise(seed: int, dataset: np.ndarray) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return dataset.sum(axis=0) + NOISE / 2 * CLIP * generator.standard_normal(dataset.shape[1])
+
+
+def fails_sometimes(seed: int, dataset: np.ndarray) -> np.ndarray:
+    if seed % 50 == 7:
+        raise KeyError("weights")
+    return noisy_sum(seed, dataset)
+
+
+def hangs(seed: int, dataset: np.ndarray) -> np.ndarray:
+    time.sleep(60)
+    return noisy_sum(seed, dataset)
+
+
+def dies(seed: int, dataset: np.ndarray) -> np.ndarray:
+    os._exit(3)
+
+
+def gives_nan(seed: int, dataset: np.ndarray) -> np.ndarray:
+    return noisy_sum(seed, dataset) * (np.nan if seed % 50 == 7 else 1.0)
