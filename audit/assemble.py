@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ from audit.bounds import ErrorCounts, Limits
 from audit.engine import Tally
 from audit.environment import describe_environment, describe_key
 from audit.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
-from audit.thresholds import Cut, Goal, Policy
+from audit.thresholds import Cut, Goal, Policy, spread
 from audit.verdict import Outcome, judge
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
@@ -86,7 +85,7 @@ def write_record(
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, edges, tally) for m, name in enumerate(subject.members)),
         band=Band(risk=goal.risk, alpha=tuple(band.alpha.tolist()), beta=tuple(band.beta.tolist())),
-        theory=None if subject.theory is None else _curve(subject.theory.beta),
+        theory=None if subject.theory is None else _curve(subject.theory),
         detectable_advantage_excess=answer.detectable.tv_excess,
         detectable_epsilon=answer.detectable.epsilon,
         trials_needed=answer.trials_needed,
@@ -142,11 +141,17 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
         error=claim.error,
         epsilon=float(claim.epsilon(delta)),
         delta=claim.total_variation,
-        curve=_curve(claim.beta),
+        curve=_curve(claim.curve),
     )
 
 
-def _curve(beta: Callable[[np.ndarray], np.ndarray]) -> Curve:
-    tail = np.logspace(-9, np.log10(0.5), 80)
-    alpha = np.concatenate([[0.0], tail, 1 - tail[-2::-1], [1.0]])
-    return Curve(alpha=tuple(alpha.tolist()), beta=tuple(np.asarray(beta(alpha)).tolist()))
+def _curve(curve: TradeOff) -> Curve:
+    """At most 200 points of a curve, its ends among them."""
+    thresholds = spread(curve)
+    kept = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, 190).astype(int))]
+    alpha, beta = curve.errors(kept[::-1])
+    ends = curve.beta(np.array([0.0, 1.0]))
+    return Curve(
+        alpha=(0.0, *alpha.tolist(), 1.0),
+        beta=(float(ends[0]), *beta.tolist(), float(ends[1])),
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy.special import betainccinv, rel_entr
+from scipy.special import betainccinv, logit, rel_entr
 from scipy.stats import binom
 
 from guarantees.claim import Claim, require
@@ -102,12 +102,7 @@ class Candidates:
 
 def from_curve(curve: TradeOff) -> Candidates:
     """Likelihood-ratio tests spread over the whole curve, into both tails."""
-    tail = np.logspace(-7, np.log10(0.5), 120)
-    levels = np.concatenate([tail, 1 - tail[::-1]])
-    forward = curve.llr_threshold(levels)
-    backward = -curve.reverse.llr_threshold(levels)
-    thresholds = np.unique(np.concatenate([forward, backward, [0.0]]).astype(np.float32)).astype(float)
-    thresholds = thresholds[np.isfinite(thresholds)]
+    thresholds = spread(curve)
     alpha, beta = curve.errors(thresholds)
     return Candidates(
         member=np.zeros(len(thresholds), int),
@@ -116,6 +111,29 @@ def from_curve(curve: TradeOff) -> Candidates:
         alpha=alpha,
         beta=beta,
     )
+
+
+def spread(curve: TradeOff) -> np.ndarray:
+    """Float32 thresholds at which alpha, then beta, runs through levels from 1e-7 to 1 - 1e-7, and 0.
+
+    Only the ends are searched for; between them the levels are interpolated, as nothing depends on hitting them.
+    """
+    tail = np.logspace(-7, np.log10(0.5), 100)
+    levels = np.concatenate([tail, 1 - tail[-2::-1]])
+    ends = curve.llr_threshold(np.array([tail[0], 1 - tail[0]]))
+    other = -curve.reverse.llr_threshold(np.array([tail[0], 1 - tail[0]]))
+    coarse = np.unique(np.concatenate([ends, other, [0.0]]))
+    coarse = coarse[np.isfinite(coarse)]
+    coarse = np.unique(np.concatenate([coarse, np.linspace(coarse[0], coarse[-1], 200)]))
+    alpha, beta = curve.errors(coarse)
+    found = [np.interp(logit(levels), logit(rate[order]), coarse[order]) for rate, order in _increasing(alpha, beta)]
+    return np.unique(np.concatenate([coarse[[0, -1]], *found, [0.0]]).astype(np.float32)).astype(float)
+
+
+def _increasing(alpha: np.ndarray, beta: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Each rate, kept off 0 and 1, with the order in which it increases."""
+    inside = [np.clip(rate, 1e-12, 1 - 1e-12) for rate in (alpha, beta)]
+    return tuple((rate, np.argsort(rate, kind="stable")) for rate in inside)
 
 
 def from_fit(without: np.ndarray, with_record: np.ndarray, *, both_sides: bool = True) -> Candidates:
