@@ -23,16 +23,28 @@ class HalfProfile:
     delta: Array
 
     @property
-    def rates(self) -> Array:
-        """Chord slopes in ``e^eps``: the tail under the second law between neighbours; 0 beyond the last."""
+    def widths(self) -> Array:
+        """Distances of neighbours in ``e^eps``."""
         # e^b - e^a as e^a expm1(b - a): neighbours on a fine lattice agree in most digits.
         with np.errstate(over="ignore"):
-            width = np.exp(self.epsilon[:-1]) * np.expm1(np.diff(self.epsilon))
-        return np.append((self.delta[:-1] - self.delta[1:]) / width, 0.0)
+            return np.exp(self.epsilon[:-1]) * np.expm1(np.diff(self.epsilon))
 
-    def keep(self, index: Array) -> HalfProfile:
-        """Only some of the points; the first always stays."""
-        return HalfProfile(epsilon=self.epsilon[index], delta=self.delta[index])
+    @property
+    def rates(self) -> Array:
+        """Chord slopes in ``e^eps``: the tail under the second law between neighbours; 0 beyond the last."""
+        return np.append((self.delta[:-1] - self.delta[1:]) / self.widths, 0.0)
+
+    def hull(self) -> HalfProfile:
+        """Only the points on the lower convex hull, whose slopes are the isotonic regression of all slopes."""
+        last = int(np.argmin(self.delta)) + 1
+        cut = HalfProfile(epsilon=self.epsilon[:last], delta=self.delta[:last])
+        if not (np.diff(cut.rates) > 0).any():
+            return cut
+        from scipy.optimize import isotonic_regression
+
+        found = isotonic_regression(cut.rates[:-1], weights=cut.widths, increasing=False)
+        kept = np.append(found.blocks[:-1], last - 1)
+        return HalfProfile(epsilon=cut.epsilon[kept], delta=cut.delta[kept])
 
     def starting_at(self, value: float) -> HalfProfile:
         """The same points with another delta at epsilon 0."""
@@ -84,19 +96,17 @@ def law_from_halves(
 
     Negative epsilons are the other direction: ``D_-eps(with||without) = 1 - e^-eps (1 - D_eps(without||with))``.
     """
-    recentred = False
-    while True:
-        # A point above the chord of its neighbours is on no hull; dropping all such points at once is safe.
-        off_upper, off_lower = np.diff(upper.rates) > 0, np.diff(lower.rates) > 0
-        centre = 1 - upper.delta[0] - upper.rates[0] - lower.rates[0]
-        dropped = bool(off_upper.any() or off_lower.any())
-        if not dropped and (centre >= 0 or recentred):
+    upper, lower = upper.hull(), lower.hull()
+    centre = 1 - upper.delta[0] - upper.rates[0] - lower.rates[0]
+    for _ in range(len(upper.epsilon) + len(lower.epsilon)):
+        if centre >= 0:
             break
-        recentred = centre < 0 and not dropped
-        upper = upper.keep(np.append(True, ~off_upper))
-        lower = lower.keep(np.append(True, ~off_lower))
-        if centre < 0:
-            upper, lower = _recentred(upper, lower)
+        # The point at 0 lies above the chord of its neighbours: lower it, and look at the neighbours again.
+        before = len(upper.epsilon) + len(lower.epsilon)
+        upper, lower = (half.hull() for half in _recentred(upper, lower))
+        centre = 1 - upper.delta[0] - upper.rates[0] - lower.rates[0]
+        if len(upper.epsilon) + len(lower.epsilon) == before:
+            break
     law = _assembled(upper, lower, max(0.0, centre))
     return dataclasses.replace(law, error=error, smallest_delta=smallest_delta)
 

@@ -91,11 +91,11 @@ class TradeOff:
         given = np.asarray(epsilon, float)
         flat = given.reshape(-1)
         if direction == "with_given_without":
-            value = _hockey_stick(self.law, flat)
+            value = hockey_stick(self.law, flat)
         elif direction == "without_given_with":
-            value = _hockey_stick(Reversed(self.law), flat)
+            value = hockey_stick(Reversed(self.law), flat)
         else:
-            value = np.maximum(_hockey_stick(self.law, flat), _hockey_stick(Reversed(self.law), flat))
+            value = np.maximum(hockey_stick(self.law, flat), hockey_stick(Reversed(self.law), flat))
         return _shaped(value, given)
 
     def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
@@ -116,7 +116,7 @@ class TradeOff:
 
         value = np.where(profile(np.zeros(flat.shape)) <= flat, 0.0, np.inf)
         searched = (value > 0) & (profile(np.full(flat.shape, FAR)) <= flat)
-        value[searched] = _first_within(profile, flat[searched])
+        value[searched] = first_within(profile, flat[searched])
         zero = searched & (flat == 0)
         if zero.any():
             value[zero] = self._largest_loss(direction, value[zero])
@@ -225,7 +225,7 @@ class TradeOff:
         return TradeOff(law_from_samples(without, with_record))
 
 
-def _hockey_stick(law: LossLaw, epsilon: Array) -> Array:
+def hockey_stick(law: LossLaw, epsilon: Array) -> Array:
     """``P_with(L > eps) - e^eps P_without(L > eps)``."""
     tails = law.tails(epsilon)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -240,7 +240,7 @@ def _hockey_stick(law: LossLaw, epsilon: Array) -> Array:
     return value
 
 
-def _first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
+def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
     """Smallest argument at which a decreasing profile is at most each goal, searched in log delta."""
     high = np.ones(goal.shape)
     for _ in range(60):
