@@ -53,7 +53,7 @@ def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float 
     low, high = _interval(counts.false_alarms, n0, gamma)
     first = binom.ppf(NEGLECTED, n0, low) if low > 0 else 0
     last = binom.isf(NEGLECTED, n0, high) if high < 1 else n0
-    lines = tabulate(claim, low=max(0.0, (first - 1) / n0), points=TABLE_POINTS)
+    lines = tabulate(claim, low=max(0.0, (int(first) - 1) / n0), points=TABLE_POINTS)
     statistic = evidence(counts, lines)
     if statistic <= 0:
         return 1.0

@@ -50,14 +50,19 @@ class Wealth:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Wealth:
         """Inverse of ``to_json``."""
-        integer = {"false_alarms", "misses", "refit_false_alarms", "refit_misses"}
-        real = {"refit_log_wealth", "peak"}
         names = {field.name for field in dataclasses.fields(cls)}
         require("stored", set(stored) == names, f"an object with the keys {sorted(names)}", sorted(stored))
-        arrays = {name: np.asarray(stored[name], np.int64) for name in integer}
-        arrays |= {name: np.asarray(stored[name], float) for name in real}
-        scalars = {name: int(stored[name]) for name in names - integer - real}
-        return cls(**arrays, **scalars)
+        return cls(
+            trials=int(stored["trials"]),
+            false_alarms=np.asarray(stored["false_alarms"], np.int64),
+            misses=np.asarray(stored["misses"], np.int64),
+            refit_trials=int(stored["refit_trials"]),
+            refit_false_alarms=np.asarray(stored["refit_false_alarms"], np.int64),
+            refit_misses=np.asarray(stored["refit_misses"], np.int64),
+            refit_log_wealth=np.asarray(stored["refit_log_wealth"], float),
+            next_refit=int(stored["next_refit"]),
+            peak=np.asarray(stored["peak"], float),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
