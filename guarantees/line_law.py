@@ -6,11 +6,11 @@ import dataclasses
 import functools
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, ndtr
-from scipy.stats import chi2
 
 from guarantees.line_table import LineTable, NormalMixture, tabulate_ratio
 from guarantees.loss_law import Array, Tails, invert
+from guarantees.moment_law import SummedLaw, summed
+from guarantees.noncentral import chi_square_levels, chi_square_tails, panel_rule
 
 
 def hidden_loss(threshold: Array, rate: float) -> Array:
@@ -98,44 +98,26 @@ class PlaneLaw:
         """ln density of u without, with, and g."""
         return tabulate_ratio(self.without, self.with_record, roughness=self.roughness)
 
-    @functools.cached_property
-    def _levels(self) -> Array:
-        # Two standard deviations apart in the normal scale: between neighbours F is smooth.
-        scores = np.arange(-12.0, 12.5, 2.0)
-        upper = chi2.isf(ndtr(-scores[scores > 0]), self.degrees)
-        return np.concatenate([[0.0], chi2.ppf(ndtr(scores[scores <= 0]), self.degrees), upper])
-
-    @functools.cached_property
-    def _rule(self) -> tuple[Array, Array]:
-        # F behaves like w^(degrees/2) at 0: for few degrees a map that is flat at the ends removes the root.
-        x, weight = np.polynomial.legendre.leggauss(12 if self.degrees >= 30 else 24)
-        x, weight = (x + 1) / 2, weight / 2
-        if self.degrees >= 30:
-            return x, weight
-        return x**2 * (3 - 2 * x), weight * 6 * x * (1 - x)
-
     def _side(self, room: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
         """(above, below) for one side; ``room`` is -degrees ln scale - t."""
         low, high = mixture.support(14.0)
-        cells = int(np.ceil((high - low) / (1.25 * mixture.width)))
+        cells = int(np.ceil((high - low) / (2.0 * mixture.width)))
         base = np.linspace(low, high, cells + 1)
         points = self.tables[2].turning_points
         fixed = np.concatenate([base, points[(points > low) & (points < high)]])
-        levels = spread**2 * self._levels * self.curvature
+        levels = spread**2 * chi_square_levels(self.degrees) * self.curvature
         steps = np.clip(self.tables[2].crossings(levels - room[:, None]), low, high)
         steps = np.moveaxis(steps, 0, 1).reshape(len(room), -1)
         edges = np.sort(np.concatenate([np.broadcast_to(fixed, (len(room), len(fixed))), steps], axis=1), axis=1)
         width = np.diff(edges, axis=1)
         row, column = np.nonzero(width > 0)
-        x, weight = self._rule
+        x, weight = panel_rule(self.degrees)
         u = edges[row, column][:, None] + width[row, column][:, None] * x
         mass = np.exp(table(u)) * weight * width[row, column][:, None]
-        w = np.maximum(0.0, (self.tables[2](u) + room[row, None]) / (self.curvature * spread**2))
-        half, small = self.degrees / 2, w < self.degrees
-        tail = np.where(small, gammainc(half, np.where(small, w, 0.0) / 2), 0.0)
-        tail += np.where(small, 0.0, gammaincc(half, np.where(small, self.degrees, w) / 2))
-        above = np.bincount(row, (mass * np.where(small, tail, 1 - tail)).sum(axis=1), len(room))
-        below = np.bincount(row, (mass * np.where(small, 1 - tail, tail)).sum(axis=1), len(room))
+        w = (self.tables[2](u) + room[row, None]) / (self.curvature * spread**2)
+        within, beyond = chi_square_tails(w, self.degrees)
+        above = np.bincount(row, (mass * within).sum(axis=1), len(room))
+        below = np.bincount(row, (mass * beyond).sum(axis=1), len(room))
         return above, below
 
     def tails(self, threshold: Array) -> Tails:
@@ -157,3 +139,34 @@ class PlaneLaw:
     def threshold(self, alpha: Array) -> Array:
         """By a bracketed search."""
         return invert(self.tails, alpha).reshape(np.shape(alpha))
+
+    @functools.cached_property
+    def _line(self) -> tuple[Array, Array]:
+        """ln mass without the record and g, on a grid along u fine enough for the trapezoidal rule."""
+        log_density, _, gap = self.tables
+        low, high = (
+            min(self.without.support(20.0)[0], self.with_record.support(20.0)[0]),
+            max(self.without.support(20.0)[1], self.with_record.support(20.0)[1]),
+        )
+        step = 0.4 * self.with_record.width / max(1.0, self.roughness)
+        u = np.linspace(low, high, int(np.ceil((high - low) / step)) + 1)
+        log_mass, loss = log_density(u) + np.log(u[1] - u[0]), gap(u)
+        tilted = log_mass + np.array([-1.0, 0.0, 1.0, 2.0])[:, None] * loss
+        keep = (tilted > tilted.max(axis=1, keepdims=True) - 50).any(axis=0)
+        return log_mass[keep], loss[keep]
+
+    def log_moment(self, z: Array) -> Array:
+        """``ln E_without e^(z loss)``: an integral over u times a chi-square moment."""
+        z = np.asarray(z)
+        log_mass, gap = self._line
+        exponents = log_mass + z[..., None] * gap
+        top = np.real(exponents).max(axis=-1)
+        total = np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
+        return total - self.degrees * (z * np.log(self.scale) + np.log1p(2 * z * self.curvature) / 2)
+
+    def compose(self, times: int) -> SummedLaw | None:
+        """By contour integrals of the moments; None where they decay too slowly. ``error`` is an estimate."""
+        lowest = -1 / (2 * self.curvature)
+        return summed(
+            SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-11 + times * self.error)
+        )
