@@ -11,6 +11,8 @@ from typing import Any
 _HOME = {
     "AuditRecord": "audit.record",
     "ErrorCounts": "audit.bounds",
+    "MechanismError": "audit.engine",
+    "NonFiniteScoreError": "audit.engine",
     "Fixed": "audit.thresholds",
     "FromTheory": "audit.thresholds",
     "Simultaneous": "audit.thresholds",

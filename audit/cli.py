@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from audit.commands import COMMANDS
-from audit.suite_file import SuiteError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = importlib.import_module(f"audit.commands.{arguments.command}")
     try:
         return module.execute(arguments)
-    except (SuiteError, ValueError, TypeError, FileNotFoundError) as error:
+    except (ValueError, TypeError, FileNotFoundError, RuntimeError) as error:
         print(f"dpsgd-audit: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:

@@ -29,6 +29,10 @@ class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 
 
+class MechanismError(RuntimeError):
+    """User code failed while it was audited."""
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 
@@ -126,7 +130,14 @@ def compile_program(
     """One side of an audit as a compiled program. Scores do not depend on the chunk size."""
     static = mechanism.kind == "collapsed"
     given = dataset if static else materialise(dataset)
-    size = chunk or chunk_size(mechanism, given)
+    try:
+        size = chunk or chunk_size(mechanism, given)
+        jax.eval_shape(lambda key: distinguisher(key, mechanism(key, given)), jax.random.key(0))
+    except Exception as error:
+        raise MechanismError(
+            f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
     def score(key: jax.Array, data: Any, trial: jax.Array) -> jax.Array:
         own = jax.random.fold_in(key, trial)

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import betainccinv
 from scipy.stats import binom
 
+from audit.thresholds import Goal, evidence_rate
 from guarantees.claim import Claim
+from guarantees.families import gaussian
 
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
@@ -20,8 +23,8 @@ POWER = 0.8
 class Detectable:
     """The smallest leaks that a test of this size would have found with power 0.8.
 
-    ``tv_excess``: best attack advantage above the claim's; ``epsilon``: that of an (epsilon, delta) mechanism at its
-    corner. None: no leak of that kind can be found at this size.
+    ``tv_excess``: advantage of the best attack above what the claim allows; ``epsilon``: that of a Gaussian mechanism,
+    at the audit's delta. None: no leak of that kind can be found at this size.
     """
 
     tv_excess: float | None
@@ -54,10 +57,14 @@ def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
     return alpha, beta - excess
 
 
-def epsilon_alternative(epsilon: float, delta: float) -> tuple[float, float]:
-    """Corner of the (epsilon, delta) trade-off curve."""
-    corner = (1 - delta) / (1 + np.exp(epsilon))
-    return corner, corner
+def epsilon_alternative(claim: Claim, epsilon: float, *, delta: float, trials_per_side: int) -> tuple[float, float]:
+    """The most telling point of the Gaussian mechanism that has this epsilon at delta."""
+    mu = brentq(lambda m: float(gaussian(mu=m).delta(epsilon, "with_given_without")) - delta, 1e-6, 1e3)
+    alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
+    beta = gaussian(mu=mu).beta(alpha)
+    goal = Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05)
+    best = int(np.argmax(evidence_rate(alpha, beta, goal)))
+    return float(alpha[best]), float(beta[best])
 
 
 def detectable(claim: Claim, *, delta: float, trials_per_side: int, risk: float) -> Detectable:
@@ -71,8 +78,11 @@ def detectable(claim: Claim, *, delta: float, trials_per_side: int, risk: float)
     claimed = float(claim.epsilon(delta))
     epsilon = None
     if np.isfinite(claimed):
-        top = max(2 * claimed, claimed + 40.0)
-        epsilon = _smallest(lambda value: power(epsilon_alternative(value, delta)), claimed, top)
+
+        def gaussian_leak(value: float) -> tuple[float, float]:
+            return epsilon_alternative(claim, value, delta=delta, trials_per_side=trials_per_side)
+
+        epsilon = _smallest(lambda value: power(gaussian_leak(value)), claimed, 2 * claimed + 10.0)
     conclusive = (tv is not None and tv <= TV_EXCESS) or (
         epsilon is not None and claimed > 0 and epsilon <= EPSILON_FACTOR * claimed
     )

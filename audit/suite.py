@@ -21,10 +21,6 @@ from audit.suite_file import AuditSpec, Suite
 EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
 
-class MechanismError(RuntimeError):
-    """User code failed while it was audited."""
-
-
 def exit_code(records: tuple[AuditRecord, ...]) -> int:
     """0: every verdict as expected; 1: an unexpected one; 3: one is inconclusive (1 comes before 3)."""
     surprises = [record for record in records if not record.as_expected]

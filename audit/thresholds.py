@@ -196,10 +196,11 @@ def _expected_delta(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarr
     return (1 - a - b).mean(axis=(0, 1))
 
 
-def _evidence_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
+def evidence_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
     """Exponent at which trials refute the claim: the KL distance of (alpha, beta) from its curve.
 
-    Rates are moved towards 1/2 by one error, what one can still hope to show with this many trials.
+    Negative where the point does not lie below the curve. Rates are moved towards 1/2 by one error, what one can
+    still hope to show with this many trials.
     """
     n = goal.trials_per_side
     a, b = (n * alpha + 1) / (n + 2), (n * beta + 1) / (n + 2)
@@ -216,7 +217,7 @@ def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 OBJECTIVES: dict[Target, Callable[[np.ndarray, np.ndarray, Goal], np.ndarray]] = {
-    "verdict": _evidence_rate,
+    "verdict": evidence_rate,
     "epsilon": _expected_epsilon,
     "delta": _expected_delta,
 }
