@@ -1,0 +1,74 @@
+"""Several scores at once, for when nothing is known about what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from distinguishers.contract import Distinguisher
+from distinguishers.directions import pair_parameters, span_of
+from distinguishers.max_coordinate import max_coordinate
+from distinguishers.projection import contrast, norm, projection, ratio
+from guarantees.trade_off import TradeOff
+from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.neighbours import Neighbours
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Battery:
+    """A distinguisher that returns one score for each member, shape (members,)."""
+
+    members: tuple[Distinguisher, ...]
+    neighbours: Neighbours
+    name: str = "battery"
+    curve: TradeOff | None = None
+
+    @property
+    def accepts(self) -> tuple[OutputKind, ...]:
+        """The kinds that every member reads."""
+        kinds: tuple[OutputKind, ...] = ("vector", "collapsed", "any")
+        return tuple(kind for kind in kinds if all(kind in member.accepts for member in self.members))
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The pair and the members' names."""
+        return {**pair_parameters(self.neighbours), "members": [member.name for member in self.members]}
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """All scores of one output."""
+        return jnp.stack([member(jax.random.fold_in(key, i), output) for i, member in enumerate(self.members)])
+
+
+def battery(neighbours: Neighbours, *, mechanism: Mechanism | None = None) -> Battery:
+    """Scores that together see what usually goes wrong, without a model of the mechanism.
+
+    - ``projection``: a mean that moves too much (clipping that does not clip, too little noise);
+    - ``norm``: a noise scale or divisor that depends on the record;
+    - ``ratio``: a mean hidden behind a varying divisor;
+    - ``contrast``: noise shared between coordinates;
+    - ``max_coordinate``: a record that shows in an unforeseen coordinate.
+    The mechanism is asked only for the kind of its outputs: collapsed ones have no single coordinates, and the
+    last two are left out. Members that the pair gives no meaning to (equal sums, no coordinates outside the span)
+    are left out too.
+
+    Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does.
+    """
+    frame, direction = span_of(neighbours)
+    collapsed = mechanism is not None and mechanism.kind == "collapsed"
+    moves, room = bool(np.any(direction)), frame.dimension > frame.rank
+    members: list[Distinguisher] = []
+    if moves:
+        members.append(projection(neighbours))
+    members.append(norm(neighbours))
+    if moves and room:
+        members.append(ratio(neighbours))
+    if moves and room and not collapsed:
+        members.append(contrast(neighbours))
+    if not collapsed:
+        members.append(max_coordinate(neighbours))
+    return Battery(members=tuple(members), neighbours=neighbours)

@@ -1,0 +1,123 @@
+"""Reading an output in one pass: coordinates in the span of the gradients and the mean square of the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechanisms.contract import Collapsed
+
+
+class Reading(NamedTuple):
+    """An output in units of the reference noise."""
+
+    along: jax.Array
+    """Coordinates in the span minus the centre, shape (rank,)."""
+    excess: jax.Array
+    """Mean square of the other coordinates minus one. Zero where there are none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Frame:
+    """Where the gradients live and the units in which outputs are read.
+
+    Mean squares are carried minus one: at 1.5 million coordinates all that matters is their third digit and
+    below, and float32 has seven. The unit is the reciprocal of a float32, so that rounding it costs nothing.
+    """
+
+    rank: int
+    dimension: int
+    basis: jax.Array | None
+    centre: jax.Array
+    """What is subtracted first, in span coordinates and in the output's units, shape (rank,)."""
+    middle: jax.Array | None
+    """The centre as a full vector; None without a basis."""
+    inverse_unit: float
+    """Exactly a float32."""
+
+    @property
+    def unit(self) -> float:
+        """The reference standard deviation of the noise, in float64."""
+        return 1.0 / self.inverse_unit
+
+    def relative(self, means: np.ndarray) -> np.ndarray:
+        """Means in span coordinates, as ``along`` shows them."""
+        return (means - np.asarray(self.centre, np.float64)) / self.unit
+
+    def read(self, output: Any) -> Reading:
+        """The sufficient statistics of a vector, or of an output that is collapsed already."""
+        if isinstance(output, Collapsed):
+            return self._read_collapsed(output)
+        if output.shape != (self.dimension,):
+            raise ValueError(f"an output must have shape ({self.dimension},), got {output.shape}.")
+        return self._read_vector(output) if self.basis is None else self._read_rotated(output)
+
+    def standardised(self, output: jax.Array) -> jax.Array:
+        """A vector output minus the centre, in units of the reference noise."""
+        if self.middle is not None:
+            return (output - self.middle) * self.inverse_unit
+        return (output - jnp.pad(self.centre, (0, self.dimension - self.rank))) * self.inverse_unit
+
+    def embedded(self, along: jax.Array) -> jax.Array:
+        """Span coordinates as a full vector."""
+        if self.basis is None:
+            return jnp.pad(along, (0, self.dimension - self.rank))
+        return jnp.dot(along, self.basis, precision=jax.lax.Precision.HIGHEST)
+
+    def outside_square(self, output: Any) -> jax.Array:
+        """Mean square outside the span in the output's own units, for scores that know no reference noise."""
+        if isinstance(output, Collapsed):
+            return output.rest
+        free = max(self.dimension - self.rank, 1)
+        if self.basis is None:
+            outside = jnp.arange(self.dimension) >= self.rank
+            return jnp.sum(jnp.where(outside, output * output, 0.0)) / free
+        along = jnp.dot(self.basis, output, precision=jax.lax.Precision.HIGHEST)
+        return jnp.maximum(jnp.sum(output * output) - jnp.sum(along * along), 0.0) / free
+
+    def _read_collapsed(self, output: Collapsed) -> Reading:
+        along = (output.along - self.centre) * self.inverse_unit
+        if self.dimension == self.rank:
+            return Reading(along, jnp.float32(0.0))
+        square = self.unit**2
+        high = np.float32(square)
+        # output.rest is close to the float32 next to unit^2: their difference is exact, the remainder is small
+        excess = ((output.rest - high) - np.float32(square - float(high))) * np.float32(1 / square)
+        return Reading(along, excess)
+
+    def _read_vector(self, output: jax.Array) -> Reading:
+        along = (output[: self.rank] - self.centre) * self.inverse_unit
+        if self.dimension == self.rank:
+            return Reading(along, jnp.float32(0.0))
+        z = output * self.inverse_unit
+        outside = jnp.arange(self.dimension) >= self.rank
+        return Reading(along, jnp.sum(jnp.where(outside, z * z - 1.0, 0.0)) / (self.dimension - self.rank))
+
+    def _read_rotated(self, output: jax.Array) -> Reading:
+        assert self.basis is not None
+        z = self.standardised(output)
+        along = jnp.dot(self.basis, z, precision=jax.lax.Precision.HIGHEST)
+        if self.dimension == self.rank:
+            return Reading(along, jnp.float32(0.0))
+        outside = jnp.sum(z * z - 1.0) - jnp.sum(along * along - 1.0)
+        return Reading(along, outside / (self.dimension - self.rank))
+
+
+def make_frame(
+    *, rank: int, dimension: int, basis: np.ndarray | None, unit: float = 1.0, centre: np.ndarray | None = None
+) -> Frame:
+    """A frame in float32, its unit rounded to the reciprocal of a float32."""
+    middle = np.zeros(rank, np.float32) if centre is None else np.asarray(centre, np.float32)
+    full = None if basis is None else jnp.asarray(middle.astype(np.float64) @ basis, jnp.float32)
+    return Frame(
+        rank=rank,
+        dimension=dimension,
+        basis=None if basis is None else jnp.asarray(basis, jnp.float32),
+        centre=jnp.asarray(middle),
+        middle=full,
+        inverse_unit=float(np.float32(1.0 / unit)),
+    )

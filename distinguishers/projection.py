@@ -1,0 +1,134 @@
+"""Scores that need no model of the mechanism: projection on the record's gradient, norm, and their ratio."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from distinguishers.directions import pair_parameters, span_of
+from distinguishers.frame import Frame
+from guarantees.claim import require
+from guarantees.trade_off import TradeOff
+from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.neighbours import Neighbours
+
+SpanKind = Literal["projection", "ratio", "contrast"]
+SMALLEST = 1e-30
+
+
+def _direction(neighbours: Neighbours) -> tuple[Frame, np.ndarray]:
+    frame, direction = span_of(neighbours)
+    require("neighbours", bool(np.any(direction)), "a pair whose sums of gradients differ", neighbours.name)
+    return frame, direction
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SpanScore:
+    """A score of the output's coordinate along the record's gradient, seen against the rest of the output."""
+
+    name: SpanKind
+    neighbours: Neighbours
+    frame: Frame
+    direction: np.ndarray
+    accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
+    curve: TradeOff | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The pair."""
+        return pair_parameters(self.neighbours)
+
+    def _along(self, output: Any) -> jax.Array:
+        if isinstance(output, Collapsed):
+            return jnp.sum(output.along * jnp.asarray(self.direction, jnp.float32))
+        if self.frame.basis is None:
+            return jnp.sum(output[: self.frame.rank] * jnp.asarray(self.direction, jnp.float32))
+        return jnp.sum(output * self.frame.embedded(jnp.asarray(self.direction, jnp.float32)))
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """The score of one output."""
+        del key
+        along = self._along(output)
+        if self.name == "projection":
+            return along
+        if self.name == "ratio":
+            return along / jnp.sqrt(jnp.maximum(self.frame.outside_square(output), SMALLEST))
+        vector = self.frame.embedded(jnp.asarray(self.direction, jnp.float32))
+        outside = 1.0 - vector * vector
+        return along - jnp.sum(vector) * jnp.sum(outside * output) / jnp.maximum(jnp.sum(outside), SMALLEST)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Norm:
+    """``sign * ln(mean square)`` of the output, outside the gradients' span where a pair is given."""
+
+    sign: int
+    neighbours: Neighbours | None
+    frame: Frame | None
+    accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
+    curve: TradeOff | None = None
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "norm"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The sign and the pair."""
+        return {"sign": self.sign, **pair_parameters(self.neighbours)}
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """The score of one output."""
+        del key
+        if self.frame is None or self.frame.rank == self.frame.dimension:
+            square = output.rest if isinstance(output, Collapsed) else jnp.mean(output * output)
+        else:
+            square = self.frame.outside_square(output)
+        return self.sign * jnp.log(jnp.maximum(square, SMALLEST))
+
+
+def projection(neighbours: Neighbours) -> SpanScore:
+    """``<y, g> / |g|``, g the differing record's gradient (minus the one in its place): finds a changed mean.
+
+    Blind to the normaliser; optimal for a Gaussian mechanism on a sum.
+    """
+    frame, direction = _direction(neighbours)
+    return SpanScore(name="projection", neighbours=neighbours, frame=frame, direction=direction)
+
+
+def ratio(neighbours: Neighbours) -> SpanScore:
+    """Projection over the root mean square of the output outside the span: a mean, whatever the divisor.
+
+    Where the divisor varies from release to release (realised batches), the plain projection drowns in its spread.
+    """
+    frame, direction = _direction(neighbours)
+    require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
+    return SpanScore(name="ratio", neighbours=neighbours, frame=frame, direction=direction)
+
+
+def contrast(neighbours: Neighbours) -> SpanScore:
+    """Projection minus the mean of the other coordinates: finds noise that several coordinates share.
+
+    A generator that reuses one draw for many coordinates cancels here and leaves the gradient bare.
+    """
+    frame, direction = _direction(neighbours)
+    require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
+    return SpanScore(name="contrast", neighbours=neighbours, frame=frame, direction=direction, accepts=("vector",))
+
+
+def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> Norm:
+    """``sign`` times the log mean square of the output: finds a noise scale that depends on the record.
+
+    Dividing by a count that the record raises makes outputs smaller, hence the default sign -1. With a pair, the
+    coordinates in the gradients' span are left out. No model needed; at 1.5 million coordinates float32 resolves
+    the score to 1e-7, a ten-thousandth of its standard deviation.
+    """
+    require("sign", sign in (-1, 1), "-1 or 1", sign)
+    frame = None if neighbours is None else span_of(neighbours)[0]
+    return Norm(sign=sign, neighbours=neighbours, frame=frame)
