@@ -71,6 +71,7 @@ def write_record(
         verdict=answer.outcome,
         reason=answer.reason,
         p_value=answer.p_value,
+        adjusted_p_value=answer.p_value,
         expect=subject.expect,
         risk=goal.risk,
         report_delta=goal.delta,

@@ -113,6 +113,9 @@ class AuditRecord:
     verdict: Outcome
     reason: str
     p_value: float
+    """Smallest risk at which this audit alone would say 'violation'."""
+    adjusted_p_value: float
+    """Smallest risk of the whole suite at which it would; the p-value itself outside a suite."""
     expect: Outcome
     risk: float
     report_delta: float

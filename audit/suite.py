@@ -18,6 +18,7 @@ from audit.procedure import run_audit
 from audit.record import AuditRecord, plain
 from audit.suite_file import AuditSpec, Suite
 
+HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
 EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
 
@@ -39,6 +40,8 @@ def run_suite(
 ) -> tuple[AuditRecord, ...]:
     """Run every audit at ``risk / number of audits``, so that all bounds of the suite hold together at ``risk``.
 
+    Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
+
     Everything is built before anything runs, so a wrong word in the last audit costs no time. The key of an audit
     comes from the seed and its name: adding an audit to a suite does not change the others' data.
     """
@@ -51,7 +54,26 @@ def run_suite(
         deadline = _deadline(audit.spec, end, len(built) - index)
         records.append(_run(audit, suite, risk, deadline, resume_in, progress))
         finished(records[-1])
-    return tuple(records)
+    return adjust(tuple(records), risk=suite.risk)
+
+
+def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:
+    """Verdicts of a whole suite: at most ``risk`` to call any right mechanism violated, by Holm's procedure.
+
+    Holm rejects everything that Bonferroni does, so no verdict 'violation' of a single record is lost. [holm1979]
+    """
+    from statsmodels.stats.multitest import multipletests
+
+    rejected, adjusted, *_ = multipletests([record.p_value for record in records], alpha=risk, method="holm")
+    return tuple(
+        dataclasses.replace(
+            record,
+            adjusted_p_value=float(p),
+            verdict="violation" if violated else record.verdict,
+            reason=HOLM_REASON if violated and record.verdict != "violation" else record.reason,
+        )
+        for record, violated, p in zip(records, rejected, adjusted, strict=True)
+    )
 
 
 def audit_key(seed: int, name: str) -> jax.Array:

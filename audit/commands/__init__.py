@@ -39,6 +39,9 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="every number of the report follows from it")
     parser.add_argument("--time-budget", type=_duration, metavar="60s", help="for the whole suite: 60s, 5m, 1h")
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
+    parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
+    parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
+    parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
     _json(parser)
 
 
@@ -66,8 +69,18 @@ def _bound(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", nargs="+", metavar="RECORDS.json")
+    parser.add_argument(
+        "--format", choices=["html", "markdown", "junit"], default="html", help="(default: %(default)s)"
+    )
+    parser.add_argument("--out", metavar="PATH", help="a folder for html, a file otherwise (default: standard output)")
+    parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
+
+
 COMMANDS = (
     Command(name="run", help="run an audit suite and write a report", options=_run),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
+    Command(name="report", help="turn records into HTML, Markdown or JUnit XML", options=_report),
 )

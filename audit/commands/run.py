@@ -6,12 +6,17 @@ import argparse
 import dataclasses
 import json
 import os
+import secrets
 import shutil
 import sys
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from audit.suite_file import Suite, SuiteError, parse_suite, read_suite
+
+if TYPE_CHECKING:
+    from audit.record import AuditRecord
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -40,12 +45,29 @@ def execute(arguments: argparse.Namespace) -> int:
     save_records(records, out / "records.json")
     page = write_report(records, out, title=suite.title)
     shutil.rmtree(resume_in, ignore_errors=True)
+    _speak_ci(records, suite.title, arguments)
     if arguments.json:
         print(json.dumps([record.to_json() for record in records]))
     else:
         print_table(records, suite_risk=suite.risk)
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
+
+
+def _speak_ci(records: tuple[AuditRecord, ...], title: str, arguments: argparse.Namespace) -> None:
+    """JUnit and Markdown files where asked for; annotations and a step summary when GitHub runs us."""
+    from audit.formats import github_annotations, junit, markdown
+
+    if arguments.junit:
+        Path(arguments.junit).write_text(junit(records, title=title))
+    if arguments.markdown:
+        Path(arguments.markdown).write_text(markdown(records, title=title))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in github_annotations(records):
+            print(line, file=sys.stderr)
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with open(summary, "a") as file:
+                file.write(markdown(records, title=title))
 
 
 def _suite(arguments: argparse.Namespace) -> Suite:
@@ -65,6 +87,11 @@ def _suite(arguments: argparse.Namespace) -> Suite:
             raise SuiteError(f"--trials must be even and >= 2 (half on each dataset), got {arguments.trials}.")
         audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
+    if arguments.fresh_seed:
+        if arguments.seed is not None:
+            raise SuiteError("--seed and --fresh-seed exclude each other.")
+        arguments.seed = secrets.randbelow(2**31)
+        print(f"seed: {arguments.seed}", file=sys.stderr)
     if arguments.seed is not None:
         suite = dataclasses.replace(suite, seed=arguments.seed)
     if arguments.time_budget is not None:
