@@ -1,0 +1,322 @@
+"""Opacus as its users call it: one step of PrivacyEngine.make_private on a model whose gradients are the dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from guarantees.claim import Claim, require
+from guarantees.profile import law_from_profile
+from guarantees.trade_off import TradeOff
+from mechanisms.adapters.batch import Draw
+from mechanisms.contract import OutputKind
+from mechanisms.neighbours import Neighbours, materialise
+
+REDUCTIONS = ("mean", "sum")
+CLIPPINGS = ("flat", "per_layer", "adaptive")
+MODES = ("hooks", "functorch", "ew", "ghost")
+ACCOUNTANTS = ("prv", "rdp", "gdp")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpacusStep:
+    """One optimiser step of Opacus on a linear model: every record's gradient is its own row of the dataset."""
+
+    batch_size: int
+    clip: float
+    noise_multiplier: float
+    loss_reduction: Literal["mean", "sum"] = "mean"
+    poisson_sampling: bool = True
+    clipping: Literal["flat", "per_layer", "adaptive"] = "flat"
+    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost"] = "hooks"
+    layers: int = 1
+    physical_batch: int | None = None
+    expected_batch_size: float | None = None
+    library: str | None = None
+    workers: int = 0
+    timeout: float = 60.0
+
+    def __post_init__(self):
+        require("batch_size", self.batch_size >= 1, ">= 1", self.batch_size)
+        require("clip", self.clip > 0, "> 0", self.clip)
+        require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
+        require("loss_reduction", self.loss_reduction in REDUCTIONS, f"one of {REDUCTIONS}", self.loss_reduction)
+        require("clipping", self.clipping in CLIPPINGS, f"one of {CLIPPINGS}", self.clipping)
+        require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
+        require("layers", self.layers >= 1, ">= 1", self.layers)
+        require("workers", self.workers >= 0, ">= 0", self.workers)
+        if self.library is not None and not self.workers:
+            raise ValueError(
+                "library= names the folder of another Opacus, which needs a process of its own: workers=1."
+            )
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "opacus_step"
+
+    @property
+    def kind(self) -> OutputKind:
+        """The whole update."""
+        return "vector"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return dataclasses.asdict(self)
+
+    def prepare(self, dataset: Any) -> Draw:
+        """Model, optimiser and loader made private once; a trial resets the parameters and reseeds PyTorch."""
+        training = make_private(self, dataset)
+
+        def draw(seeds: np.ndarray) -> np.ndarray:
+            with _quiet():
+                return np.stack([training.step(int(seed)) for seed in seeds])
+
+        return draw
+
+
+class Training:
+    """What make_private returned, and a step on it."""
+
+    def __init__(self, step: OpacusStep, *, model: Any, private: Iterable[Any], engine: Any):
+        import torch
+
+        self._torch = torch
+        self.model = model
+        self.module, self.optimizer, self.criterion, self.loader = private
+        self.engine = engine
+        self._physical_batch = step.physical_batch
+        self._bound = self.optimizer.max_grad_norm
+
+    def step(self, seed: int) -> np.ndarray:
+        """The update of one logical batch, with the sign of the gradient and learning rate 1."""
+        torch = self._torch
+        # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
+        torch.default_generator.manual_seed(seed)
+        self.optimizer.max_grad_norm = self._bound
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.zero_()
+        self.optimizer.zero_grad()
+        if self._physical_batch is None:
+            self._run(next(iter(self.loader)))
+        else:
+            self._run_split()
+        return -torch.cat([p.detach().ravel() for p in self.model.parameters()]).numpy()
+
+    def _run(self, batch: Any) -> None:
+        gradients, ones = batch
+        self.optimizer.zero_grad()
+        self.criterion(self.module(gradients), ones).backward()
+        self.optimizer.step()
+
+    def _run_split(self) -> None:
+        from opacus.utils.batch_memory_manager import BatchMemoryManager
+
+        with BatchMemoryManager(
+            data_loader=self.loader, max_physical_batch_size=self._physical_batch, optimizer=self.optimizer
+        ) as loader:
+            for batch in loader:
+                self._run(batch)
+                if not self.optimizer._is_last_step_skipped:
+                    return
+
+
+def make_private(step: OpacusStep, dataset: Any, accountant: str = "prv") -> Training:
+    """PrivacyEngine(accountant).make_private(...) on a linear model, with SGD at learning rate 1."""
+    if step.library is not None and step.library not in sys.path:
+        sys.path.insert(0, step.library)
+    import torch
+    from opacus import PrivacyEngine
+    from torch.utils.data import DataLoader, TensorDataset
+
+    if multiprocessing.parent_process() is not None:
+        torch.set_num_threads(1)
+    gradients = torch.from_numpy(np.array(materialise(dataset), np.float32))
+    records = TensorDataset(gradients, torch.ones(len(gradients)))
+    model = linear_model(gradients.shape[1], step.layers)
+    criterion = linear_loss(step.loss_reduction)
+    with _quiet():
+        engine = PrivacyEngine(accountant=accountant)
+        private = engine.make_private(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
+            data_loader=DataLoader(records, batch_size=step.batch_size, shuffle=True),
+            noise_multiplier=step.noise_multiplier,
+            max_grad_norm=_bounds(step),
+            loss_reduction=step.loss_reduction,
+            poisson_sampling=step.poisson_sampling,
+            clipping=step.clipping,
+            **_settings(step, criterion),
+        )
+    if len(private) == 3:
+        module, optimizer, loader = private
+        private = (module, optimizer, criterion, loader)
+    if step.expected_batch_size is not None:
+        private[1].expected_batch_size = step.expected_batch_size
+    return Training(step, model=model, private=private, engine=engine)
+
+
+def _bounds(step: OpacusStep) -> Any:
+    """Per-layer clipping takes one bound a layer; these have the length ``clip`` together."""
+    return [step.clip / step.layers**0.5] * step.layers if step.clipping == "per_layer" else step.clip
+
+
+def _settings(step: OpacusStep, criterion: Any) -> dict[str, Any]:
+    """Arguments that older versions do not know are passed only where they say something."""
+    settings: dict[str, Any] = {}
+    if step.grad_sample_mode != "hooks":
+        settings["grad_sample_mode"] = step.grad_sample_mode
+    if step.grad_sample_mode == "ghost":
+        settings["criterion"] = criterion
+    if step.clipping == "adaptive":
+        settings |= {
+            "target_unclipped_quantile": 0.5,
+            "clipbound_learning_rate": 0.2,
+            "max_clipbound": 10 * step.clip,
+            "min_clipbound": step.clip / 10,
+            "unclipped_num_std": max(1.0, step.noise_multiplier),
+        }
+    return settings
+
+
+def linear_model(dimension: int, layers: int = 1) -> Any:
+    """``sum_k <w_k, x_k>`` over ``layers`` slices of the input: its gradient at x is x itself, wherever w is."""
+    import torch
+
+    class LinearModel(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sizes = [len(part) for part in np.array_split(np.arange(dimension), layers)]
+            self.parts = torch.nn.ModuleList(torch.nn.Linear(size, 1, bias=False) for size in self.sizes)
+
+        def forward(self, x: Any) -> Any:
+            slices = torch.split(x, self.sizes, dim=1)
+            return torch.stack([part(piece)[:, 0] for part, piece in zip(self.parts, slices, strict=True)]).sum(0)
+
+    return LinearModel()
+
+
+def linear_loss(reduction: str) -> Any:
+    """The model's output itself, reduced as PyTorch's losses are."""
+    import torch
+
+    class LinearLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.reduction = reduction
+
+        def forward(self, outputs: Any, ones: Any) -> Any:
+            losses = outputs * ones
+            return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[self.reduction]()
+
+    return LinearLoss()
+
+
+def opacus_step(
+    *,
+    batch_size: int,
+    clip: float,
+    noise_multiplier: float,
+    loss_reduction: Literal["mean", "sum"] = "mean",
+    poisson_sampling: bool = True,
+    clipping: Literal["flat", "per_layer", "adaptive"] = "flat",
+    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost"] = "hooks",
+    layers: int = 1,
+    physical_batch: int | None = None,
+    expected_batch_size: float | None = None,
+    library: str | None = None,
+    workers: int = 0,
+    timeout: float = 60.0,
+) -> OpacusStep:
+    """The update of one step of the installed Opacus, on a dataset of per-example gradients.
+
+    The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
+    ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
+    can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
+    ``library`` is a folder with another version, imported in the workers only.
+
+    Under adaptive clipping the update is audited and the adapted bound is not.
+    """
+    return OpacusStep(
+        batch_size=batch_size,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        loss_reduction=loss_reduction,
+        poisson_sampling=poisson_sampling,
+        clipping=clipping,
+        grad_sample_mode=grad_sample_mode,
+        layers=layers,
+        physical_batch=physical_batch,
+        expected_batch_size=expected_batch_size,
+        library=library,
+        workers=workers,
+        timeout=timeout,
+    )
+
+
+def opacus_claim(
+    mechanism: OpacusStep,
+    neighbours: Neighbours,
+    *,
+    accountant: Literal["prv", "rdp", "gdp"] = "prv",
+    deltas: tuple[float, ...] = (1e-5,),
+) -> Claim:
+    """What Opacus's own accountant promises after one step: its epsilon at each of the deltas, together.
+
+    The step is taken on both datasets; where their accounts differ (the sampling rate is 1/len(loader)) the weaker
+    promise is the claim. One delta is what users ask for; more make the claim stricter, at about a second each.
+    """
+    require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
+    require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
+    if mechanism.library is not None:
+        raise ValueError("the accountant is read in this process; install that version, or state the claim yourself.")
+    import opacus
+
+    books = [_account(mechanism, side, accountant) for side in (neighbours.without, neighbours.with_record)]
+    # one step of one mechanism: the account with the higher sampling rate promises less
+    book = max(books, key=lambda book: book.history[0][1])
+    noise_multiplier, rate, steps = book.history[0]
+    with _quiet():
+        epsilons = [max(0.0, float(book.get_epsilon(delta))) for delta in sorted(deltas, reverse=True)]
+    # where an epsilon is repeated the smallest delta says most
+    profile = dict(zip(epsilons, sorted(deltas, reverse=True), strict=True))
+    return Claim(
+        curve=TradeOff(law_from_profile(list(profile), list(profile.values()), error=1e-12)),
+        name="opacus_claim",
+        parameters={
+            "accountant": accountant,
+            "version": opacus.__version__,
+            "sample_rate": rate,
+            "noise_multiplier": noise_multiplier,
+            "steps": steps,
+            "deltas": deltas,
+        },
+        relation="add_remove",
+        observation="the update of one step",
+        source=f"Opacus {opacus.__version__}, {accountant} accountant",
+    )
+
+
+def _account(step: OpacusStep, dataset: Any, accountant: str) -> Any:
+    """The accountant after one step on a dataset."""
+    training = make_private(step, dataset, accountant)
+    with _quiet():
+        training.step(seed=0)
+    return training.engine.accountant
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Opacus and PyTorch warn on every run about secure mode, hooks and orders; errors still come through."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
