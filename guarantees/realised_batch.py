@@ -9,7 +9,8 @@ import numpy as np
 
 from guarantees.batch_grid import BatchMixture, balanced_nodes, gather
 from guarantees.line_law import LineLaw, hidden_loss
-from guarantees.loss_law import Array, LossLaw, Tails
+from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Tails
+from guarantees.normalised_rounds import sum_of_atoms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,16 +23,19 @@ class GridLaw:
     """
 
     edges: Array
-    without: Array
-    sampled: Array
+    smooth: Array
+    """Masses of 'without' and 'sampled' in each bin, shape (2, bins), with nodes spread out: for the tails."""
+    whole: Array
+    """The same with each node whole: for atoms whose masses keep their ratio."""
     rate: float
     error: float
+    profile_error: float
+    """The same estimate for the delta of the atoms, which depends on the grid only to second order."""
 
     @functools.cached_property
     def _cumulative(self) -> Array:
-        pair = np.stack([self.without, self.sampled])
-        below = np.pad(np.cumsum(pair, axis=1), ((0, 0), (1, 0)))
-        above = np.pad(np.cumsum(pair[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
+        below = np.pad(np.cumsum(self.smooth, axis=1), ((0, 0), (1, 0)))
+        above = np.pad(np.cumsum(self.smooth[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
         return np.concatenate([above, below])
 
     def tails(self, threshold: Array) -> Tails:
@@ -51,18 +55,53 @@ class GridLaw:
         gap = np.interp(-np.asarray(alpha, float), -self._cumulative[0], self.edges)
         return np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + gap)
 
+    def atoms(self) -> DiscreteLaw:
+        """The same masses as atoms, each at the logarithm of its two masses' ratio."""
+        without, sampled = self.whole
+        with_record = (1 - self.rate) * without + self.rate * sampled
+        seen = without > 0
+        losses, at = np.unique(np.log(with_record[seen]) - np.log(without[seen]), return_inverse=True)
+        never = float(with_record[~seen].sum())
+        return DiscreteLaw(
+            losses=np.append(losses, np.inf),
+            without=np.append(np.bincount(at, without[seen]), 0.0),
+            with_record=np.append(np.bincount(at, with_record[seen]), never),
+        )
+
+    def compose(self, times: int) -> LossLaw:
+        """The atoms composed on a lattice, certified; to its error add ``times`` the grid's ``profile_error``."""
+        law = sum_of_atoms(self.atoms(), times)
+        return dataclasses.replace(law, error=law.error + times * self.profile_error)
+
+
+def _profile_change(edges: Array, first: Array, second: Array) -> float:
+    """Largest difference of delta between two sets of masses, in either direction."""
+    difference = np.cumsum(first - second, axis=1)
+    weight = np.exp(-np.maximum(edges[1:], 0.0)), np.exp(np.minimum(edges[1:], 0.0))
+    return float(np.abs(difference[1] * weight[0] - difference[0] * weight[1]).max())
+
 
 def grid_law(without: BatchMixture, sampled: BatchMixture, *, degrees: float, rate: float, lost: float) -> GridLaw:
     """Trapezoidal rule in (u, ln w) with about NODES nodes, binned by the loss."""
     sides = (without, sampled)
     nodes = balanced_nodes(sides, degrees)
-    even, odd = (np.cumsum(gather(nodes, rows=part)[1], axis=1) for part in ("even", "odd"))
-    edges, masses = gather(nodes)
-    missing = float(np.abs(1 - nodes.masses.sum(axis=1)).max())
-    full = np.cumsum(masses, axis=1)
-    change = max(float(np.abs(even - full).max()), float(np.abs(odd - full).max()))
-    error = 1e-12 + lost + missing + change
-    return GridLaw(edges=edges, without=masses[0], sampled=masses[1], rate=rate, error=error)
+    edges, smooth = gather(nodes)
+    whole = gather(nodes, smooth=False)[1]
+    change, profile_change = 0.0, 0.0
+    for rows in ("even", "odd"):
+        half = gather(nodes, rows=rows)[1]
+        change = max(change, float(np.abs(np.cumsum(half - smooth, axis=1)).max()))
+        half = gather(nodes, rows=rows, smooth=False)[1]
+        profile_change = max(profile_change, _profile_change(edges, whole, half))
+    base = 1e-12 + lost + float(np.abs(1 - nodes.masses.sum(axis=1)).max())
+    return GridLaw(
+        edges=edges,
+        smooth=smooth,
+        whole=whole,
+        rate=rate,
+        error=base + change,
+        profile_error=base + profile_change,
+    )
 
 
 def realised_batch_law(
