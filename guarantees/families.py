@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.claim import Claim, Relation, require
-from guarantees.loss_law import Array, DiscreteLaw, Tails
+from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Tails, invert
 from guarantees.trade_off import TradeOff
 
 
@@ -67,6 +67,49 @@ class GaussianLaw:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SubstitutedGaussianLaw:
+    """N(0, 1) mixed at ``rate`` with N(-mu, 1), against the same mixed with N(mu, 1): one record for another.
+
+    The loss ``ln((A + B u) / (A + B / u))``, ``u = e^(mu x)``, ``A = 1 - rate``, ``B = rate e^(-mu^2/2)``,
+    increases in x and is odd; solving it for u is a quadratic equation.
+    """
+
+    mu: float
+    rate: float
+    error: float = 1e-15
+
+    def _cut(self, threshold: Array) -> Array:
+        """The x at which the loss equals the threshold."""
+        t = np.abs(np.asarray(threshold, float))
+        log_a, log_b = np.log1p(-self.rate), np.log(self.rate) - self.mu**2 / 2
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            # ln u, with both terms of the root's numerator as logarithms: neither overflows.
+            linear = log_a + np.log(-np.expm1(-t)) + t
+            root = 0.5 * np.logaddexp(2 * linear, np.log(4.0) + 2 * log_b + t)
+            log_u = np.logaddexp(linear, root) - np.log(2.0) - log_b
+        log_u = np.where(np.isinf(t), np.inf, log_u)
+        return np.sign(threshold) * log_u / self.mu
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal tails mixed on both sides."""
+        x = self._cut(threshold)
+
+        def mixed(side: Array, shift: float) -> Array:
+            return (1 - self.rate) * ndtr(side) + self.rate * ndtr(side + shift)
+
+        return Tails(
+            without_above=mixed(-x, -self.mu),
+            without_below=mixed(x, self.mu),
+            with_above=mixed(-x, self.mu),
+            with_below=mixed(x, -self.mu),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Found by search."""
+        return invert(self.tails, alpha)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LaplaceLaw:
     """Laplace(0, 1) against Laplace(epsilon, 1): atoms at +-epsilon, exponential between."""
 
@@ -110,16 +153,30 @@ def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
     )
 
 
+def sampled_law(*, rate: float, noise_multiplier: float, relation: Relation) -> LossLaw:
+    """The pair that one Poisson-sampled Gaussian step leaks most between.
+
+    Add/remove and zero-out neighbours share one pair; under substitution the two records pull in opposite
+    directions, at distance 2. [zhu2022, theorem 11; lebeda2025]
+    """
+    rule = "add_remove, zero_out or substitution (a sampled step has no pair for 'any')"
+    require("relation", relation in ("add_remove", "zero_out", "substitution"), rule, relation)
+    mu = 1 / noise_multiplier
+    if relation != "substitution":
+        return GaussianLaw(mu=mu, rate=rate)
+    return GaussianLaw(mu=2 * mu) if rate == 1 else SubstitutedGaussianLaw(mu=mu, rate=rate)
+
+
 def subsampled_gaussian(*, rate: float, noise_multiplier: float, relation: Relation = "add_remove") -> Claim:
     """One round of the subsampled Gaussian mechanism, what accountants assume of DP-SGD.
 
     ``f = q G_{1/sigma} + (1-q) ID`` from without to with the record; ``reverse`` is the other direction.
-    [wang2026, equation 1; dong2022, section 4]
+    [wang2026, equation 1; dong2022, section 4] Under substitution 'with' and 'without' are the two records.
     """
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
+    require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
     return Claim(
-        curve=TradeOff(GaussianLaw(mu=1 / noise_multiplier, rate=rate)),
+        curve=TradeOff(sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)),
         name="subsampled_gaussian",
         parameters={"rate": rate, "noise_multiplier": noise_multiplier},
         relation=relation,

@@ -80,6 +80,10 @@ def _gaussian_mu(tails: Tails) -> Array:
     return np.where(np.isnan(mu), -np.inf, mu)
 
 
+def _smaller_rate(tails: Tails) -> Array:
+    return np.minimum(tails.without_above, tails.with_below)
+
+
 def _point_at(law: LossLaw, alpha: float) -> Tails:
     """The point of the curve at a level, with all four rates accurate."""
     level = np.array([alpha])
@@ -102,17 +106,20 @@ def mu_star(curve: TradeOff, *, alpha_range: tuple[float, float] = ALPHA_RANGE) 
     ``mu* = max -Phi^-1(alpha) - Phi^-1(beta)`` over the breakpoints and the ends of the range; a smooth curve
     is searched, not gridded. [kulynych2025, proposition C.1 and equation 21]
 
-    Outside the range nothing is promised: any mass at infinite loss makes mu infinite on [0, 1].
+    Outside the range nothing is promised: any mass at infinite loss makes mu infinite on [0, 1]. Of a curve
+    that is not to be trusted below some delta, points with a rate below twice that delta are left out.
     """
     _require_range(alpha_range)
     low, high = alpha_range
     law, back = curve.law, Reversed(curve.law)
-    best = max(float(_gaussian_mu(_point_at(side, end))[0]) for side in (law, back) for end in alpha_range)
+    floor = 2 * back.smallest_delta
+    ends = [_point_at(side, end) for side in (law, back) for end in alpha_range]
+    best = max((float(_gaussian_mu(e)[0]) for e in ends if _smaller_rate(e)[0] >= floor), default=0.0)
 
     def within(tails: Tails) -> Array:
         inside = (tails.without_above >= low) & (tails.without_above <= high)
         inside |= (tails.with_below >= low) & (tails.with_below <= high)
-        return np.where(inside, _gaussian_mu(tails), -np.inf)
+        return np.where(inside & (_smaller_rate(tails) >= floor), _gaussian_mu(tails), -np.inf)
 
     vertices = getattr(law, "vertices", None)
     if vertices is not None:
