@@ -17,6 +17,8 @@ from audit.suite_file import AuditSpec, SuiteError, nearest, refuse_unknown
 from audit.thresholds import Policy
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.adapters.for_opacus import opacus_claim
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours
 
@@ -27,13 +29,16 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "simultaneous": thresholds.Simultaneous,
 }
 
+LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {"opacus_claim": opacus_claim}
+"""Claims read from a library's own accountant; they see the mechanism and the neighbours."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
     """An audit ready to run."""
 
     spec: AuditSpec
-    mechanism: Mechanism
+    mechanism: Mechanism | BatchMechanism
     neighbours: Neighbours
     distinguisher: Distinguisher | None
     claim: Claim
@@ -46,7 +51,7 @@ def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
         "mechanism": dict(mechanisms.CATALOGUE),
         "neighbours": dict(mechanisms.NEIGHBOURS),
         "distinguisher": dict(distinguishers.CATALOGUE),
-        "claim": {name: getattr(guarantees, name) for name in CLAIMS},
+        "claim": {name: getattr(guarantees, name) for name in CLAIMS} | dict(LIBRARY_CLAIMS),
         "policy": dict(POLICIES),
     }
 
@@ -68,12 +73,12 @@ def build(spec: AuditSpec) -> Built:
         mechanism=step,
         neighbours=pair,
         distinguisher=distinguisher,
-        claim=_part("claim", spec.claim, known["claim"], spec),
+        claim=_part("claim", spec.claim, known["claim"], spec, {"mechanism": step, "neighbours": pair}),
         policy=None if spec.policy is None else _part("policy", spec.policy, known["policy"], spec),
     )
 
 
-def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Mechanism:
+def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Any:
     """A mechanism by name, or a user's own by entry point; `simulator = "collapsed"` takes its fast form."""
     words = dict(words)
     simulator = words.pop("simulator", "full")
@@ -114,7 +119,7 @@ def _part(
             raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r} needs {key!r}; add `{key} = ...`.")
     try:
         return known[kind](**arguments)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ImportError) as error:
         raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {error}") from error
 
 
@@ -132,4 +137,4 @@ def _entry_point(words: Mapping[str, Any], spec: AuditSpec) -> Any:
     arguments = {key: value for key, value in words.items() if key != "step"}
     if arguments:
         found = found(**arguments)
-    return found if isinstance(found, Mechanism | Neighbours) else mechanisms.mechanism(found)
+    return found if isinstance(found, Mechanism | BatchMechanism | Neighbours) else mechanisms.mechanism(found)

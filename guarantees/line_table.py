@@ -64,7 +64,8 @@ class NormalMixture:
             part = slice(start, start + step)
             a = (low[..., None] - self.means[part]) / self.deviations[part]
             b = (high[..., None] - self.means[part]) / self.deviations[part]
-            right = a + b > 0
+            # -inf and inf have no sum
+            right = a > -b
             piece = ndtr(np.where(right, -a, b)) - ndtr(np.where(right, -b, a))
             total += np.maximum(piece, 0.0) @ weights[part]
         return total

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.adapters.for_callable import callable_step
+from mechanisms.adapters.for_opacus import opacus_claim, opacus_step
 from mechanisms.constructions import (
     neighbours_from_gradients,
     opposite_pair,
@@ -28,13 +31,14 @@ from mechanisms.textbook import (
     scalar_pair,
 )
 
-CATALOGUE: Mapping[str, Callable[..., Mechanism]] = MappingProxyType(
+CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProxyType(
     {
         "one_round": one_round,
         "collapsed_round": collapsed_round,
         "gaussian_mechanism": gaussian_mechanism,
         "laplace_mechanism": laplace_mechanism,
         "randomised_response": randomised_response,
+        "opacus_step": opacus_step,
     }
 )
 """Mechanisms by the names that suites use."""
@@ -57,6 +61,7 @@ __all__ = [
     "NORMALISERS",
     "OUTPUT_KINDS",
     "RELATIONS",
+    "BatchMechanism",
     "Collapsed",
     "CollapsedRound",
     "GradientTable",
@@ -68,6 +73,7 @@ __all__ = [
     "Relation",
     "Step",
     "bit_pair",
+    "callable_step",
     "collapsed_round",
     "gaussian_mechanism",
     "laplace_mechanism",
@@ -75,6 +81,8 @@ __all__ = [
     "mechanism",
     "neighbours_from_gradients",
     "one_round",
+    "opacus_claim",
+    "opacus_step",
     "opposite_pair",
     "orthogonal_pair",
     "prepare",

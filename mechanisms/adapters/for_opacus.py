@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import multiprocessing
 import sys
 import warnings
@@ -134,10 +135,14 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str = "prv") -> Tra
     """PrivacyEngine(accountant).make_private(...) on a linear model, with SGD at learning rate 1."""
     if step.library is not None and step.library not in sys.path:
         sys.path.insert(0, step.library)
-    import torch
-    from opacus import PrivacyEngine
-    from torch.utils.data import DataLoader, TensorDataset
-
+    try:
+        import torch
+        from opacus import PrivacyEngine
+        from torch.utils.data import DataLoader, TensorDataset
+    except ImportError as error:
+        raise ImportError(
+            f"{error}; opacus_step needs PyTorch and Opacus: pip install 'dpsgd-audit[opacus]'."
+        ) from error
     if multiprocessing.parent_process() is not None:
         torch.set_num_threads(1)
     gradients = torch.from_numpy(np.array(materialise(dataset), np.float32))
@@ -279,9 +284,9 @@ def opacus_claim(
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
     if mechanism.library is not None:
         raise ValueError("the accountant is read in this process; install that version, or state the claim yourself.")
+    books = [_account(mechanism, side, accountant) for side in (neighbours.without, neighbours.with_record)]
     import opacus
 
-    books = [_account(mechanism, side, accountant) for side in (neighbours.without, neighbours.with_record)]
     # one step of one mechanism: the account with the higher sampling rate promises less
     book = max(books, key=lambda book: book.history[0][1])
     noise_multiplier, rate, steps = book.history[0]
@@ -316,7 +321,13 @@ def _account(step: OpacusStep, dataset: Any, accountant: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Opacus and PyTorch warn on every run about secure mode, hooks and orders; errors still come through."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """Opacus and PyTorch warn on every run about secure mode, hooks, empty batches; errors still come through."""
+    log = logging.getLogger("opacus")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,133 @@
+import jax
+import numpy as np
+import pytest
+from checks import FALSE_FAILURE
+from scipy import stats
+
+import audit
+import guarantees
+import mechanisms
+from distinguishers import likelihood_ratio
+from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.for_opacus import opacus_claim, opacus_step
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
+
+CLIP, NOISE = 0.1, 10.0
+SEEDS = trial_seeds(np.array([3, 4], np.uint32), 0, 40)
+PAIR = mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP)
+
+
+def outputs(records, seeds=SEEDS, *, noise_multiplier=NOISE, **more):
+    pair = mechanisms.worst_case_pair(records=records, dimension=100, clip=CLIP)
+    step = opacus_step(batch_size=2, clip=CLIP, noise_multiplier=noise_multiplier, **more)
+    return step.prepare(pair.without)(seeds)
+
+
+def assert_noise_is(found, deviation):
+    """Chi-square on the coordinates that carry no gradient; fails falsely with probability at most 1e-6."""
+    rest = found[:, 1:].ravel() / deviation
+    p = 2 * min(stats.chi2.cdf(np.sum(rest**2), rest.size), stats.chi2.sf(np.sum(rest**2), rest.size))
+    assert p > FALSE_FAILURE, f"noise {rest.std() * deviation} where {deviation} was expected, p = {p:.1e}"
+
+
+VARIANTS = [
+    {},
+    {"grad_sample_mode": "ghost"},
+    {"grad_sample_mode": "functorch"},
+    {"physical_batch": 1},
+    {"clipping": "per_layer", "layers": 4},
+]
+
+
+@pytest.mark.parametrize("more", VARIANTS, ids=str)
+def test_opacus_divides_by_the_floor_of_the_expected_batch(more):
+    assert_noise_is(outputs(3, **more), NOISE * CLIP)
+    assert_noise_is(outputs(4, **more), NOISE * CLIP / 2)
+
+
+@pytest.mark.parametrize(
+    "more", [{"loss_reduction": "sum"}, {"loss_reduction": "sum", "grad_sample_mode": "ghost"}], ids=str
+)
+def test_a_sum_is_divided_by_nothing(more):
+    assert_noise_is(outputs(4, **more), NOISE * CLIP)
+
+
+def test_the_check_of_the_noise_can_fail():
+    with pytest.raises(AssertionError, match="was expected"):
+        assert_noise_is(outputs(4), NOISE * CLIP)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_gradients_are_those_of_the_dataset_clipped(mode):
+    """Without noise the update is minus clip times the size of the batch."""
+    step = opacus_step(
+        batch_size=4,
+        clip=CLIP,
+        noise_multiplier=0.0,
+        loss_reduction="sum",
+        poisson_sampling=False,
+        grad_sample_mode=mode,
+    )
+    rows = np.zeros((4, 5), np.float32)
+    rows[:, 2] = [0.05, 1.0, -2.0, 0.1]
+    found = step.prepare(rows)(SEEDS[:2])
+    np.testing.assert_allclose(found, [[0, 0, 0.05 + 0.1 - 0.1 + 0.1, 0, 0]] * 2, atol=1e-5)
+
+
+def test_a_trial_depends_on_its_seed_alone():
+    whole = outputs(4)
+    np.testing.assert_array_equal(outputs(4, SEEDS[10:15]), whole[10:15])
+    assert len(np.unique(whole[:, 1])) == len(SEEDS)
+
+
+def test_fixed_batches_have_a_fixed_size():
+    rows = np.ones((4, 1), np.float32)
+    step = opacus_step(batch_size=2, clip=1.0, noise_multiplier=0.0, loss_reduction="sum", poisson_sampling=False)
+    np.testing.assert_allclose(step.prepare(rows)(SEEDS), 2.0, atol=1e-4)
+    poisson = opacus_step(batch_size=2, clip=1.0, noise_multiplier=0.0, loss_reduction="sum")
+    assert len(np.unique(np.round(poisson.prepare(rows)(SEEDS)))) > 2
+
+
+def test_the_accountant_speaks_for_the_step_taken():
+    claim = opacus_claim(opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE), PAIR, accountant="rdp")
+    assert (claim.parameters["sample_rate"], claim.parameters["steps"]) == (0.5, 1)
+    truth = float(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE).epsilon(1e-5))
+    assert truth <= float(claim.epsilon(1e-5)) < 1.3 * truth
+
+
+def test_the_gdp_accountant_promises_more_than_one_step_keeps():
+    claim = opacus_claim(opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE), PAIR, accountant="gdp")
+    assert float(claim.epsilon(1e-5)) < float(
+        guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE).epsilon(1e-5)
+    )
+
+
+def audited(model, trials, **more):
+    step = opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, **more)
+    assumed = mechanisms.one_round(normalise_by=model, rate=0.5, clip=CLIP, noise_multiplier=NOISE)
+    return audit.run_audit(
+        step,
+        PAIR,
+        likelihood_ratio(assumed, PAIR),
+        claim=opacus_claim(step, PAIR, accountant="rdp"),
+        trials=trials,
+        risk=0.05,
+        key=jax.random.key(4),
+    )
+
+
+def test_opacus_breaks_its_own_accountant():
+    assert audited("floored_expected_batch", 200).verdict == "violation"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("more", [{"loss_reduction": "sum"}, {"expected_batch_size": 2}], ids=str)
+def test_a_sum_or_a_fixed_batch_size_breaks_nothing(more):
+    assert audited("none", 2000, **more).verdict == "no_violation_found"
+
+
+def test_another_version_needs_a_process_of_its_own():
+    with pytest.raises(ValueError, match="workers=1"):
+        opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, library="elsewhere")
