@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from guarantees.line_table import LineTable, NormalMixture, tabulate_ratio
-from guarantees.loss_law import Array, Tails, invert
+from guarantees.loss_law import Array, LossLaw, Tails, invert
 from guarantees.moment_law import SummedLaw, summed
 from guarantees.noncentral import chi_square_levels, chi_square_tails, panel_rule
 
@@ -170,3 +170,31 @@ class PlaneLaw:
         return summed(
             SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-11 + times * self.error)
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledLaw:
+    """A pair whose second side is replaced by ``(1 - rate) first + rate second``: ``rate f + (1 - rate) ID``."""
+
+    law: LossLaw
+    rate: float
+
+    @property
+    def error(self) -> float:
+        """That of the law."""
+        return self.law.error
+
+    def tails(self, threshold: Array) -> Tails:
+        """The law's tails at the hidden loss, mixed on the side with the record."""
+        found = self.law.tails(hidden_loss(threshold, self.rate))
+        return Tails(
+            without_above=found.without_above,
+            without_below=found.without_below,
+            with_above=(1 - self.rate) * found.without_above + self.rate * found.with_above,
+            with_below=(1 - self.rate) * found.without_below + self.rate * found.with_below,
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """The loss at the law's own threshold."""
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + self.law.threshold(alpha))

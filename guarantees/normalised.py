@@ -66,9 +66,10 @@ def batch_sizes(records: int, rate: float) -> tuple[Array, Array, float]:
     """Binomial sizes, their log-probabilities, and a bound on the mass of those left out."""
     mean, reach = records * rate, 40.0 * math.sqrt(records * rate * (1 - rate)) + 100.0
     sizes = np.arange(max(0, math.floor(mean - reach)), min(records, math.ceil(mean + reach)) + 1)
-    log_weights = binom.logpmf(sizes, records, rate)
-    keep = log_weights > log_weights.max() + LOG_NEGLIGIBLE
-    sizes, log_weights = sizes[keep], log_weights[keep]
+    # Not logpmf: its log-gamma functions cancel, which costs six digits at 1e5 records.
+    weights = binom.pmf(sizes, records, rate)
+    keep = weights > weights.max() * math.exp(LOG_NEGLIGIBLE)
+    sizes, log_weights = sizes[keep], np.log(weights[keep])
     lost = binom.cdf(sizes[0] - 1, records, rate) + binom.sf(sizes[-1], records, rate)
     return sizes, log_weights, float(lost)
 

@@ -58,15 +58,15 @@ class VariancePairLaw:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ShiftedPairLaw:
-    """N(0, I) against N(shift e, scale^2 I), scale < 1; the shift is one of several, drawn and revealed.
+    """N(0, I) against N(shift e, scale^2 I); shift and scale < 1 are one of several, drawn and revealed.
 
     With c = shift/(1-s^2) the loss is ``-n ln s + shift^2/(2(1-s^2)) - (s^-2 - 1) |x - c e|^2 / 2``: a ball
     around c e, so the tails are noncentral chi-square laws. ``error`` is an estimate of their quadrature
-    (compared with mpmath to 1e-12 in relative terms) plus ``lost``, the weight of shifts left out.
+    (compared with mpmath to 1e-12 in relative terms) plus ``lost``, the weight of what was left out.
     """
 
     dimension: int
-    scale: float
+    scales: Array
     shifts: Array
     weights: Array
     lost: float = 0.0
@@ -77,17 +77,18 @@ class ShiftedPairLaw:
         return 1e-13 + self.lost
 
     @property
-    def _gap(self) -> float:
-        return (1 - self.scale) * (1 + self.scale)
+    def _gap(self) -> Array:
+        return (1 - self.scales) * (1 + self.scales)
 
     def tails(self, threshold: Array) -> Tails:
-        """Masses of the ball under both sides, averaged over the shifts."""
+        """Masses of the ball under both sides, averaged over the draws."""
         t = np.clip(np.asarray(threshold, float), -1e290, 1e290)
-        room = (-self.dimension * np.log(self.scale) - t.ravel()) * 2 * self.scale**2 / self._gap
+        square = self.scales**2
+        room = (-self.dimension * np.log(self.scales) - t.reshape(-1, 1)) * 2 * square / self._gap
         bend, centre = self.shifts**2 / self._gap, np.abs(self.shifts) / self._gap
         sides = (
-            ball_masses(room[:, None] - bend, centre, self.dimension - 1),
-            ball_masses(room[:, None] / self.scale**2 + bend, self.scale * centre, self.dimension - 1),
+            ball_masses(room - bend, centre, self.dimension - 1),
+            ball_masses(room / square + bend, self.scales * centre, self.dimension - 1),
         )
         (above0, below0), (above1, below1) = (
             tuple((part @ self.weights).reshape(t.shape) for part in side) for side in sides
@@ -100,16 +101,17 @@ class ShiftedPairLaw:
 
     def log_moment(self, z: Array) -> Array:
         """``ln E_without e^(z loss)``, in closed form."""
-        z = np.asarray(z)
-        square = self.scale**2 + z * self._gap
-        exponents = np.log(self.weights) + (z * (z - 1) / (2 * square))[..., None] * self.shifts**2
+        z = np.asarray(z)[..., None]
+        square = self.scales**2
+        one = z * np.log(self.scales) + np.log1p(z * self._gap / square) / 2
+        exponents = np.log(self.weights) + z * (z - 1) * self.shifts**2 / (2 * (square + z * self._gap))
+        exponents = exponents - self.dimension * one
         top = np.real(exponents).max(axis=-1)
-        total = np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
-        return total - self.dimension * (z * np.log(self.scale) + np.log1p(z * self._gap / self.scale**2) / 2)
+        return np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
 
     def compose(self, times: int) -> SummedLaw | None:
         """By contour integrals of the closed-form moments; None where they decay too slowly."""
-        lowest = -(self.scale**2) / self._gap
+        lowest = -float((self.scales**2 / self._gap).min())
         return summed(
             SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-12 + times * self.lost)
         )
@@ -125,7 +127,9 @@ def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:
         return Reversed(variance_pair_law(dimension=dimension, scale=1 / scale, shift=abs(shift) / scale))
     if shift == 0:
         return VariancePairLaw(degrees=dimension, scale=scale)
-    return ShiftedPairLaw(dimension=dimension, scale=scale, shifts=np.array([abs(shift)]), weights=np.ones(1))
+    return ShiftedPairLaw(
+        dimension=dimension, scales=np.array([scale]), shifts=np.array([abs(shift)]), weights=np.ones(1)
+    )
 
 
 def variance_pair(*, dimension: int, scale: float, shift: float = 0.0, relation: Relation = "add_remove") -> Claim:
