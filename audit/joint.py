@@ -16,7 +16,6 @@ from guarantees.trade_off import TradeOff
 
 NEGLECTED = 1e-11
 """Binomial mass left out of the sums at either end; it is added to the p-value."""
-TABLE_POINTS = 1024
 GOLDEN_STEPS = 36
 SLACK = 3e-6
 NULL_POINTS = 24
@@ -49,18 +48,19 @@ def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float 
     choose gamma well below the risk (a fiftieth of it, say). A large p-value shows nothing.
     """
     require("gamma", 0 < gamma < 1, "in (0, 1)", gamma)
-    n0 = counts.trials_without
-    low, high = _interval(counts.false_alarms, n0, gamma)
-    first = binom.ppf(NEGLECTED, n0, low) if low > 0 else 0
-    last = binom.isf(NEGLECTED, n0, high) if high < 1 else n0
-    lines = tabulate(claim, low=max(0.0, (int(first) - 1) / n0), points=TABLE_POINTS)
+    lines = tabulate(claim)
     statistic = evidence(counts, lines)
     if statistic <= 0:
         return 1.0
-    groups = _groups(int(first), int(last), n0, (low + high) / 2)
     # The slack covers the searches' tolerance, so that the observed counts are in their own region.
-    region = region_of(statistic * (1 - SLACK), lines, counts, *groups)
-    return min(1.0, gamma + 2 * NEGLECTED + _supremum(region, lines, counts, low, high))
+    return p_value_of(statistic * (1 - SLACK), lines, counts, gamma=gamma)
+
+
+def p_value_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, *, gamma: float) -> float:
+    """The p-value if the statistic were this, with the interval that the false alarms give."""
+    low, high = interval(counts.false_alarms, counts.trials_without, gamma)
+    region = region_of(statistic, lines, counts, *groups(low, high, counts.trials_without))
+    return min(1.0, gamma + 2 * NEGLECTED + supremum(region, lines, counts, low, high))
 
 
 def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
@@ -69,14 +69,14 @@ def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
     beta = counts.misses / counts.trials_with
     if beta >= lines.below(alpha)[0]:
         return 0.0
-    straight = counts.trials_with * _divergence(beta, lines.below(alpha))
+    straight = counts.trials_with * divergence(beta, lines.below(alpha))
     # The nearest point of the curve lies neither below the point nor further right than straight up is far.
     reach = _upper_divergence(alpha, straight / counts.trials_without)
     top = _crossing(lines, beta, alpha, reach)
 
     def cost(x: Array) -> Array:
-        near = counts.trials_without * _divergence(alpha, x)
-        return near + counts.trials_with * _divergence(beta, lines.below(x))
+        near = counts.trials_without * divergence(alpha, x)
+        return near + counts.trials_with * divergence(beta, lines.below(x))
 
     return float(_least(cost, alpha, top)[0])
 
@@ -87,7 +87,12 @@ def region_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, fir
     Where T is less, the set of rates (p, q) is convex, since KL is and the claim is. Its lower edge is traced through
     the corners of the claim, and chords between traced points stay inside it: the region found is never too small.
     """
-    p, q = _level_set(statistic, corners(lines), counts)
+    claim = corners(lines)
+    most = -counts.trials_without * np.log1p(-claim.x) - counts.trials_with * np.log1p(-claim.y)
+    if not most.size or most.min() < statistic:
+        # Not even two clean sheets would reach this.
+        return Region(first=first, last=last, limit=np.full(np.shape(first), -1, np.int64))
+    p, q = _level_set(statistic, claim, counts)
     rate = np.asarray(first, float) / counts.trials_without
     limit = np.floor(counts.trials_with * np.interp(rate, p, q) * (1 + 1e-12) + 1e-6)
     beyond = rate > p[-1]
@@ -109,7 +114,7 @@ def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> tuple[A
 
     def along(s: Array) -> tuple[Array, Array, Array]:
         p, q = np.maximum(x - s * step_p, 0.0), np.maximum(y - s * step_q, 0.0)
-        return p, q, n0 * _divergence(p, x) + n1 * _divergence(q, y)
+        return p, q, n0 * divergence(p, x) + n1 * divergence(q, y)
 
     p_end, q_end, most = along(end)
     s = np.minimum(end, np.sqrt(2 * statistic / (n0 * step_p**2 / (x * (1 - x)) + n1 * step_q)))
@@ -145,7 +150,7 @@ def probability(region: Region, alpha: Array, beta: Array, counts: ErrorCounts) 
     return np.sum(mass * met, axis=1)
 
 
-def _supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: float, high: float) -> float:
+def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: float, high: float) -> float:
     """Largest probability of the region along the curve between two false-alarm rates."""
     angle = np.linspace(np.arcsin(np.sqrt(low)), np.arcsin(np.sqrt(high)), NULL_POINTS)
     x = np.sin(angle) ** 2
@@ -168,15 +173,18 @@ def _supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: 
     return best
 
 
-def _interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
+def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
     """Two-sided Clopper-Pearson interval at risk gamma. [clopper1934]"""
     low = 0.0 if errors == 0 else float(betaincinv(errors, trials - errors + 1, gamma / 2))
     high = 1.0 if errors == trials else float(betaincinv(errors + 1, trials - errors, 1 - gamma / 2))
     return low, high
 
 
-def _groups(first: int, last: int, trials: int, rate: float) -> tuple[Array, Array]:
-    """Consecutive numbers first..last, in groups no wider than a fiftieth of a standard deviation."""
+def groups(low: float, high: float, trials: int) -> tuple[Array, Array]:
+    """Numbers of false alarms that rates low..high make likely, in groups of a fiftieth of a deviation or less."""
+    first = int(binom.ppf(NEGLECTED, trials, low)) if low > 0 else 0
+    last = int(binom.isf(NEGLECTED, trials, high)) if high < 1 else trials
+    rate = (low + high) / 2
     width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / 50))
     start = np.arange(first, last + 1, width)
     return start, np.minimum(start + width - 1, last)
@@ -202,7 +210,7 @@ def _least(value, low: Array, high: Array) -> Array:
     return least
 
 
-def _divergence(p: Array | float, x: Array) -> Array:
+def divergence(p: Array | float, x: Array) -> Array:
     """Kullback-Leibler divergence of Bernoulli(p) from Bernoulli(x), without cancellation where they are close."""
     with np.errstate(divide="ignore", invalid="ignore"):
         above = x * _excess((p - x) / x)
@@ -244,6 +252,6 @@ def _upper_divergence(p: Array, budget: Array) -> Array:
     low, high = p.copy(), np.ones(p.shape)
     for _ in range(60):
         middle = (low + high) / 2
-        near = _divergence(p, middle) <= budget
+        near = divergence(p, middle) <= budget
         low, high = np.where(near, middle, low), np.where(near, high, middle)
     return high

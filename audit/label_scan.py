@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import bdtrc, expit
 from scipy.stats import binom
 
@@ -139,7 +139,7 @@ def bound_from_guesses(correct: int, guesses: int, trials: int, *, delta: float,
     high = -math.log(math.expm1(-math.log(risk) / guesses)) + 1e-9
     if high <= 0 or excess(high) <= 0:
         return max(0.0, high - 2e-9)
-    found = float(brentq(excess, 0.0, high, xtol=1e-8))
+    found = float(root_scalar(excess, bracket=(0.0, high), xtol=1e-8).root)
     return max(0.0, found - 1e-8)
 
 

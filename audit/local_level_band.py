@@ -7,8 +7,7 @@ import functools
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import betainccinv, gammaln, xlogy
 
 from audit.bounds import Limits, require_risk
@@ -154,7 +153,7 @@ def rate_band(trials: int, *, risk: float) -> RateBand:
     low, high = np.log(risk / len(rank)) - 1e-6, np.log(risk)
     if len(rank) > 1:
         # The step back exceeds the search's tolerance and the recursion's rounding, so the risk is kept.
-        high = float(brentq(shortfall, low, high, xtol=2e-4)) - 1e-3
+        high = float(root_scalar(shortfall, bracket=(low, high), xtol=2e-4).root) - 1e-3
     return RateBand(
         trials=trials,
         risk=risk,
@@ -198,8 +197,8 @@ def _advance(start: int, mass: Array, mean: float, trials: int) -> tuple[int, Ar
     if min(mass.size, arrivals.size) < 32:
         moved = np.convolve(mass, arrivals)
     else:
-        size = next_fast_len(length, real=True)
-        moved = np.maximum(irfft(rfft(mass, size) * rfft(arrivals, size), size)[:length], 0.0)
+        size = 1 << (length - 1).bit_length()
+        moved = np.maximum(np.fft.irfft(np.fft.rfft(mass, size) * np.fft.rfft(arrivals, size), size)[:length], 0.0)
     start += least
     moved = moved[: max(0, trials - start + 1)]
     kept = np.flatnonzero(moved > 1e-18)

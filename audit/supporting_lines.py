@@ -75,16 +75,15 @@ def supporting_lines(claim: Claim | TradeOff, alphas: Array) -> SupportingLines:
     return lines
 
 
-def tabulate(claim: Claim | TradeOff, *, low: float = 0.0, high: float = 1.0, points: int = 1024) -> SupportingLines:
-    """Lines touching the claim between two false-alarm rates, dense where either error rate varies."""
+def tabulate(claim: Claim | TradeOff, *, points: int = 1024) -> SupportingLines:
+    """Lines touching the whole claim, dense where either error rate varies. They depend on the claim alone."""
     curve = curve_of(claim)
-    alphas = _spread(low, high, points)
+    alphas = _spread(0.0, 1.0, points)
     for _ in range(2):
         # Add rates at which beta, not alpha, is evenly spread; a steep curve needs them.
         beta = np.asarray(curve.beta(alphas), float)
         wanted = _spread(beta[-1], beta[0], points)
         alphas = np.union1d(alphas, np.interp(wanted, beta[::-1], alphas[::-1]))
-        alphas = alphas[(alphas >= low) & (alphas <= high)]
     return supporting_lines(curve, alphas)
 
 
