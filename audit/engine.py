@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import jax
@@ -215,21 +216,25 @@ def tally(
     """
     done = start or empty_tally(edges)
     smallest = block = max(1, without.chunk)
-    while done.trials_per_side < trials_per_side:
-        if deadline is not None and time.monotonic() >= deadline and done.trials_per_side > 0:
-            break
-        began = time.monotonic()
-        first = done.trials_per_side
-        stop = min(first + block, trials_per_side)
-        done = Tally(
-            without=done.without + without.cells(first, stop, edges),
-            with_record=done.with_record + with_record.cells(first, stop, edges),
-            trials_per_side=stop,
-        )
-        report(done)
-        spent = time.monotonic() - began
-        if spent < TARGET_SECONDS / 2:
-            block *= 2
-        elif spent > TARGET_SECONDS * 2:
-            block = max(smallest, block // 2)
+    # a side a thread: both programs compile, and on a CPU run, at the same time
+    with ThreadPoolExecutor(2) as pool:
+        while done.trials_per_side < trials_per_side:
+            if deadline is not None and time.monotonic() >= deadline and done.trials_per_side > 0:
+                break
+            began = time.monotonic()
+            first = done.trials_per_side
+            stop = min(first + block, trials_per_side)
+            counting = [pool.submit(side.cells, first, stop, edges) for side in (without, with_record)]
+            counted = [future.result() for future in counting]
+            done = Tally(
+                without=done.without + counted[0],
+                with_record=done.with_record + counted[1],
+                trials_per_side=stop,
+            )
+            report(done)
+            spent = time.monotonic() - began
+            if spent < TARGET_SECONDS / 2:
+                block *= 2
+            elif spent > TARGET_SECONDS * 2:
+                block = max(smallest, block // 2)
     return done

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from audit.record import AuditRecord
 
+LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow"}
 
 
@@ -18,6 +19,8 @@ def told(verdict: str) -> str:
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     """Audit, claim, proven bounds, verdict, and whether it was expected."""
     console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
     deltas = sorted({record.report_delta for record in records})
     at = f"{deltas[0]:g}" if len(deltas) == 1 else "delta"
     table = Table(
