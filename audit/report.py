@@ -6,7 +6,7 @@ from pathlib import Path
 
 from audit.plots import trade_off_svg
 from audit.record import AuditRecord
-from audit.table import told
+from audit.table import p_value_told, told
 
 
 def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) -> Path:
@@ -15,7 +15,7 @@ def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) 
 
     loader = jinja2.PackageLoader("audit", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["told"] = told
+    environment.filters.update(told=told, p_value=p_value_told, distinguisher=distinguisher)
     page = environment.get_template("index.html").render(
         title=title,
         records=records,
@@ -26,3 +26,18 @@ def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) 
     path = folder / "index.html"
     path.write_text(page)
     return path
+
+
+def distinguisher(record: AuditRecord) -> str:
+    """The distinguisher's own parameters; the mechanism and pair are named only where they are not the audited ones."""
+    audited = {"mechanism": record.mechanism.parameters, "neighbours": record.neighbours.parameters}
+    shown = [
+        f"{key}={value!r}"
+        for key, value in record.distinguisher.parameters.items()
+        if key not in audited or _without_kind(value) != audited[key]
+    ]
+    return f"{record.distinguisher.name}({', '.join(shown)})"
+
+
+def _without_kind(value: object) -> object:
+    return {k: v for k, v in value.items() if k != "kind"} if isinstance(value, dict) else value

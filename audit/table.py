@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from audit.record import AuditRecord
+from audit.verdict import SMALLEST_RISK
 
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow"}
@@ -14,6 +15,11 @@ STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "ye
 def told(verdict: str) -> str:
     """A verdict in words."""
     return verdict.replace("_", " ")
+
+
+def p_value_told(p: float) -> str:
+    """A p-value; very small ones are only known to be at most the smallest that is computed."""
+    return f"≤ {SMALLEST_RISK:g}" if p <= SMALLEST_RISK else f"{p:.2g}"
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
@@ -40,7 +46,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             f"{record.trials:,}",
             f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})",
             f"{record.delta(0.0):.4f} ({record.claim.delta:.3g})",
-            f"{record.p_value:.2g}",
+            p_value_told(record.p_value),
             f"[{STYLES[record.verdict]}]{told(record.verdict)}[/]",
             "yes" if record.as_expected else f"[bold red]no: {told(record.expect)}[/]",
         )

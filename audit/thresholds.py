@@ -161,8 +161,9 @@ def from_fit(without: np.ndarray, with_record: np.ndarray, *, both_sides: bool =
 
 def choose(candidates: Candidates, target: Target, goal: Goal) -> Cut:
     """The candidate with the best expected outcome for one target."""
-    value = OBJECTIVES[target](candidates.alpha, candidates.beta, goal)
-    best = int(np.argmax(value))
+    value = np.maximum(OBJECTIVES[target](candidates.alpha, candidates.beta, goal), 0.0)
+    # where nothing can be shown every test is as good: take the one with the largest advantage
+    best = int(np.argmax(value + 1e-9 * (1 - candidates.alpha - candidates.beta)))
     return Cut(
         target=target,
         member=int(candidates.member[best]),

@@ -89,9 +89,9 @@ def judge(
 
 
 def _told(found: power.Detectable) -> str:
-    parts = []
+    leaks = []
     if found.tv_excess is not None:
-        parts.append(f"advantage {found.tv_excess:.2g} above the claim's")
+        leaks.append(f"one with advantage {found.tv_excess:.2g} above what the claim allows")
     if found.epsilon is not None:
-        parts.append(f"epsilon {found.epsilon:.3g}")
-    return "would have been found with power 0.8: " + " or ".join(parts) + "."
+        leaks.append(f"a Gaussian one with epsilon {found.epsilon:.3g}")
+    return f"a leak would have been found with power 0.8 had it been {' or '.join(leaks)}."
