@@ -25,6 +25,7 @@ Point = tuple[float, float]
 CANDIDATES = 41
 CURVE_POINTS = 256
 MOST_TRIALS = 2**30
+FEW_TRIALS = 64
 LARGEST_MU = 40.0
 ANYTIME_TESTS = 10
 JOINT_GAMMA_SHARE = 0.02
@@ -261,13 +262,14 @@ def _trials_needed(
 
 
 def _joint_trials(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
-    """Least trials at which the joint test reaches the power; its critical value hardly depends on them."""
+    """Least trials at which the joint test reaches the power; unless they are few its critical value hardly depends on them."""
     needed: int | None = max(start, 2)
     for _ in range(2):
         critical = critical_statistic(lines, point, trials_per_side=needed, risk=risk)
 
         def power_of(at: Point, n: int, critical: float = critical) -> float:
-            return joint_power(lines, at, trials_per_side=n, risk=risk, critical=critical)
+            known = None if n <= FEW_TRIALS else critical
+            return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
 
         needed = _trials_needed(power_of, (point,), power, start=needed)[0]
         if needed is None:

@@ -246,9 +246,7 @@ def place_bets(claim: Corners, false_alarms: Array, misses: Array, trials: int) 
     q = (np.asarray(misses, float) + 0.5) / (trials + 1)
     if not len(claim.x):
         return np.zeros((*p.shape, 4))
-    rates = np.stack([p, 1 - p, q, 1 - q], -1)
-    support = np.log(np.stack([claim.x, 1 - claim.x, claim.y, 1 - claim.y]))
-    at = np.argmax(rates @ support, -1)
+    at = _nearest(claim, p, q)
     x, y = claim.x[at], claim.y[at]
     pull_x, pull_y = (x - p) / (x * (1 - x)), (y - q) / (y * (1 - y))
     inside = (pull_x > 0) & (pull_y > 0)
@@ -265,6 +263,24 @@ def place_bets(claim: Corners, false_alarms: Array, misses: Array, trials: int) 
         ],
         -1,
     )
+
+
+def _nearest(claim: Corners, p: Array, q: Array) -> Array:
+    """Index of the corner that minimises KL(p || x) + KL(q || y), by bisection.
+
+    Along a convex curve above (p, q) the divergence has one valley; where (p, q) is not below the curve no corner lies
+    above and to the right of it, so whichever is found there is no bet.
+    """
+    change = np.diff(np.log(np.stack([claim.x, 1 - claim.x, claim.y, 1 - claim.y])), axis=1)
+    low, high = np.zeros(p.shape, np.int64), np.full(p.shape, len(claim.x) - 1)
+    for _ in range(int(len(claim.x)).bit_length()):
+        middle = np.minimum((low + high) // 2, len(claim.x) - 2)
+        step = change[:, middle]
+        nearer = p * step[0] + (1 - p) * step[1] + q * step[2] + (1 - q) * step[3] > 0
+        searching = low < high
+        low = np.where(searching & nearer, middle + 1, low)
+        high = np.where(searching & ~nearer, middle, high)
+    return low
 
 
 def _mean_wealth(log_wealth: Array) -> Array:
