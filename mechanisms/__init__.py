@@ -5,7 +5,10 @@ from types import MappingProxyType
 
 from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.adapters.for_callable import callable_step
+from mechanisms.adapters.for_command import command_step
+from mechanisms.adapters.for_jax_privacy import jax_privacy_claim, jax_privacy_step
 from mechanisms.adapters.for_opacus import opacus_claim, opacus_step
+from mechanisms.adapters.for_optax import optax_claim, optax_step
 from mechanisms.constructions import (
     neighbours_from_gradients,
     opposite_pair,
@@ -36,9 +39,14 @@ CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProx
         "one_round": one_round,
         "collapsed_round": collapsed_round,
         "gaussian_mechanism": gaussian_mechanism,
-        "laplace_mechanism": laplace_mechanism,
+        "jax_privacy_claim",
+    "jax_privacy_step",
+    "laplace_mechanism": laplace_mechanism,
         "randomised_response": randomised_response,
         "opacus_step": opacus_step,
+        "optax_step": optax_step,
+        "jax_privacy_step": jax_privacy_step,
+        "command_step": command_step,
     }
 )
 """Mechanisms by the names that suites use."""
@@ -75,7 +83,10 @@ __all__ = [
     "bit_pair",
     "callable_step",
     "collapsed_round",
+    "command_step",
     "gaussian_mechanism",
+    "jax_privacy_claim",
+    "jax_privacy_step",
     "laplace_mechanism",
     "materialise",
     "mechanism",
@@ -84,6 +95,8 @@ __all__ = [
     "opacus_claim",
     "opacus_step",
     "opposite_pair",
+    "optax_claim",
+    "optax_step",
     "orthogonal_pair",
     "prepare",
     "randomised_response",

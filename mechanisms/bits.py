@@ -60,9 +60,10 @@ def key_words(key: jax.Array) -> Words:
     return Words(data[0], data[1])
 
 
-def words(key: jax.Array, stream: Stream, counters: jax.Array) -> Words:
+def words(key: jax.Array | Words, stream: Stream, counters: jax.Array) -> Words:
     """64 random bits for each counter (uint32, any shape)."""
-    return threefry(key_words(key), Words(jnp.full_like(counters, jnp.uint32(stream)), counters))
+    own = key if isinstance(key, Words) else key_words(key)
+    return threefry(own, Words(jnp.full_like(counters, jnp.uint32(stream)), counters))
 
 
 def positions(shape: tuple[int, ...]) -> jax.Array:

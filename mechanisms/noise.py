@@ -7,17 +7,20 @@ spends 64 bits, of which 44 or more decide how far out it lies.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from mechanisms.bits import Stream, Words, positions, words
+from mechanisms.bits import Stream, Words, key_words, positions, words
 
 RADIUS_BITS = 44
 LARGEST_NORMAL = math.sqrt(2 * (RADIUS_BITS + 1) * math.log(2))
 """No draw exceeds 7.9; a normal does so with probability 2.8e-15."""
+FEW = 16
+"""Draws up to which each coordinate computes its pair for itself."""
 # Taylor coefficients: on [-pi/4, pi/4] the first one left out is below 2e-9.
 SINE = (1 / 362880, -1 / 5040, 1 / 120, -1 / 6, 1.0)
 COSINE = (-1 / 3628800, 1 / 40320, -1 / 720, 1 / 24, -1 / 2, 1.0)
@@ -74,14 +77,44 @@ def normal_pair(bits: Words) -> tuple[jax.Array, jax.Array]:
     )
 
 
+def _pairs_in_two_tiles(key: Words, pairs: int) -> jax.Array:
+    """Normals (pairs, 2) as XLA for CPUs computes them fastest.
+
+    It fuses one result at a time, so two arrays made of the same bits would each repeat the generator: a complex
+    number is one result. The loop keeps that from being fused, and so repeated, in whatever reads the normals.
+    """
+    tile = -(-pairs // 2)
+
+    def draw(_: None, start: jax.Array) -> tuple[None, jax.Array]:
+        return None, lax.complex(*normal_pair(words(key, Stream.NORMAL, start + lax.iota(jnp.uint32, tile))))
+
+    _, tiles = lax.scan(draw, None, jnp.array([0, tile], jnp.uint32))
+    both = tiles.reshape(-1)[:pairs]
+    return jnp.stack([jnp.real(both), jnp.imag(both)], axis=-1)
+
+
+def _pairs_at_once(key: Words, pairs: int) -> jax.Array:
+    """The same for accelerators, where one kernel has both results, once, if it is kept apart from its readers."""
+    bits = words(key, Stream.NORMAL, lax.iota(jnp.uint32, pairs))
+    return jnp.stack(lax.optimization_barrier(normal_pair(bits)), axis=-1)
+
+
 def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-    """Standard normals, float32; draw i depends on the key and i alone.
+    """Standard normals, float32; draw i depends on the key and i alone, two to each call of the generator.
 
     Not cryptographic, and not a safe release: float32 values are a lattice.
     """
     index = positions(shape)
-    first, second = normal_pair(words(key, Stream.NORMAL, index >> jnp.uint32(1)))
-    return jnp.where((index & jnp.uint32(1)) == 0, first, second)
+    if index.size <= FEW:
+        first, second = normal_pair(words(key, Stream.NORMAL, index >> jnp.uint32(1)))
+        return jnp.where((index & jnp.uint32(1)) == 0, first, second)
+    pairs = -(-index.size // 2)
+    drawn = lax.platform_dependent(
+        key_words(key),
+        cpu=functools.partial(_pairs_in_two_tiles, pairs=pairs),
+        default=functools.partial(_pairs_at_once, pairs=pairs),
+    )
+    return drawn.reshape(-1)[: index.size].reshape(shape)
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
