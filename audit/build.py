@@ -18,7 +18,6 @@ from audit.thresholds import Policy
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim
 from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.adapters.for_opacus import opacus_claim
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours
 
@@ -29,7 +28,11 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "simultaneous": thresholds.Simultaneous,
 }
 
-LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {"opacus_claim": opacus_claim}
+LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
+    "opacus_claim": mechanisms.opacus_claim,
+    "optax_claim": mechanisms.optax_claim,
+    "jax_privacy_claim": mechanisms.jax_privacy_claim,
+}
 """Claims read from a library's own accountant; they see the mechanism and the neighbours."""
 
 

@@ -1,0 +1,95 @@
+"""optax.contrib.differentially_private_aggregate under jit: an ordinary mechanism."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from guarantees import gaussian, subsampled_gaussian
+from guarantees.claim import Claim, require
+from mechanisms.contract import OutputKind
+from mechanisms.counts import poisson_batch
+from mechanisms.neighbours import materialise
+
+MOST_RECORDS = 64
+"""Records up to which Poisson batches are traced: one branch for every size of the batch."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptaxStep:
+    """The aggregate of one batch of per-example gradients, by Optax: it divides by the size of the batch."""
+
+    clip: float
+    noise_multiplier: float
+    rate: float = 1.0
+
+    def __post_init__(self):
+        require("clip", self.clip > 0, "> 0", self.clip)
+        require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
+        require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "optax_step"
+
+    @property
+    def kind(self) -> OutputKind:
+        """The whole update."""
+        return "vector"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return dataclasses.asdict(self)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The update on an array of per-example gradients, shape (records, dimension)."""
+        gradients = jnp.asarray(materialise(dataset), jnp.float32)
+        key_batch, key_noise = jax.random.split(key)
+        if self.rate == 1.0:
+            return self._aggregate(key_noise, gradients)
+        records = len(gradients)
+        if records > MOST_RECORDS:
+            raise ValueError(f"Poisson batches of Optax are traced up to {MOST_RECORDS} records, got {records}.")
+        batch = poisson_batch(key_batch, records=records, rate=self.rate)
+        # Optax reads the size of the batch off a shape: the chosen rows come first, and a branch cuts them off
+        chosen = gradients[jnp.argsort(-batch)]
+
+        def branch(size: int):
+            if size == 0:
+                return lambda: jnp.zeros(gradients.shape[1:], jnp.float32)
+            return lambda: self._aggregate(key_noise, chosen[:size])
+
+        return jax.lax.switch(jnp.sum(batch).astype(jnp.int32), [branch(size) for size in range(records + 1)])
+
+    def _aggregate(self, key: jax.Array, gradients: jax.Array) -> jax.Array:
+        try:
+            from optax.contrib import differentially_private_aggregate
+        except ImportError as error:
+            raise ImportError(f"{error}; optax_step needs Optax: pip install 'dpsgd-audit[optax]'.") from error
+        transform = differentially_private_aggregate(self.clip, self.noise_multiplier, key=key)
+        return transform.update(gradients, transform.init(gradients[0]))[0]
+
+
+def optax_step(*, clip: float, noise_multiplier: float, rate: float = 1.0) -> OptaxStep:
+    """The update that ``optax.contrib.differentially_private_aggregate`` makes of a batch of gradients.
+
+    ``rate`` 1 hands it the whole dataset, as its examples do with a batch; below 1 every record joins with that
+    probability. Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero.
+    """
+    return OptaxStep(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+
+
+def optax_claim(mechanism: OptaxStep) -> Claim:
+    """What Optax documents: 'the DPSGD algorithm' of Abadi et al. with this noise multiplier, that is SGM.
+
+    Optax has no accountant; its example computes one step as a subsampled Gaussian mechanism.
+    """
+    if mechanism.rate == 1.0:
+        return gaussian(mu=1 / mechanism.noise_multiplier, relation="add_remove")
+    return subsampled_gaussian(rate=mechanism.rate, noise_multiplier=mechanism.noise_multiplier)

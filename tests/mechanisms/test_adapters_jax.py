@@ -1,0 +1,110 @@
+import jax
+import numpy as np
+import pytest
+from checks import assert_has_law, assert_rate_is, assert_same_law
+from scipy import stats
+
+import audit
+import guarantees
+import mechanisms
+from distinguishers import likelihood_ratio
+from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.for_jax_privacy import jax_privacy_claim, jax_privacy_step
+from mechanisms.adapters.for_optax import optax_claim, optax_step
+
+CLIP, NOISE, RATE = 0.1, 10.0, 0.5
+PAIR = mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP)
+SEEDS = trial_seeds(np.array([8, 9], np.uint32), 0, 500)
+
+
+def drawn(step, trials=500):
+    keys = jax.random.split(jax.random.key(5), trials)
+    return np.asarray(jax.jit(jax.vmap(lambda key: step(key, PAIR.without)))(keys))
+
+
+def ours(normalise_by, rate=RATE):
+    return mechanisms.one_round(normalise_by=normalise_by, rate=rate, clip=CLIP, noise_multiplier=NOISE)
+
+
+def test_optax_divides_by_the_size_of_the_batch():
+    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
+    step = optax_step(clip=CLIP, noise_multiplier=NOISE)
+    assert_has_law(drawn(step)[:, 1:].ravel(), stats.norm(0, NOISE * CLIP / 3).cdf)
+    with pytest.raises(AssertionError, match="Kolmogorov"):
+        assert_has_law(drawn(step)[:, 1:].ravel(), stats.norm(0, NOISE * CLIP / 3.2).cdf)
+
+
+def test_optax_divides_poisson_batches_by_their_own_size():
+    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
+    found = drawn(optax_step(clip=CLIP, noise_multiplier=NOISE, rate=RATE), trials=4000)
+    empty = ~found.any(axis=1)
+    assert_rate_is(int(empty.sum()), 4000, (1 - RATE) ** 3)
+    sizes = np.arange(1, 4)
+    weights = stats.binom.pmf(sizes, 3, RATE) / (1 - (1 - RATE) ** 3)
+
+    def mixture(x):
+        return stats.norm.cdf(np.asarray(x)[:, None], 0, NOISE * CLIP / sizes) @ weights
+
+    assert_has_law(found[~empty, 1], mixture)
+    with pytest.raises(AssertionError, match="Kolmogorov"):
+        assert_has_law(found[~empty, 1], stats.norm(0, NOISE * CLIP).cdf)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.9])
+def test_optax_breaks_what_it_documents(rate):
+    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
+    step = optax_step(clip=CLIP, noise_multiplier=NOISE, rate=rate)
+    record = audit.run_audit(
+        step,
+        PAIR,
+        likelihood_ratio(ours("realised_batch", rate), PAIR),
+        claim=optax_claim(step),
+        trials=4000,
+        risk=0.05,
+        key=jax.random.key(1),
+    )
+    assert record.verdict == "violation"
+
+
+def jax_privacy(**more):
+    pytest.importorskip("jax_privacy", reason="JAX Privacy is not installed: pip install dpsgd-audit[jax-privacy]")
+    return jax_privacy_step(rate=RATE, clip=CLIP, noise_multiplier=NOISE, **more)
+
+
+def test_jax_privacy_gives_the_noisy_sum():
+    found = jax_privacy().prepare(np.asarray(PAIR.without.dense()))(SEEDS)
+    assert_has_law(found[:, 1:].ravel(), stats.norm(0, NOISE * CLIP).cdf)
+    assert_same_law(found[:, 0], drawn(ours("none"))[:, 0])
+    with pytest.raises(AssertionError, match="Kolmogorov"):
+        assert_has_law(found[:, 1:].ravel(), stats.norm(0, NOISE * CLIP * 1.05).cdf)
+
+
+def test_a_trial_of_jax_privacy_depends_on_its_seed_alone():
+    rows = np.asarray(PAIR.without.dense())
+    np.testing.assert_array_equal(
+        jax_privacy().prepare(rows)(SEEDS[9:12]), jax_privacy().prepare(rows)(SEEDS[:20])[9:12]
+    )
+
+
+def judged(step, model):
+    return audit.run_audit(
+        step,
+        PAIR,
+        likelihood_ratio(ours(model), PAIR),
+        claim=jax_privacy_claim(step, PAIR),
+        trials=2000,
+        risk=0.05,
+        key=jax.random.key(2),
+    ).verdict
+
+
+def test_jax_privacy_keeps_its_promise_unless_the_caller_divides_by_the_dataset():
+    assert judged(jax_privacy(), "none") == "no_violation_found"
+    assert judged(jax_privacy(normalise_by=2.0), "none") == "no_violation_found"
+    assert judged(jax_privacy(normalise_by="expected_batch"), "expected_batch") == "violation"
+
+
+def test_the_accountant_of_jax_privacy_agrees_with_ours():
+    claim = jax_privacy_claim(jax_privacy(), PAIR)
+    truth = float(guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE).epsilon(1e-5))
+    assert truth - 1e-9 <= float(claim.epsilon(1e-5)) < truth + 0.01
