@@ -18,6 +18,7 @@ from distinguishers.contract import Distinguisher
 from distinguishers.frame import Frame, Reading, make_frame
 from distinguishers.textbook_ratio import textbook_ratio
 from guarantees.trade_off import TradeOff
+from guarantees.variance_pair import variance_pair
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import CollapsedRound, OneRound
@@ -251,7 +252,7 @@ def _whole_batch_curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> Trad
     shift, scale = float(np.linalg.norm(mean1 - mean0)) / deviation0, deviation1 / deviation0
     if scale == 1.0:
         return guarantees.gaussian(mu=shift).curve if shift > 0 else None
-    return guarantees.variance_pair(dimension=pair.dimension, scale=scale, shift=shift).curve
+    return variance_pair(dimension=pair.dimension, scale=scale, shift=shift).curve
 
 
 def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> Distinguisher:

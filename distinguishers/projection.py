@@ -70,7 +70,6 @@ class Norm:
     sign: int
     neighbours: Neighbours | None
     frame: Frame | None
-    accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
     curve: TradeOff | None = None
 
     @property
@@ -82,6 +81,11 @@ class Norm:
     def parameters(self) -> Mapping[str, Any]:
         """The sign and the pair."""
         return {"sign": self.sign, **pair_parameters(self.neighbours)}
+
+    @property
+    def accepts(self) -> tuple[OutputKind, ...]:
+        """Collapsed statistics know the size outside the span only, which needs a pair."""
+        return ("vector",) if self.frame is None else ("vector", "collapsed")
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The score of one output."""
@@ -127,7 +131,7 @@ def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> 
 
     Dividing by a count that the record raises makes outputs smaller, hence the default sign -1. With a pair, the
     coordinates in the gradients' span are left out. No model needed; at 1.5 million coordinates float32 resolves
-    the score to 1e-7, a ten-thousandth of its standard deviation.
+    the score to 1e-7 (its standard deviation there is 1e-3).
     """
     require("sign", sign in (-1, 1), "-1 or 1", sign)
     frame = None if neighbours is None else span_of(neighbours)[0]

@@ -1,0 +1,181 @@
+"""What every distinguisher must do, for every kind of output that it reads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from checks import FALSE_FAILURE
+from scipy import stats
+
+import distinguishers
+import mechanisms
+from distinguishers.contract import Distinguisher
+
+KEY = jax.random.key(20240603)
+TRIALS = 400
+PAIR = mechanisms.worst_case_pair(records=2, dimension=20, clip=0.5, shared=0.0, extra=1.0)
+SUM = mechanisms.one_round(normalise_by="none", rate=0.9, clip=0.5, noise_multiplier=0.5)
+MEAN = mechanisms.one_round(normalise_by="expected_batch", rate=0.9, clip=0.5, noise_multiplier=0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A distinguisher, and a mechanism on which its score must rise with the record."""
+
+    distinguisher: Distinguisher
+    violating: mechanisms.OneRound
+    spends_key: bool = False
+
+
+def trained(draw, step) -> Distinguisher:
+    return distinguishers.fit(KEY, draw(step, PAIR.without, 200, 1), draw(step, PAIR.with_record, 200, 2))
+
+
+CASES = {
+    "likelihood_ratio": lambda draw, step: Case(distinguishers.likelihood_ratio(MEAN, PAIR), MEAN),
+    "normality_test": lambda draw, step: Case(distinguishers.normality_test(MEAN, PAIR), MEAN, True),
+    "anderson_darling": lambda draw, step: Case(
+        distinguishers.normality_test(MEAN, PAIR, test="anderson_darling", level=None), MEAN, True
+    ),
+    "max_coordinate": lambda draw, step: Case(distinguishers.max_coordinate(PAIR), SUM),
+    "towards_record": lambda draw, step: Case(distinguishers.max_coordinate(PAIR, coordinates="towards_record"), SUM),
+    "projection": lambda draw, step: Case(distinguishers.projection(PAIR), SUM),
+    "norm": lambda draw, step: Case(distinguishers.norm(PAIR), MEAN),
+    "norm of everything": lambda draw, step: Case(distinguishers.norm(sign=1), SUM),
+    "ratio": lambda draw, step: Case(distinguishers.ratio(PAIR), MEAN),
+    "contrast": lambda draw, step: Case(distinguishers.contrast(PAIR), SUM),
+    "battery": lambda draw, step: Case(distinguishers.battery(PAIR, mechanism=step), MEAN),
+    "learned": lambda draw, step: Case(trained(draw, step), MEAN),
+}
+PAIRS = [(name, kind) for name in CASES for kind in ("vector", "collapsed")]
+
+
+@pytest.mark.parametrize(("name", "kind"), PAIRS)
+def test_every_distinguisher_keeps_the_contract(name, kind, draw_outputs):
+    step = MEAN if kind == "vector" else MEAN.collapsed()
+    case = CASES[name](draw_outputs, step)
+    score = case.distinguisher
+    assert isinstance(score, Distinguisher)
+    assert score.name in (*distinguishers.CATALOGUE, "learned")
+    assert all(isinstance(word, str) for word in score.parameters)
+    if kind not in score.accepts:
+        return
+    violating = case.violating if kind == "vector" else case.violating.collapsed()
+    outputs = [
+        draw_outputs(violating, table, TRIALS, 30 + i) for i, table in enumerate((PAIR.without, PAIR.with_record))
+    ]
+    keys = jax.random.split(KEY, TRIALS)
+    fast = jax.jit(jax.vmap(score))
+    without, with_record = (np.asarray(fast(keys, side)) for side in outputs)
+    members = len(getattr(score, "members", ())) or None
+    assert without.dtype == np.float32
+    assert without.shape == ((TRIALS,) if members is None else (TRIALS, members))
+    assert np.isfinite(without).all()
+    assert np.isfinite(with_record).all()
+    np.testing.assert_array_equal(fast(keys, outputs[0]), without)
+    one = score(keys[3], jax.tree.map(lambda leaf: leaf[3], outputs[0]))
+    np.testing.assert_allclose(one, without[3], rtol=1e-4, atol=1e-4)
+    other = np.asarray(fast(jax.random.split(jax.random.key(1), TRIALS), outputs[0]))
+    assert (not np.array_equal(other, without)) == case.spends_key
+    assert_rises(without if members is None else without[:, 1], with_record if members is None else with_record[:, 1])
+
+
+def assert_rises(without: np.ndarray, with_record: np.ndarray) -> None:
+    """The score with the record is the larger one in more pairs than a fair coin would ever show."""
+    wins = int((with_record > without).sum())
+    assert stats.binom.sf(wins - 1, len(without), 0.5) < FALSE_FAILURE, f"{wins} of {len(without)} pairs rose"
+
+
+def test_the_check_of_direction_can_fail():
+    rng = np.random.default_rng(0)
+    with pytest.raises(AssertionError):
+        assert_rises(rng.normal(size=TRIALS), rng.normal(size=TRIALS))
+
+
+def test_catalogue_names_are_the_names_that_distinguishers_report():
+    for name, constructor in distinguishers.CATALOGUE.items():
+        model = name in ("likelihood_ratio", "normality_test")
+        assert (constructor(MEAN, PAIR) if model else constructor(PAIR)).name == name
+
+
+def test_battery_reads_what_its_mechanism_gives():
+    names = [member.name for member in distinguishers.battery(PAIR).members]
+    assert names == ["projection", "norm", "ratio", "contrast", "max_coordinate"]
+    assert distinguishers.battery(PAIR).accepts == ("vector",)
+    collapsed = distinguishers.battery(PAIR, mechanism=MEAN.collapsed())
+    assert "collapsed" in collapsed.accepts
+    zero = mechanisms.zero_pair(records=2, dimension=20, clip=0.5)
+    assert [member.name for member in distinguishers.battery(zero).members] == ["norm", "max_coordinate"]
+    assert [m.name for m in distinguishers.battery(mechanisms.scalar_pair()).members] == [
+        "projection",
+        "norm",
+        "max_coordinate",
+    ]
+    assert distinguishers.battery(mechanisms.bit_pair()).members[0](KEY, jnp.ones(1)) == 1.0
+
+
+def test_rotated_gradients_score_as_aligned_ones_do():
+    rng = np.random.default_rng(9)
+    rotation = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    gradients = np.zeros((3, 20))
+    gradients[:, 0] = (0.1, 0.1, 0.4)
+    plain = mechanisms.Neighbours(
+        without=mechanisms.GradientTable(rows=gradients[:2, :1], counts=(1, 1), dimension=20),
+        with_record=mechanisms.GradientTable(rows=gradients[:, :1], counts=(1, 1, 1), dimension=20),
+        relation="add_remove",
+    )
+    turned = mechanisms.neighbours_from_gradients(gradients[:2] @ rotation, gradients[2] @ rotation)
+    y = rng.normal(size=20)
+    for make in (distinguishers.projection, distinguishers.norm, distinguishers.ratio):
+        there, here = (
+            make(turned)(KEY, jnp.asarray(y @ rotation, jnp.float32)),
+            make(plain)(KEY, jnp.asarray(y, jnp.float32)),
+        )
+        assert float(there) == pytest.approx(float(here), rel=1e-4)
+
+
+def test_norm_keeps_its_digits_for_tiny_outputs():
+    y = 1e-4 * np.random.default_rng(1).normal(size=20)
+    found = float(distinguishers.norm(PAIR)(KEY, jnp.asarray(y, jnp.float32)))
+    assert found == pytest.approx(-np.log(np.mean(y[1:] ** 2)), rel=1e-5)
+
+
+def test_contrast_sees_through_noise_that_coordinates_share():
+    rng = np.random.default_rng(2)
+    outputs = np.repeat(rng.normal(size=(50, 1)), 20, axis=1) * 100
+    lifted = outputs + 0.5 * (np.arange(20) == 0)
+    score = jax.vmap(lambda y: distinguishers.contrast(PAIR)(KEY, y))
+    assert np.abs(np.asarray(score(jnp.asarray(outputs, jnp.float32)))).max() < 1e-3
+    assert np.asarray(score(jnp.asarray(lifted, jnp.float32))).min() > 0.4
+
+
+def test_learned_scores_depend_only_on_key_and_outputs_and_find_changes_of_scale_alone():
+    rng = np.random.default_rng(3)
+    without, with_record = rng.normal(size=(400, 30)), 0.8 * rng.normal(size=(400, 30))
+    fits = [distinguishers.fit(KEY, jnp.asarray(without), jnp.asarray(with_record)) for _ in range(2)]
+    fresh = [jnp.asarray(scale * rng.normal(size=(400, 30)), jnp.float32) for scale in (1.0, 0.8)]
+    scores = [np.asarray(jax.vmap(lambda y, f=f: f(KEY, y))(fresh[1])) for f in fits]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    below = np.asarray(jax.vmap(lambda y: fits[0](KEY, y))(fresh[0]))
+    # no test does better than .61 on 30 coordinates; binomial noise of 400 a side exceeds .16 once in a million
+    assert (scores[0] > 0).mean() - (below > 0).mean() > 0.4
+    with pytest.raises(ValueError, match="at least 20 a side"):
+        distinguishers.fit(KEY, jnp.zeros((3, 2)), jnp.zeros((3, 2)))
+    with pytest.raises(ValueError, match="finite"):
+        distinguishers.fit(KEY, jnp.full((30, 2), jnp.nan), jnp.zeros((30, 2)))
+
+
+def test_pairs_without_a_direction_are_refused_with_a_reason():
+    zero = mechanisms.zero_pair(records=2, dimension=20, clip=0.5)
+    with pytest.raises(ValueError, match="sums of gradients differ"):
+        distinguishers.projection(zero)
+    with pytest.raises(ValueError, match="give neighbours="):
+        distinguishers.max_coordinate(coordinates="towards_record")
+    with pytest.raises(ValueError, match="sign must be"):
+        distinguishers.norm(sign=0)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="equally long vectors"):
+        distinguishers.projection(mechanisms.Neighbours(without="a", with_record="b", relation="substitution"))
