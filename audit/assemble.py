@@ -13,7 +13,7 @@ from audit.bounds import ErrorCounts, Limits
 from audit.engine import Tally
 from audit.environment import describe_environment, describe_key
 from audit.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
-from audit.thresholds import Cut, Goal, Policy, spread
+from audit.thresholds import Cut, Goal, Policy, Simultaneous, spread
 from audit.verdict import Outcome, judge
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
@@ -54,6 +54,8 @@ def write_record(
     risks = np.array([cut.risk for cut in cuts])
 
     def evidence_at(risk: float) -> tuple[Limits, ...]:
+        if isinstance(policy, Simultaneous):
+            return _bands(edges, tally, risk=risk)
         return evidence.proven(counts, risks * (risk / goal.risk))
 
     answer = judge(
@@ -64,7 +66,7 @@ def write_record(
         delta=goal.delta,
         trials_per_side=tally.trials_per_side,
     )
-    band = simultaneous_band(tally.without[0], tally.with_record[0], risk=goal.risk)
+    band = simultaneous_band(edges[0], tally.without[0], tally.with_record[0], risk=goal.risk)
     points = [_point(*entry, subject.members) for entry in zip(cuts, counts, evidence_at(goal.risk), strict=True)]
     return AuditRecord(
         name=subject.name,
@@ -85,7 +87,7 @@ def write_record(
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, edges, tally) for m, name in enumerate(subject.members)),
-        band=Band(risk=goal.risk, alpha=tuple(band.alpha.tolist()), beta=tuple(band.beta.tolist())),
+        band=Band(risk=goal.risk, alpha=tuple(band.alpha_upper.tolist()), beta=tuple(band.beta_upper.tolist())),
         theory=None if subject.theory is None else _curve(subject.theory),
         detectable_advantage_excess=answer.detectable.tv_excess,
         detectable_epsilon=answer.detectable.epsilon,
@@ -95,6 +97,13 @@ def write_record(
         started=subject.started,
         seconds=seconds,
     )
+
+
+def _bands(edges: np.ndarray, tally: Tally, *, risk: float) -> tuple[Limits, ...]:
+    """Limits at every edge of every member's grid; the members share the risk."""
+    share = risk / len(edges)
+    rows = zip(edges, tally.without, tally.with_record, strict=True)
+    return tuple(point for row in rows for point in simultaneous_band(*row, risk=share).points)
 
 
 def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:

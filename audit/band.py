@@ -1,34 +1,30 @@
-"""A whole empirical trade-off curve with a band that holds at every threshold at once."""
+"""A whole empirical trade-off curve on a grid, with a band that holds at every threshold at once."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
-from scipy.special import betainccinv
 
-from audit.bounds import require_risk
+from audit.bounds import clopper_pearson_upper
+from audit.local_level_band import ThresholdBand, band_from_grid
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CurveBand:
-    """Upper limits on alpha and beta at each edge of a grid; all hold together."""
-
-    alpha: np.ndarray
-    beta: np.ndarray
+LARGEST_EXACT = 2_000_000
+"""Trials a side up to which local levels are computed exactly; beyond, the grid's edges share the risk evenly."""
 
 
-def simultaneous_band(without: np.ndarray, with_record: np.ndarray, *, risk: float) -> CurveBand:
-    """Clopper-Pearson limits at every edge of a fixed grid, the risk shared evenly by all of them.
+def simultaneous_band(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, *, risk: float) -> ThresholdBand:
+    """Upper limits on alpha and beta at every edge, all holding together with probability 1 - risk.
 
-    ``without`` and ``with_record`` are integer counts per cell. Valid for a grid fixed before the trials.
+    ``without`` and ``with_record`` are integer counts per cell. The score must be fixed before the trials.
+    [docs/validity.md]
     """
-    require_risk(risk)
+    if max(without.sum(), with_record.sum()) <= LARGEST_EXACT:
+        return band_from_grid(edges, without, with_record, risk=risk)
     above = np.cumsum(without[::-1])[::-1][1:]
     below = np.cumsum(with_record)[:-1]
-    share = risk / (2 * max(len(above), 1))
-    return CurveBand(alpha=_upper(above, int(without.sum()), share), beta=_upper(below, int(with_record.sum()), share))
-
-
-def _upper(errors: np.ndarray, trials: int, risk: float) -> np.ndarray:
-    return np.where(errors >= trials, 1.0, betainccinv(errors + 1.0, np.maximum(trials - errors, 1.0), risk))
+    share = risk / (2 * len(edges))
+    return ThresholdBand(
+        threshold=np.asarray(edges, float),
+        alpha_upper=clopper_pearson_upper(above, int(without.sum()), risk=share),
+        beta_upper=clopper_pearson_upper(below, int(with_record.sum()), risk=share),
+        risk=risk,
+    )

@@ -146,13 +146,12 @@ def fix_test(
     cuts = _cuts(rule, candidates, members, goal)
     edges = _grid(candidates, members, cuts)
     if isinstance(rule, Simultaneous):
-        # one cut per edge and side: all of them are judged, and share the risk
-        share = goal.risk / (2 * edges.size)
+        # one cut per edge, judged all together: the risk of each is that of its member's whole band
+        share = goal.risk / members
         cuts = tuple(
-            Cut(target="band", member=m, threshold=float(t), rejects=side, risk=share)
+            Cut(target="band", member=m, threshold=float(t), rejects="above", risk=share)
             for m in range(members)
             for t in edges[m]
-            for side in ("above", "below")
         )
     return Test(cuts=cuts, edges=edges, fit_trials=fit_trials)
 

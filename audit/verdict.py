@@ -15,6 +15,8 @@ Outcome = Literal["violation", "no_violation_found", "inconclusive"]
 OUTCOMES = ("violation", "no_violation_found", "inconclusive")
 SMALLEST_RISK = 1e-12
 """P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
+P_VALUE_STEP = 0.02
+"""P-values are rounded up by at most this share."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ def p_value(evidence_at: Callable[[float], tuple[Limits, ...]], claim: Claim) ->
     if violated(SMALLEST_RISK):
         return SMALLEST_RISK
     low, high = math.log(SMALLEST_RISK), 0.0
-    while high - low > 1e-3:
+    while high - low > P_VALUE_STEP:
         middle = (low + high) / 2
         low, high = (low, middle) if violated(math.exp(middle)) else (middle, high)
     return min(1.0, math.exp(high))

@@ -102,7 +102,8 @@ def test_every_policy_tells_a_broken_promise_from_a_kept_one(policy):
 
 
 def test_the_risk_spent_is_in_the_record():
-    for policy in (Fixed(thresholds=(1.0, 0.5)), Split(fit_trials=400), Simultaneous()):
+    assert {point.risk for point in audit_shift(policy=Simultaneous()).points} == {0.05}
+    for policy in (Fixed(thresholds=(1.0, 0.5)), Split(fit_trials=400)):
         record = audit_shift(policy=policy)
         assert sum(point.risk for point in record.points) <= record.risk * (1 + 1e-9)
     assert audit_shift(policy=Split(fit_trials=400)).fit_trials == 400
