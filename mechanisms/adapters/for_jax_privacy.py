@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,10 @@ from guarantees.profile import law_from_profile
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import Draw
 from mechanisms.contract import OutputKind
-from mechanisms.neighbours import Neighbours, materialise, shape_of
+from mechanisms.neighbours import materialise
+
+RATE_STEPS = 2**30
+"""Records of the dataset in which a sampling rate is written for the accountant."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,6 @@ class JaxPrivacyStep:
     clip: float
     noise_multiplier: float
     normalise_by: float | str = 1.0
-    truncated_batch_size: int | None = None
     workers: int = 0
     timeout: float = 60.0
 
@@ -64,9 +67,7 @@ class JaxPrivacyStep:
         rows = jnp.asarray(materialise(dataset), jnp.float32)
         records, dimension = rows.shape
         divisor = records * self.rate if isinstance(self.normalise_by, str) else self.normalise_by
-        sampler = batch_selection.CyclicPoissonSampling(
-            sampling_prob=self.rate, iterations=1, truncated_batch_size=self.truncated_batch_size
-        )
+        sampler = batch_selection.CyclicPoissonSampling(sampling_prob=self.rate, iterations=1)
         gradient = clipped_grad(
             jnp.dot, l2_clip_norm=self.clip, normalize_by=divisor, keep_batch_dim=False, batch_argnums=1
         )
@@ -98,7 +99,6 @@ def jax_privacy_step(
     clip: float,
     noise_multiplier: float,
     normalise_by: float | str = 1.0,
-    truncated_batch_size: int | None = None,
     workers: int = 0,
     timeout: float = 60.0,
 ) -> JaxPrivacyStep:
@@ -112,33 +112,25 @@ def jax_privacy_step(
         clip=clip,
         noise_multiplier=noise_multiplier,
         normalise_by=normalise_by,
-        truncated_batch_size=truncated_batch_size,
         workers=workers,
         timeout=timeout,
     )
 
 
-def jax_privacy_claim(
-    mechanism: JaxPrivacyStep, neighbours: Neighbours, *, deltas: tuple[float, ...] = (1e-5,)
-) -> Claim:
-    """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together.
-
-    The rate is stated through the size of the dataset without the record; the library computes it back.
-    """
+def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = (1e-5,)) -> Claim:
+    """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together."""
     from jax_privacy import __version__, accounting
 
-    shape = shape_of(neighbours.without)
-    if shape is None:
-        raise ValueError("the accountant reads the number of records: give arrays or gradient tables as datasets.")
+    require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
     accountant = accounting.DpsgdTrainingAccountant(accounting.PldAccountantConfig())
 
     def epsilon(delta: float) -> float:
+        # the accountant reads whole numbers and uses their ratio alone, the sampling rate
         settings = accounting.DpParams(
             noise_multipliers=mechanism.noise_multiplier,
-            num_samples=shape[0],
+            num_samples=RATE_STEPS,
             delta=delta,
-            batch_size=mechanism.rate * shape[0],
-            truncated_batch_size=mechanism.truncated_batch_size,
+            batch_size=max(1, math.ceil(mechanism.rate * RATE_STEPS)),
         )
         return max(0.0, float(accountant.compute_epsilon(1, settings)))
 

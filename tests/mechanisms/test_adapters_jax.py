@@ -50,7 +50,7 @@ def test_optax_divides_poisson_batches_by_their_own_size():
         assert_has_law(found[~empty, 1], stats.norm(0, NOISE * CLIP).cdf)
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.9])
+@pytest.mark.parametrize("rate", [1.0, pytest.param(0.9, marks=pytest.mark.long)])
 def test_optax_breaks_what_it_documents(rate):
     pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
     step = optax_step(clip=CLIP, noise_multiplier=NOISE, rate=rate)
@@ -91,13 +91,14 @@ def judged(step, model):
         step,
         PAIR,
         likelihood_ratio(ours(model), PAIR),
-        claim=jax_privacy_claim(step, PAIR),
+        claim=jax_privacy_claim(step),
         trials=2000,
         risk=0.05,
         key=jax.random.key(2),
     ).verdict
 
 
+@pytest.mark.long
 def test_jax_privacy_keeps_its_promise_unless_the_caller_divides_by_the_dataset():
     assert judged(jax_privacy(), "none") == "no_violation_found"
     assert judged(jax_privacy(normalise_by=2.0), "none") == "no_violation_found"
@@ -105,6 +106,6 @@ def test_jax_privacy_keeps_its_promise_unless_the_caller_divides_by_the_dataset(
 
 
 def test_the_accountant_of_jax_privacy_agrees_with_ours():
-    claim = jax_privacy_claim(jax_privacy(), PAIR)
+    claim = jax_privacy_claim(jax_privacy())
     truth = float(guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE).epsilon(1e-5))
     assert truth - 1e-9 <= float(claim.epsilon(1e-5)) < truth + 0.01
