@@ -99,6 +99,7 @@ def _pairs_at_once(key: Words, pairs: int) -> jax.Array:
     return jnp.stack(lax.optimization_barrier(normal_pair(bits)), axis=-1)
 
 
+@functools.partial(jax.jit, static_argnames="shape")
 def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard normals, float32; draw i depends on the key and i alone, two to each call of the generator.
 
@@ -117,18 +118,21 @@ def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     return drawn.reshape(-1)[: index.size].reshape(shape)
 
 
+@functools.partial(jax.jit, static_argnames="shape")
 def uniform(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Uniforms on (0, 1], float32, with full relative precision at zero (smallest 2^-64)."""
     bits = words(key, Stream.UNIFORM, positions(shape))
     return open_uniform(bits.high, bits.low, 22)
 
 
+@functools.partial(jax.jit, static_argnames="shape")
 def exponential(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard exponentials, at most 38; an exponential exceeds that with probability 2.8e-17."""
     bits = words(key, Stream.EXPONENTIAL, positions(shape))
     return -jnp.log(open_uniform(bits.high, bits.low, 22))
 
 
+@functools.partial(jax.jit, static_argnames="shape")
 def laplace(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard Laplace: an exponential with a sign of its own bit."""
     bits = words(key, Stream.LAPLACE, positions(shape))
