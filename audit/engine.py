@@ -14,13 +14,14 @@ import numpy as np
 
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import Mechanism
-from mechanisms.neighbours import materialise
+from mechanisms.neighbours import GradientTable, prepare
 
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
 DEVICE_CHUNK_ENTRIES = 2**26
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**14
+LARGEST_DEVICE_CHUNK = 2**19
 LAST_TRIAL = 2**31 - 1
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
@@ -116,8 +117,9 @@ def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
     """Trials drawn at once, from the size of one output and the device."""
     shape = jax.eval_shape(lambda key: mechanism(key, dataset), jax.random.key(0))
     entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
-    room = CHUNK_ENTRIES if jax.default_backend() == "cpu" else DEVICE_CHUNK_ENTRIES
-    return int(np.clip(room // entries, 1, LARGEST_CHUNK))
+    host = jax.default_backend() == "cpu"
+    room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if host else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
+    return int(np.clip(room // entries, 1, most))
 
 
 def compile_program(
@@ -129,8 +131,9 @@ def compile_program(
     chunk: int | None = None,
 ) -> Program:
     """One side of an audit as a compiled program. Scores do not depend on the chunk size."""
-    static = mechanism.kind == "collapsed"
-    given = dataset if static else materialise(dataset)
+    given = prepare(mechanism, dataset)
+    # a table is a few host numbers that the program is built around; arrays are handed to it
+    static = isinstance(given, GradientTable)
     try:
         size = chunk or chunk_size(mechanism, given)
         jax.eval_shape(lambda key: distinguisher(key, mechanism(key, given)), jax.random.key(0))
