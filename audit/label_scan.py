@@ -121,7 +121,7 @@ def tail_probability(correct: int, guesses: int, trials: int, *, epsilon: float,
     """``P{Bin(k, e^eps/(1 + e^eps)) + Bin(N, delta/2) >= correct}``."""
     mass = _exposed(trials, delta)
     short = correct - np.arange(len(mass))
-    tail = np.where(short <= 0, 1.0, bdtrc(np.maximum(short - 1, 0), guesses, expit(epsilon)))
+    tail = np.where(short <= 0, 1.0, bdtrc(np.clip(short - 1, 0, guesses), guesses, expit(epsilon)))
     tail[-1] = 1.0
     return min(1.0, float(np.sum(mass * tail)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -23,7 +24,7 @@ Point = tuple[float, float]
 """A false-alarm rate and a miss rate that one test has."""
 
 CANDIDATES = 41
-CURVE_POINTS = 256
+CURVE_POINTS = 128
 MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
@@ -194,7 +195,7 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
     counts, gamma = _typical(point, trials_per_side), JOINT_GAMMA_SHARE * risk
     centre = ndtri(risk) ** 2 / 2
     low, high = 0.3 * centre, 2.5 * centre + 2
-    while high - low > 2e-3 * centre:
+    while high - low > 5e-3 * centre:
         middle = (low + high) / 2
         refuted = joint.p_value_of(middle, lines, counts, gamma=gamma) <= risk
         low, high = (low, middle) if refuted else (middle, high)
@@ -262,19 +263,18 @@ def _trials_needed(
 
 
 def _joint_trials(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
-    """Least trials at which the joint test reaches the power; unless they are few its critical value hardly depends on them."""
-    needed: int | None = max(start, 2)
-    for _ in range(2):
-        critical = critical_statistic(lines, point, trials_per_side=needed, risk=risk)
+    """Least trials at which the joint test reaches the power."""
 
-        def power_of(at: Point, n: int, critical: float = critical) -> float:
-            known = None if n <= FEW_TRIALS else critical
-            return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
+    @functools.cache
+    def critical(n: int) -> float:
+        return critical_statistic(lines, point, trials_per_side=n, risk=risk)
 
-        needed = _trials_needed(power_of, (point,), power, start=needed)[0]
-        if needed is None:
-            return None
-    return needed
+    def power_of(at: Point, n: int) -> float:
+        # The critical value depends on few trials, and hardly on many: those share it up to the next power of 2.
+        known = critical(n if n <= FEW_TRIALS else 1 << (n - 1).bit_length())
+        return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
+
+    return _trials_needed(power_of, (point,), power, start=max(start, 2))[0]
 
 
 def _smallest_leak(

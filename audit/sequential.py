@@ -273,7 +273,7 @@ def _nearest(claim: Corners, p: Array, q: Array) -> Array:
     """
     change = np.diff(np.log(np.stack([claim.x, 1 - claim.x, claim.y, 1 - claim.y])), axis=1)
     low, high = np.zeros(p.shape, np.int64), np.full(p.shape, len(claim.x) - 1)
-    for _ in range(int(len(claim.x)).bit_length()):
+    for _ in range(len(claim.x).bit_length()):
         middle = np.minimum((low + high) // 2, len(claim.x) - 2)
         step = change[:, middle]
         nearer = p * step[0] + (1 - p) * step[1] + q * step[2] + (1 - q) * step[3] > 0

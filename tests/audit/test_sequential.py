@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_wealth_does_not_depend_on_batches():
     whole = play(test, test.start(), (without, with_record), thresholds)
     parts = test.start()
     edges = np.unique(np.concatenate([[0, 700], rng.integers(1, 700, 60)]))
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         parts = play(test, parts, (without[low:high], with_record[low:high]), thresholds)
     counted = test.start()
     while counted.trials < 700:
