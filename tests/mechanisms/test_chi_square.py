@@ -1,0 +1,89 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from checks import assert_has_law, assert_rate_is
+from scipy import special, stats
+
+from mechanisms.chi_square import (
+    EXPANDED,
+    RANGE,
+    chi_square,
+    cornish_fisher,
+    cube_root_excess,
+    mean_square_excess,
+    quantile_polynomial,
+)
+from mechanisms.noise import LARGEST_NORMAL, polynomial
+
+SEED = 99
+DEGREES = (1, 2, 5, 32, 33, 99, 26_009, 1_485_216)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def draw(key, size, degrees):
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
+    return jax.vmap(lambda k: mean_square_excess(k, degrees))(keys)
+
+
+def law(degrees):
+    """Distribution function of X / degrees - 1."""
+    return lambda x: stats.chi2.cdf(degrees * (1 + x), degrees)
+
+
+@pytest.mark.parametrize("degrees", [33, 50, 99, 1000, 26_009, EXPANDED - 1])
+def test_the_polynomial_is_the_quantile_function(degrees):
+    z = np.linspace(-LARGEST_NORMAL, LARGEST_NORMAL, 2001)
+    exact, deviation = cube_root_excess(z, degrees), np.sqrt(2 / (9 * degrees))
+    double = np.polyval(quantile_polynomial(degrees), z / RANGE)
+    single = polynomial(quantile_polynomial(degrees), jnp.asarray(z / RANGE, jnp.float32))
+    assert np.abs(double - exact).max() / deviation < 1e-9
+    assert np.abs(single - exact).max() / deviation < 2e-6
+
+
+def tail_beyond(degrees, half, side):
+    """Mass of the chi-square beyond 2 * half, integrated: scipy's lower tail is wrong here by up to 40%."""
+    with mpmath.workdps(30):
+        shape = mpmath.mpf(degrees) / 2
+        deviation, constant = mpmath.sqrt(shape), mpmath.loggamma(shape)
+
+        def density(step):
+            x = mpmath.mpf(half) + side * step * deviation
+            return mpmath.exp((shape - 1) * mpmath.log(x) - x - constant) * deviation
+
+        return float(mpmath.quad(density, [0, 1, 3, 6, 12]))
+
+
+@pytest.mark.parametrize("degrees", [EXPANDED, 1_485_216, 300_000_000])
+def test_the_expansion_puts_the_right_mass_in_both_tails(degrees):
+    for z in (-7.0, -5.0, -2.0, 0.3, 3.0, 7.0):
+        half = degrees / 2 * (1 + np.polyval(cornish_fisher(degrees), z))
+        assert tail_beyond(degrees, half, np.sign(z)) == pytest.approx(special.ndtr(-abs(z)), rel=1e-7)
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_draws_have_the_chi_square_law(degrees):
+    sample = np.asarray(draw(jax.random.key(SEED), 300_000, degrees), np.float64)
+    assert_has_law(sample, law(degrees))
+    with pytest.raises(AssertionError, match="Kolmogorov"):
+        assert_has_law(sample, law(int(degrees * 1.06) + 1))
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_tail_counts_are_within_exact_limits(degrees):
+    sample = np.asarray(draw(jax.random.key(SEED + 1), 1_000_000, degrees), np.float64)
+    for tail in (1e-5, 1e-4, 1e-3, 0.1):
+        high = stats.chi2.isf(tail, degrees) / degrees - 1
+        assert_rate_is(int(np.sum(sample > high)), len(sample), tail)
+        if degrees > 1:
+            low = stats.chi2.ppf(tail, degrees) / degrees - 1
+            assert_rate_is(int(np.sum(sample < low)), len(sample), law(degrees)(low))
+
+
+def test_a_chi_square_is_degrees_times_one_plus_the_excess():
+    key = jax.random.key(SEED)
+    found = jax.jit(lambda k: jnp.stack([chi_square(k, 99), mean_square_excess(k, 99)]))(key)
+    assert float(found[0]) == pytest.approx(99 * (1 + float(found[1])), rel=1e-6)
