@@ -15,6 +15,7 @@ from audit.sequential import (
     spread_thresholds,
 )
 from guarantees import families
+from guarantees.normalised import normalised_round
 
 CLAIMS = {
     "gaussian": families.gaussian(mu=1.0),
@@ -154,6 +155,40 @@ def test_gross_violations_end_after_tens_of_trials():
     assert_rate_at_most(int((~test.rejected(wealth, 0.05)).sum()), 300, 0.2)
     perfect = test.update(test.start(), np.zeros((10, 10)), np.zeros((10, 10)))
     assert test.rejected(perfect, 0.05)
+
+
+def unstopped(curve, claim, trials, runs, seed):
+    """Simulated runs that have not rejected after so many trials: a test errs iff a uniform is below its rate."""
+    alpha, beta = curve.errors(spread_thresholds(curve))
+    test = anytime_test(claim, tests=len(alpha))
+    wealth, rng = test.start((runs,)), np.random.default_rng(seed)
+    for start in range(0, trials, 500):
+        without, with_record = rng.random((2, runs, min(500, trials - start), 1))
+        wealth = test.update(wealth, without < alpha, with_record < beta)
+    return int((~test.rejected(wealth, 0.05)).sum())
+
+
+@pytest.mark.parametrize(("factor", "median", "most"), [(0.8, 476, 801), (0.5, 40, 62)])
+def test_too_little_noise_is_found_in_the_stated_trials(factor, median, most):
+    curve = families.gaussian(mu=1 / factor).curve
+    assert_rate_at_most(unstopped(curve, CLAIMS["gaussian"], median, 200, seed=21), 200, 0.5)
+    assert_rate_at_most(unstopped(curve, CLAIMS["gaussian"], most, 200, seed=22), 200, 0.2)
+
+
+@pytest.mark.long
+def test_slightly_too_little_noise_is_found_in_the_stated_trials():
+    curve = families.gaussian(mu=1 / 0.9).curve
+    assert unstopped(curve, CLAIMS["gaussian"], 2452, 1000, seed=23) <= 500
+    assert unstopped(curve, CLAIMS["gaussian"], 4077, 1000, seed=24) <= 200
+
+
+def test_normalisation_that_leaks_is_found_in_eight_trials():
+    claim = families.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
+    curve = normalised_round(
+        normalise_by="expected_batch", records=4, rate=0.05, noise_multiplier=10.0, dimension=100
+    ).curve
+    assert_rate_at_most(unstopped(curve, claim, 6, 300, seed=25), 300, 0.5)
+    assert_rate_at_most(unstopped(curve, claim, 8, 300, seed=26), 300, 0.2)
 
 
 def test_reversed_score_is_found_only_by_the_second_process():
