@@ -21,12 +21,6 @@ SpanKind = Literal["projection", "ratio", "contrast"]
 SMALLEST = 1e-30
 
 
-def _direction(neighbours: Neighbours) -> tuple[Frame, np.ndarray]:
-    frame, direction = span_of(neighbours)
-    require("neighbours", bool(np.any(direction)), "a pair whose sums of gradients differ", neighbours.name)
-    return frame, direction
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SpanScore:
     """A score of the output's coordinate along the record's gradient, seen against the rest of the output."""
@@ -35,6 +29,9 @@ class SpanScore:
     neighbours: Neighbours
     frame: Frame
     direction: np.ndarray
+    """In span coordinates."""
+    weights: jax.Array | None
+    """Of the output's coordinates; None where the first ``rank`` coordinates are the span and no others count."""
     accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
     curve: TradeOff | None = None
 
@@ -43,24 +40,19 @@ class SpanScore:
         """The pair."""
         return pair_parameters(self.neighbours)
 
-    def _along(self, output: Any) -> jax.Array:
-        if isinstance(output, Collapsed):
-            return jnp.sum(output.along * jnp.asarray(self.direction, jnp.float32))
-        if self.frame.basis is None:
-            return jnp.sum(output[: self.frame.rank] * jnp.asarray(self.direction, jnp.float32))
-        return jnp.sum(output * self.frame.embedded(jnp.asarray(self.direction, jnp.float32)))
-
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The score of one output."""
         del key
-        along = self._along(output)
-        if self.name == "projection":
+        direction = jnp.asarray(self.direction, jnp.float32)
+        if isinstance(output, Collapsed):
+            along = jnp.sum(output.along * direction)
+        elif self.weights is None:
+            along = jnp.sum(output[: self.frame.rank] * direction)
+        else:
+            along = jnp.sum(output * self.weights)
+        if self.name != "ratio":
             return along
-        if self.name == "ratio":
-            return along / jnp.sqrt(jnp.maximum(self.frame.outside_square(output), SMALLEST))
-        vector = self.frame.embedded(jnp.asarray(self.direction, jnp.float32))
-        outside = 1.0 - vector * vector
-        return along - jnp.sum(vector) * jnp.sum(outside * output) / jnp.maximum(jnp.sum(outside), SMALLEST)
+        return along / jnp.sqrt(jnp.maximum(self.frame.outside_square(output), SMALLEST))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,13 +89,34 @@ class Norm:
         return self.sign * jnp.log(jnp.maximum(square, SMALLEST))
 
 
+def _span_score(kind: SpanKind, neighbours: Neighbours) -> SpanScore:
+    frame, direction = span_of(neighbours)
+    require("neighbours", bool(np.any(direction)), "a pair whose sums of gradients differ", neighbours.name)
+    if kind != "projection":
+        require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
+    weights = None
+    if kind == "contrast" or frame.basis is not None:
+        # On the host: XLA would fold these sums of constants at compile time, at microseconds an entry.
+        weights = np.asarray(frame.embedded(jnp.asarray(direction, jnp.float32)), np.float64)
+    if kind == "contrast" and weights is not None:
+        outside = 1.0 - weights**2
+        weights = weights - weights.sum() * outside / outside.sum()
+    return SpanScore(
+        name=kind,
+        neighbours=neighbours,
+        frame=frame,
+        direction=direction,
+        weights=None if weights is None else jnp.asarray(weights, jnp.float32),
+        accepts=("vector",) if kind == "contrast" else ("vector", "collapsed"),
+    )
+
+
 def projection(neighbours: Neighbours) -> SpanScore:
     """``<y, g> / |g|``, g the differing record's gradient (minus the one in its place): finds a changed mean.
 
     Blind to the normaliser; optimal for a Gaussian mechanism on a sum.
     """
-    frame, direction = _direction(neighbours)
-    return SpanScore(name="projection", neighbours=neighbours, frame=frame, direction=direction)
+    return _span_score("projection", neighbours)
 
 
 def ratio(neighbours: Neighbours) -> SpanScore:
@@ -111,9 +124,7 @@ def ratio(neighbours: Neighbours) -> SpanScore:
 
     Where the divisor varies from release to release (realised batches), the plain projection drowns in its spread.
     """
-    frame, direction = _direction(neighbours)
-    require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
-    return SpanScore(name="ratio", neighbours=neighbours, frame=frame, direction=direction)
+    return _span_score("ratio", neighbours)
 
 
 def contrast(neighbours: Neighbours) -> SpanScore:
@@ -121,9 +132,7 @@ def contrast(neighbours: Neighbours) -> SpanScore:
 
     A generator that reuses one draw for many coordinates cancels here and leaves the gradient bare.
     """
-    frame, direction = _direction(neighbours)
-    require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
-    return SpanScore(name="contrast", neighbours=neighbours, frame=frame, direction=direction, accepts=("vector",))
+    return _span_score("contrast", neighbours)
 
 
 def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> Norm:
