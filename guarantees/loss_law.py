@@ -97,8 +97,9 @@ class Reversed:
         return _exchanged(self.law.tails(-np.asarray(threshold, float)))
 
     def threshold(self, alpha: Array) -> Array:
-        """Found by search: the original law inverts only its own side."""
-        return invert(self.tails, alpha)
+        """The law's own ``reversed_threshold`` where it has one, else found by search."""
+        own = getattr(self.law, "reversed_threshold", None)
+        return invert(self.tails, alpha) if own is None else own(alpha)
 
 
 def invert(tails: Callable[[Array], Tails], alpha: ArrayLike, *, start: float = 1.0) -> Array:

@@ -10,9 +10,9 @@ from scipy.special import log_ndtr, ndtr
 
 from guarantees.claim import Claim, require
 from guarantees.families import GaussianLaw
-from guarantees.loss_law import Array, LossLaw, Tails, invert
+from guarantees.loss_law import Array, Certificate, LossLaw, Tails, invert
 from guarantees.shuffling.epochs import compose_epochs
-from guarantees.shuffling.lognormal_lattice import Certificate, Window
+from guarantees.shuffling.lognormal_lattice import Bracket, Window
 from guarantees.trade_off import TradeOff
 
 OBSERVATION = (
@@ -26,7 +26,7 @@ OBSERVATION = (
 class IsolatedShuffleLaw:
     """The loss ``ln L``, L the mean of ``rounds`` lognormals of mean 1, on windows computed when first asked for.
 
-    Each window is a lattice law that dominates the truth, so every delta errs upwards; ``certificate`` brackets
+    Each window is a lattice law that dominates the truth, so every delta errs upwards; ``bracket`` brackets
     it.
     """
 
@@ -133,7 +133,17 @@ class IsolatedShuffleLaw:
         """By root search."""
         return invert(self.tails, alpha, start=min(1.0, 10 * self.deviation))
 
-    def certificate(self, epsilon: float, *, reverse: bool = False) -> Certificate:
+    @property
+    def certificate(self) -> Certificate:
+        """The curve is on or below the truth by construction; how far is told by ``bracket``."""
+        return Certificate(
+            proved="rounding each round onto a lattice keeps its mean, so every delta is at least the truth",
+            estimated="FFT round-off and wrap-around",
+            round_off=self.roundoff,
+            safe=self,
+        )
+
+    def bracket(self, epsilon: float, *, reverse: bool = False) -> Bracket:
         """Bracket of ``delta(epsilon)``, with_given_without or (``reverse``) without_given_with.
 
         ``D(with||without) = 1 - h + E (h - L)^+`` at ``h = e^eps``; ``D(without||with) = e^eps E (e^-eps - L)^+``.
@@ -142,7 +152,7 @@ class IsolatedShuffleLaw:
         window = self.window(float(ratio))
         shortfall, gap = float(window.shortfall(ratio)), window.gap(float(ratio))
         upper, scale = (shortfall / ratio, 1 / ratio) if reverse else (1 - ratio + shortfall, 1.0)
-        return Certificate(
+        return Bracket(
             lower=max(0.0, upper - scale * gap),
             upper=max(0.0, upper),
             proved="rounding each round onto the lattice can only raise delta, by at most upper - lower",
@@ -182,10 +192,10 @@ def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: int = 1) -
     )
 
 
-def isolated_certificate(*, rounds: int, noise_multiplier: float, epsilon: float, reverse: bool = False) -> Certificate:
+def isolated_bracket(*, rounds: int, noise_multiplier: float, epsilon: float, reverse: bool = False) -> Bracket:
     """Proven bracket of one delta of ``isolated_shuffle`` for one epoch (``reverse``: without_given_with)."""
     require("epsilon", 0 <= epsilon <= 60, "in [0, 60]", epsilon)
-    return _single_epoch(rounds, noise_multiplier).certificate(epsilon, reverse=reverse)
+    return _single_epoch(rounds, noise_multiplier).bracket(epsilon, reverse=reverse)
 
 
 def true_rounds_needed(*, delta: float, noise_multiplier: float) -> int:

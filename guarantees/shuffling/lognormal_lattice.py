@@ -21,8 +21,8 @@ POINTS = 2**19
 
 
 @dataclasses.dataclass(frozen=True)
-class Certificate:
-    """A bracket of one delta. ``lower`` and ``upper`` are proved but for round-off, which is estimated."""
+class Bracket:
+    """One delta from both sides. ``lower`` and ``upper`` are proved but for round-off, which is estimated."""
 
     lower: float
     upper: float

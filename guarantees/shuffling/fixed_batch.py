@@ -1,0 +1,177 @@
+"""Shuffled fixed-size batches: 003's pair, computed. What one shuffled epoch leaks at least."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import ndtri
+
+from guarantees.claim import Claim, require
+from guarantees.families import GaussianLaw
+from guarantees.loss_law import Array, Certificate, Tails
+from guarantees.shuffling.capped import CappedSum, Round
+from guarantees.shuffling.contour import saddle_point
+from guarantees.shuffling.fixed_batch_tails import Point, tails_at
+from guarantees.shuffling.lognormal_lattice import Bracket
+from guarantees.trade_off import TradeOff
+
+Rates = Callable[[Point], tuple[float, float]]
+"""The rates above and below a threshold on one side."""
+FARTHEST = 60.0
+"""Losses beyond this are treated as never happening."""
+CLOSE = 1e-4
+"""How near, in normal quantiles, a threshold comes to its level; the curve's error is this squared."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FixedBatchLaw:
+    """``ln P_S/Q_S`` with ``P_S`` the mean of N(2 e_t, s^2 I) and ``Q_S`` that of N(e_t, s^2 I) over t.
+
+    Each threshold is computed once, when first asked for (0.05 to 0.5 s), and kept.
+    """
+
+    rounds: int
+    noise_multiplier: float
+    error: float = 1e-7
+    """Estimated: Monte Carlo, quadrature and the bracket agree far below it."""
+    _points: dict[float, Point] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def certificate(self) -> Certificate:
+        """Nothing is proved by the curve itself: ``fixed_batch_bracket`` proves single deltas."""
+        return Certificate(
+            proved="nothing by itself; fixed_batch_bracket encloses any one delta",
+            estimated="contour integral and lattice, agreeing with quadrature to about 1e-8",
+            round_off=1e-12,
+        )
+
+    def point(self, threshold: float) -> Point:
+        """The tails at one threshold, from the cache or computed."""
+        if abs(threshold) > FARTHEST:
+            above = 0.0 if threshold > 0 else 1.0
+            return Point(
+                without_above=above, without_below=1 - above, with_above=above, with_below=1 - above, error=0.0
+            )
+        if threshold not in self._points:
+            self._points[threshold] = tails_at(rounds=self.rounds, mu=1 / self.noise_multiplier, threshold=threshold)
+        return self._points[threshold]
+
+    def tails(self, threshold: Array) -> Tails:
+        """One contour integral or lattice per threshold."""
+        t = np.asarray(threshold, float)
+        points = [self.point(float(value)) for value in t.ravel()]
+
+        def collect(name: str) -> Array:
+            return np.array([getattr(point, name) for point in points], float).reshape(t.shape)
+
+        return Tails(
+            without_above=collect("without_above"),
+            without_below=collect("without_below"),
+            with_above=collect("with_above"),
+            with_below=collect("with_below"),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Secant steps in normal quantiles between the thresholds known so far."""
+        return self._search(np.asarray(alpha, float), lambda p: (p.without_above, p.without_below))
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The same for the exchanged pair: the threshold on the negated loss."""
+        found = self._search(1 - np.asarray(alpha, float), lambda p: (p.with_above, p.with_below))
+        return -found
+
+    def _search(self, alpha: Array, rates: Rates) -> Array:
+        found = np.where(alpha <= 0, np.inf, -np.inf)
+        inside = (alpha > 0) & (alpha < 1)
+        for index in np.argwhere(inside):
+            found[tuple(index)] = self._one(float(alpha[tuple(index)]), rates)
+        return found
+
+    def _one(self, alpha: float, rates: Rates) -> float:
+        """Threshold whose rate above is about ``alpha``: regula falsi, halving now and then."""
+
+        def quantile(threshold: float) -> float:
+            above, below = rates(self.point(threshold))
+            return float(np.clip(-ndtri(above) if above < 0.5 else ndtri(below), -40, 40))
+
+        goal, (low, high) = float(-ndtri(alpha)), self._start(quantile, float(-ndtri(alpha)))
+        at_low, at_high = quantile(low), quantile(high)
+        for step in range(60):
+            share = 0.5 if step % 4 == 3 or at_high == at_low else (goal - at_low) / (at_high - at_low)
+            middle = low + float(np.clip(share, 0.05, 0.95)) * (high - low)
+            value = quantile(middle)
+            if abs(value - goal) < CLOSE or high - low < 1e-10:
+                return middle
+            if value < goal:
+                low, at_low = middle, value
+            else:
+                high, at_high = middle, value
+        return high
+
+    def _start(self, quantile: Callable[[float], float], goal: float) -> tuple[float, float]:
+        """Known thresholds on both sides of the goal, found by stepping outwards if need be."""
+        known = sorted(self._points) or [0.0]
+        below = [t for t in known if quantile(t) <= goal]
+        above = [t for t in known if quantile(t) > goal]
+        low, high, step = max(below, default=known[0]), min(above, default=known[-1]), 0.1
+        while not below and quantile(low) > goal and low > -FARTHEST:
+            low, high, step = max(low - step, -FARTHEST), low, 2 * step
+        while not above and quantile(high) <= goal and high < FARTHEST:
+            low, high, step = high, min(high + step, FARTHEST), 2 * step
+        return low, high
+
+
+def fixed_batch_shuffle(*, rounds: int, noise_multiplier: float) -> Claim:
+    """What one epoch of shuffled fixed-size batches leaks at least: 003's pair, by numerics. [chua2024, eqs 1-2]
+
+    Data set: every other record at -1, the record at +1 ('with') or zeroed out ('without'); the batches without it
+    sum to -b and betray where it is. A lower bound on the leak, which 003 conjectures (3.2) to be the worst case;
+    NOT a guarantee: for that, ``fixed_batch_upper``.
+    """
+    require("rounds", isinstance(rounds, int | np.integer) and rounds >= 1, "an integer >= 1", rounds)
+    require("noise_multiplier", noise_multiplier >= 0.2, ">= 0.2 (numerics)", noise_multiplier)
+    law = FixedBatchLaw(int(rounds), float(noise_multiplier))
+    return Claim(
+        curve=TradeOff(law if rounds > 1 else GaussianLaw(mu=1 / noise_multiplier)),
+        name="fixed_batch_shuffle",
+        parameters={"rounds": rounds, "noise_multiplier": noise_multiplier},
+        relation="zero_out",
+        unit="epoch",
+        observation="all batch sums of one shuffled epoch with noise, all other records opposite: a leak at least",
+        source="chua2024, equations 1 and 2",
+    )
+
+
+def fixed_batch_bracket(*, rounds: int, noise_multiplier: float, epsilon: float, reverse: bool = False) -> Bracket:
+    """Proven bracket of one delta of ``fixed_batch_shuffle`` (``reverse``: without_given_with).
+
+    ``D(Q||P) = e^(-mu^2/2) tau E[S^-]/T`` at ``tau = e^(1.5 mu^2 - eps)``; D(P||Q) by ``E S^+ = E S + E S^-``. Rounding
+    ``r^2 - r`` onto a lattice with its mean kept can only raise ``E S^-``; by how much at most: the smaller of
+    ``dx sqrt(T)/4`` and ``w P(|S| <= w)`` plus Hoeffding's tail beyond ``w = 4 dx sqrt T``.
+    """
+    require("rounds", rounds >= 2, ">= 2", rounds)
+    require("epsilon", 0 <= epsilon <= 30, "in [0, 30]", epsilon)
+    mu = 1 / noise_multiplier
+    loss = -epsilon if reverse else epsilon
+    round = Round(mu, 1.5 * mu**2 + loss)
+    first, second = rounds * np.exp(-(mu**2) - loss), rounds * np.exp(-(mu**2) - 2 * loss)
+    low = -min(rounds / 4, max(first - second, 0.0) + 12 * np.sqrt(rounds * np.exp(-2 * loss - mu**2)) + 0.5)
+    cap = (1 + np.sqrt(1 - 4 * low)) / 2
+    # under this tilt the sums that would wrap around the FFT are rare
+    tilt = -max(saddle_point(rounds=rounds, mu=mu, threshold=loss), -10 / low)
+    law = CappedSum(round, rounds, cap, low, -2 * low + 1, 2**19, tilt, sharpen=False)
+    masses = law.masses()
+    shortfall = float(masses @ np.maximum(-law.sums, 0.0))
+    reach = 4.01 * law.step * np.sqrt(rounds)
+    near = float(masses[np.abs(law.sums) <= reach].sum())
+    gap = min(law.step * np.sqrt(rounds) / 4, reach * near + 9 * law.step * np.sqrt(rounds) * np.exp(-32.0))
+    scale = float(np.exp(mu**2 + loss if reverse else mu**2 + 2 * loss) / rounds)
+    upper = float(scale * (shortfall if reverse else second - first + shortfall))
+    return Bracket(
+        lower=max(0.0, float(upper - scale * gap)),
+        upper=upper,
+        proved="rounding each round onto the lattice can only raise delta, by at most upper - lower",
+        estimated=f"FFT round-off, wrap-around and sums below the lattice, about {1e-13 * scale * first:.0e}",
+    )
