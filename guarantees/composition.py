@@ -15,6 +15,9 @@ from guarantees.lattice import dense, discretise, reach
 from guarantees.loss_law import Array, Certificate, DiscreteLaw, LossLaw, Reversed
 from guarantees.trade_off import TradeOff
 
+MOST_OUTCOMES = 2000
+"""Discrete losses with at most this many different sums are composed outcome by outcome."""
+
 MASS_LEFT_OUT = 1e-17
 """Bound on the mass beyond the window of the composed loss, and on that cut off all single losses."""
 
@@ -76,8 +79,16 @@ def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, m
     laws = _merged([(curve.law, int(times)) for curve, times in parts])
     if len(laws) == 1 and laws[0][1] == 1:
         return TradeOff(laws[0][0])
+    exact = _all_outcomes(laws)
+    if exact is not None:
+        return TradeOff(exact)
     total = sum(times for _, times in laws)
     spans = [reach(law, MASS_LEFT_OUT / total) for law, _ in laws]
+    # What never tells the two sides apart adds nothing.
+    telling = [i for i, span in enumerate(spans) if max(span.lower, span.upper) > 0] or [0]
+    laws, spans = [laws[i] for i in telling], [spans[i] for i in telling]
+    if len(laws) == 1 and (laws[0][1] == 1 or max(spans[0].lower, spans[0].upper) == 0):
+        return TradeOff(laws[0][0])
     times = [n for _, n in laws]
     spacing = _fitting(max(max(span.lower, span.upper) for span in spans) / 2**11, laws)
     plan = None
@@ -118,6 +129,40 @@ def _closed_form(law: LossLaw, times: int) -> LossLaw | None:
         return None if inner is None else Reversed(inner)
     own = getattr(law, "compose", None)
     return None if own is None else own(times)
+
+
+def _all_outcomes(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw | None:
+    """The composed law itself, where every loss is discrete and few sums of losses differ."""
+    result = None
+    for law, times in laws:
+        if not isinstance(law, DiscreteLaw) or law.certificate is not None or law.smallest_delta:
+            return None
+        for _ in range(times):
+            result = law if result is None else _both(result, law)
+            if len(result.losses) > MOST_OUTCOMES:
+                return None
+    return result
+
+
+def _both(first: DiscreteLaw, second: DiscreteLaw) -> DiscreteLaw:
+    """Two independent discrete losses together; sums that agree to twelve digits are one."""
+    with np.errstate(invalid="ignore"):
+        sums = np.add.outer(first.losses, second.losses).ravel()
+    # -inf + inf has no mass on either side.
+    sums = np.where(np.isnan(sums), 0.0, sums)
+    order = np.argsort(sums)
+    sums = sums[order]
+    finite = np.isfinite(sums)
+    close = np.diff(np.where(finite, sums, 0.0)) <= 1e-12 * (1 + np.abs(np.where(finite, sums, 0.0)[:-1]))
+    same = (sums[1:] == sums[:-1]) | (finite[1:] & finite[:-1] & close)
+    new = np.append(True, ~same)
+    starts = np.flatnonzero(new)
+    masses = [
+        np.add.reduceat(np.multiply.outer(a, b).ravel()[order], starts)
+        for a, b in ((first.without, second.without), (first.with_record, second.with_record))
+    ]
+    held = (masses[0] > 0) | (masses[1] > 0)
+    return DiscreteLaw(sums[starts][held], masses[0][held], masses[1][held], first.error + second.error + 1e-15)
 
 
 def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
@@ -211,6 +256,9 @@ def _tilts(parts: Sequence[_Part], low: float, high: float) -> tuple[float, ...]
             if deviation == 0 or not low < mean < high:
                 break
             tilt += sign * 6.0 / deviation
+            # Beyond this the exponent itself is rounded by more than the tilt gains.
+            if abs(tilt) * max(-low, high) > 700.0:
+                break
             found.append(tilt)
         return found
 

@@ -13,6 +13,9 @@ from guarantees.trade_off import first_within, hockey_stick
 FARTHEST = 600.0
 """Losses beyond this count as infinite in a composition: their likelihood ratio nears overflow."""
 
+NUDGE = 1e-6
+"""Share of a cell within which an atom counts as lying on the lattice point."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reach:
@@ -67,18 +70,27 @@ def discretise(law: LossLaw, span: Reach, spacing: float) -> LatticePair:
 def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfProfile]:
     """One direction on the lattice: its values, and lowered values whose chords lie below the profile."""
     eps = spacing * np.arange(int(np.ceil(end / spacing - 1e-9)) + 2)
-    value, slope = hockey_stick(law, eps), law.tails(eps).without_above
+    value, at = hockey_stick(law, eps), law.tails(eps).without_above
+    # Slopes just inside each cell, so that an atom on (or a rounding error off) a lattice point counts as on it.
+    inside = NUDGE * spacing
+    left_slope = law.tails(eps[:-1] + inside).without_above
+    right_slope = law.tails(eps[1:] - inside).without_above
     with np.errstate(over="ignore"):
         width = np.exp(eps[:-1]) * np.expm1(spacing)
     chord = (value[:-1] - value[1:]) / width
-    left, right = np.maximum(slope[:-1] - chord, 0.0), np.maximum(chord - slope[1:], 0.0)
+    left, right = np.maximum(left_slope - chord, 0.0), np.maximum(chord - right_slope, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         height = np.where(left * right > 0, left * right * width / (left + right), 0.0)
+    # What the two slopes may overstate between the lattice point and the place where they were taken.
+    height += (at[:-1] - left_slope + right_slope - at[1:]) * NUDGE * width
     lowered = value - np.maximum(np.append(height, 0.0), np.append(0.0, height))
     # Beyond the lattice only the mass at infinity is sure.
     lowered[-1] = min(lowered[-1], float(hockey_stick(law, np.array([FAR]))[0]))
     if (lowered < 0).any():
-        lowered[max(int(np.argmax(lowered < 0)) - 1, 0) :] = 0.0
+        first = max(int(np.argmax(lowered < 0)), 1)
+        lowered[first:] = 0.0
+        # The chord down to zero must stay below the tangent at its lower end.
+        lowered[first - 1] = max(0.0, min(lowered[first - 1], right_slope[first - 1] * width[first - 1]))
     return HalfProfile(epsilon=eps, delta=value), HalfProfile(epsilon=eps, delta=lowered)
 
 
