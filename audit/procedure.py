@@ -69,7 +69,7 @@ def run_audit(
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     """
     step = mechanism if isinstance(mechanism, Mechanism | BatchMechanism) else as_mechanism(mechanism)
-    chosen = distinguisher if distinguisher is not None else _battery(neighbours)
+    chosen = distinguisher if distinguisher is not None else _battery(neighbours, step)
     _check(step, neighbours, chosen, claim=claim, trials=trials, risk=risk, key=key, delta=delta)
     rule = _with_target(policy or _default_policy(chosen, trials), target)
     began = time.monotonic()
@@ -198,10 +198,10 @@ def _with_target(rule: Policy, target: Target | None) -> Policy:
     return dataclasses.replace(rule, targets=(target,))
 
 
-def _battery(neighbours: Neighbours) -> Distinguisher:
+def _battery(neighbours: Neighbours, step: Mechanism | BatchMechanism) -> Distinguisher:
     from distinguishers import battery
 
-    return battery(neighbours)
+    return battery(neighbours, mechanism=step)
 
 
 def _check(

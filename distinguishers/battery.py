@@ -15,6 +15,7 @@ from distinguishers.directions import pair_parameters, span_of
 from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
+from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours
 
@@ -44,7 +45,7 @@ class Battery:
         return jnp.stack([member(jax.random.fold_in(key, i), output) for i, member in enumerate(self.members)])
 
 
-def battery(neighbours: Neighbours, *, mechanism: Mechanism | None = None) -> Battery:
+def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None) -> Battery:
     """Scores that together see what usually goes wrong, without a model of the mechanism.
 
     - ``projection``: a mean that moves too much (clipping that does not clip, too little noise);
