@@ -1,5 +1,6 @@
 """Shuffled epochs and other batch samplers: exact curves, bounds and asymptotics."""
 
+from guarantees.shuffling.balls_and_bins import DeltaEstimate, balls_and_bins, balls_and_bins_estimate
 from guarantees.shuffling.berry_esseen import (
     BerryEsseenBound,
     coefficient_ratio,
@@ -22,6 +23,9 @@ from guarantees.shuffling.max_coordinate import fixed_point_separation, max_coor
 __all__ = [
     "BerryEsseenBound",
     "Bracket",
+    "DeltaEstimate",
+    "balls_and_bins",
+    "balls_and_bins_estimate",
     "coefficient_ratio",
     "coefficient_ratio_midpoint",
     "deterministic_batches",
