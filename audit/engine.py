@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +19,10 @@ from mechanisms.neighbours import GradientTable, prepare
 
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
-DEVICE_CHUNK_ENTRIES = 2**26
+DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**14
-LARGEST_DEVICE_CHUNK = 2**19
+LARGEST_DEVICE_CHUNK = 2**20
 LAST_TRIAL = 2**31 - 1
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
@@ -179,12 +180,32 @@ def compile_program(
 
 def count_cells(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
     """How many wanted scores (trials, members) fall in each cell; a score on an edge counts below it."""
+    return jax.lax.platform_dependent(scores, wanted, edges, cpu=_count_by_scatter, default=_count_by_product)
+
+
+def _count_by_scatter(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
     members, cells = edges.shape[0], edges.shape[1] + 1
     cell = jax.vmap(lambda row, own: jnp.searchsorted(row, own, side="left"))(edges, scores.T)
     flat = cell + cells * jnp.arange(members)[:, None]
     weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
     counts = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
     return counts.reshape(members, cells)
+
+
+def _count_by_product(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
+    """A million additions to 200 cells collide on a GPU: one matrix product of two one-hot digits counts instead.
+
+    Exact: a chunk has fewer than 2^24 trials, and float32 counts that far.
+    """
+    members, cells = edges.shape[0], edges.shape[1] + 1
+    base = int(cells**0.5) + 1
+    find = functools.partial(jnp.searchsorted, side="left", method="compare_all")
+    cell = jax.vmap(find)(edges, scores.T)
+    high = ((cell // base)[..., None] == jnp.arange(base)) & wanted[:, None]
+    low = (cell % base)[..., None] == jnp.arange(base)
+    digits = (high.astype(jnp.bfloat16), low.astype(jnp.bfloat16))
+    counts = jnp.einsum("mti,mtj->mij", *digits, preferred_element_type=jnp.float32)
+    return counts.reshape(members, -1)[:, :cells].astype(jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,15 @@ def test_a_score_on_an_edge_counts_below_it():
     assert cells.tolist() == [[1, 1, 1]]
 
 
+def test_both_ways_of_counting_agree():
+    scores = jax.random.normal(KEY, (5000, 3))
+    edges = jnp.sort(jax.random.normal(jax.random.key(1), (3, 57)), axis=1)
+    wanted = jnp.arange(5000) % 7 != 0
+    by_scatter = engine._count_by_scatter(scores, wanted, edges)
+    assert by_scatter.sum() == 3 * wanted.sum()
+    np.testing.assert_array_equal(engine._count_by_product(scores, wanted, edges), by_scatter)
+
+
 def test_sides_and_keys_differ():
     own = program().source(KEY).scores(0, 50)
     assert not np.array_equal(own, program(side="with").source(KEY).scores(0, 50))
