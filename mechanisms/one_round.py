@@ -29,7 +29,8 @@ def clip_rows(gradients: jax.Array, clip: float) -> jax.Array:
     """``g / max(1, |g|_2 / clip)`` for every row; the norm is scaled, so that large gradients do not overflow."""
     largest = jnp.maximum(jnp.max(jnp.abs(gradients), axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
     scaled = gradients / largest
-    length = jnp.sqrt(jnp.sum(scaled * scaled, axis=1, keepdims=True))
+    # at least 1 except for a zero gradient, whose 0/0 XLA may otherwise fold into NaN
+    length = jnp.maximum(jnp.sqrt(jnp.sum(scaled * scaled, axis=1, keepdims=True)), 1.0)
     return gradients * jnp.minimum(1.0, clip / largest / length)
 
 
