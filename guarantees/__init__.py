@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Claim": "claim",
     "TradeOff": "trade_off",
+    "Certificate": "loss_law",
     "gaussian": "families",
     "epsilon_delta": "families",
     "laplace": "families",
@@ -29,17 +32,22 @@ _HOMES = {
     "projection_bound": "normalised_bounds",
     "clt_bound": "normalised_bounds",
     "isolated_shuffle": "shuffling.isolated",
+    "isolated_bracket": "shuffling.isolated",
     "shuffle_berry_esseen": "shuffling.berry_esseen",
     "rounds_needed": "shuffling.berry_esseen",
+    "shuffle_mu": "shuffling.berry_esseen",
+    "poisson_mu": "shuffling.berry_esseen",
     "max_coordinate": "shuffling.max_coordinate",
     "fixed_batch_shuffle": "shuffling.fixed_batch",
+    "fixed_batch_bracket": "shuffling.fixed_batch",
     "fixed_batch_event": "shuffling.fixed_batch_bounds",
-    "fixed_batch_upper": "shuffling.fixed_batch_upper",
     "deterministic_batches": "shuffling.fixed_batch_bounds",
+    "fixed_batch_upper": "shuffling.clones",
     "balls_and_bins": "shuffling.balls_and_bins",
     "separation_bound": "separation",
     "noise_threshold": "separation",
     "epsilon_floor": "separation",
+    "single_epoch_ceiling": "separation",
     "poisson_training": "accountants",
     "compose": "composition",
     "dominance": "summary",
@@ -49,6 +57,17 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
+
+
+class _Package(types.ModuleType):
+    """Keeps a public function where importing the submodule of the same name would bind the module over it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        taken = name in _HOMES and isinstance(value, types.ModuleType)
+        super().__setattr__(name, getattr(value, name) if taken else value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

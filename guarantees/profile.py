@@ -66,7 +66,7 @@ def law_from_profile(
 
     Its profile joins the given points linearly in ``e^eps`` (their lower convex hull, constant beyond the
     last), so its curve is ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))`` over the given points.
-    [dong2022, proposition 2.12; kulynych2025, appendix A.4] Deltas are with_given_without; the reverse ones
+    [dong2022, proposition 2.12; gomez2025, appendix A.4] Deltas are with_given_without; the reverse ones
     are taken equal when absent.
     """
     eps = np.asarray(epsilons, float).reshape(-1)

@@ -29,9 +29,9 @@ def renyi(
 
     ``exact``: beta is the smallest value that satisfies
     ``ln((1-b)^t a^(1-t) + b^t (1-a)^(1-t)) / (t-1) <= epsilon(t)``, and the same with a and b exchanged, for
-    EVERY order: the largest of the single orders' betas. [kulynych2025, appendix A.6, which says the smallest]
+    EVERY order: the largest of the single orders' betas. [gomez2025, appendix A.6, which says the smallest]
     ``profile``: the looser closed form of the profile at each order. [canonne2020, proposition 12;
-    kulynych2025, appendix C.2]
+    gomez2025, appendix C.2]
     """
     t, eps = np.asarray(orders, float).reshape(-1), np.asarray(epsilons, float).reshape(-1)
     require("orders", t.size and np.all((t >= 0.5) & (t != 1)), ">= 1/2, not 1, at least one", orders)
@@ -44,14 +44,14 @@ def renyi(
         name="renyi",
         parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion},
         relation=relation,
-        source="kulynych2025, appendix A.6" if conversion == "exact" else "canonne2020, proposition 12",
+        source="gomez2025, appendix A.6" if conversion == "exact" else "canonne2020, proposition 12",
     )
 
 
 def zcdp(*, rho: float, relation: Relation = "any", conversion: Conversion = "exact") -> Claim:
     """rho-zCDP: ``(t, rho t)``-Renyi DP at every order t > 1, of which 250 are used.
 
-    Any choice of orders gives a valid promise; more would change it little. [bun2016; kulynych2025, C.3]
+    Any choice of orders gives a valid promise; more would change it little. [bun2016; gomez2025, C.3]
     """
     require("rho", rho > 0 and np.isfinite(rho), "> 0 and finite", rho)
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
@@ -61,7 +61,7 @@ def zcdp(*, rho: float, relation: Relation = "any", conversion: Conversion = "ex
         name="zcdp",
         parameters={"rho": rho, "conversion": conversion},
         relation=relation,
-        source="bun2016; kulynych2025, appendix C.3",
+        source="bun2016; gomez2025, appendix C.3",
     )
 
 

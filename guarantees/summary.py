@@ -15,7 +15,7 @@ from guarantees.search import maximum
 from guarantees.trade_off import ALPHA_RANGE, TradeOff
 
 FAITHFUL_REGRET = 1e-2
-"""Below this regret mu-GDP over-reports the best attack's advantage by at most two points. [kulynych2025]"""
+"""Below this regret mu-GDP over-reports the best attack's advantage by at most two points. [gomez2025]"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,7 +104,7 @@ def mu_star(curve: TradeOff, *, alpha_range: tuple[float, float] = ALPHA_RANGE) 
     """Smallest mu such that the curve lies on or above mu-GDP wherever alpha (or beta) is in the range.
 
     ``mu* = max -Phi^-1(alpha) - Phi^-1(beta)`` over the breakpoints and the ends of the range; a smooth curve
-    is searched, not gridded. [kulynych2025, proposition C.1 and equation 21]
+    is searched, not gridded. [gomez2025, proposition C.1 and equation 21]
 
     Outside the range nothing is promised: any mass at infinite loss makes mu infinite on [0, 1]. Of a curve
     that is not to be trusted below some delta, points with a rate below twice that delta are left out.
@@ -136,7 +136,7 @@ def regret(curve: TradeOff, other: TradeOff | None = None, *, alpha_range: tuple
 
     ``k = sup_eps (delta_g(eps) - delta_f(eps)) / (1 + e^eps)`` over both directions: exact at the atoms of a
     piecewise linear f, because the numerator is convex in ``e^eps`` between them; otherwise searched.
-    [kulynych2025, definition C.3] By default g is mu*-GDP with mu* on the given range.
+    [gomez2025, definition C.3] By default g is mu*-GDP with mu* on the given range.
     """
     reported = gaussian_curve(mu_star(curve, alpha_range=alpha_range)) if other is None else other
     atoms = getattr(curve.law, "losses", None)
@@ -195,7 +195,7 @@ def summarise(
     deltas: Sequence[float] = (1e-9, 1e-6, 1e-5),
     alpha_range: tuple[float, float] = ALPHA_RANGE,
 ) -> Summary:
-    """mu* on its range, regret, epsilon at each delta, and whether mu-GDP says enough. [kulynych2025, section 4]"""
+    """mu* on its range, regret, epsilon at each delta, and whether mu-GDP says enough. [gomez2025, section 4]"""
     mu = mu_star(curve, alpha_range=alpha_range)
     off = regret(curve, gaussian_curve(mu))
     faithful = bool(np.isfinite(mu) and off < FAITHFUL_REGRET)
