@@ -86,6 +86,7 @@ def test_chi_square_and_majority_prove_what_the_paper_proves(draw_scores):
     assert proven_delta(*draw_scores(compared, step.collapsed(), pair, 5000)) >= 0.85
 
 
+@pytest.mark.long
 def test_kolmogorov_smirnov_proves_far_less_unless_statistics_are_compared(draw_scores):
     step, pair = paper_setting()
     passing = distinguishers.normality_test(step, pair, test="kolmogorov_smirnov")
