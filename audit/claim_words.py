@@ -15,10 +15,23 @@ CLAIMS = (
     "laplace",
     "randomised_response",
     "subsampled_gaussian",
+    "zcdp",
     "variance_pair",
     "normalised_round",
+    "normalised_guarantee",
+    "revealed_round",
+    "round_upper_bound",
+    "projection_bound",
+    "poisson_training",
+    "deterministic_batches",
+    "isolated_shuffle",
+    "max_coordinate",
+    "fixed_batch_shuffle",
+    "fixed_batch_event",
+    "fixed_batch_upper",
+    "balls_and_bins",
 )
-"""Constructors of guarantees that promise something about one mechanism's output."""
+"""Constructors of guarantees that make a claim, as words and suites spell them."""
 
 
 def claim_from_words(text: str) -> Claim:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import textwrap
 
 import numpy as np
 
 from audit.record import AuditRecord, ScoreGrid
+from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
 
@@ -58,3 +60,24 @@ def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
     alpha = np.concatenate([[1.0], 1 - np.cumsum(without) / without.sum()])
     beta = np.concatenate([[0.0], np.cumsum(with_record) / with_record.sum()])
     return alpha, beta
+
+
+def save_claims(claims: list[Claim], path: str) -> None:
+    """Trade-off curves of several claims in one picture; the file's ending decides the format."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 6.0 + 0.25 * len(claims)), layout="constrained")
+    axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":", label="random guessing")
+    alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 120), 1 - tail[-2::-1]])
+    for claim in claims:
+        axes.plot(alpha, claim.beta(alpha), linewidth=1.6, label="\n".join(textwrap.wrap(claim.describe(), 80)))
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axes.set_xlabel("false-alarm rate")
+    axes.set_ylabel("miss rate")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

@@ -78,9 +78,39 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
 
 
+def _claim(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "claims",
+        nargs="*",
+        metavar="CLAIM",
+        help="'gaussian(mu=1)', 'zcdp(rho=0.5)', ... as in Python, or subsampled-gaussian with the options below",
+    )
+    parser.add_argument("--rate", type=float, help="sampling rate of a batch")
+    parser.add_argument("--noise", type=float, help="noise multiplier")
+    parser.add_argument("--steps", type=int, default=1, help="(default: %(default)s)")
+    parser.add_argument("--records", type=int, help="size of the smaller dataset, for --normalise-by")
+    parser.add_argument("--dimension", type=int, help="number of parameters, for --normalise-by")
+    parser.add_argument(
+        "--sampler",
+        action="append",
+        metavar="S",
+        help="poisson, shuffle, shuffle-upper, isolated-shuffle, balls-and-bins, deterministic; repeatable",
+    )
+    parser.add_argument(
+        "--normalise-by",
+        action="append",
+        metavar="D",
+        help="none, expected_batch, realised_batch, floored_expected_batch; repeatable",
+    )
+    parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
+    parser.add_argument("--plot", metavar="FILE", help="draw the trade-off curves (.svg, .png, .pdf)")
+    _json(parser)
+
+
 COMMANDS = (
     Command(name="run", help="run an audit suite and write a report", options=_run),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
+    Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
     Command(name="report", help="turn records into HTML, Markdown or JUnit XML", options=_report),
 )

@@ -1,0 +1,60 @@
+"""dpsgd-audit claim: what a training promises, before anyone runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from audit.claim_table import Setting, by_normaliser, by_sampler, claim_json, print_claims
+from audit.claim_words import claim_from_words
+from audit.record import plain
+from guarantees.claim import Claim
+from guarantees.summary import summarise
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Build the claims, sum them up, print them side by side."""
+    claims = _claims(arguments)
+    summaries = []
+    for claim in claims:
+        if sys.stderr.isatty():
+            print(f"computing {claim.describe()} ...", file=sys.stderr)
+        summaries.append(summarise(claim.curve, deltas=tuple(arguments.delta or (1e-9, 1e-6, 1e-5))))
+    if arguments.plot:
+        from audit.plots import save_claims
+
+        save_claims(claims, arguments.plot)
+    if arguments.json:
+        print(json.dumps([plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]))
+    else:
+        print_claims(claims, summaries)
+        if arguments.plot:
+            print(f"Plot: {arguments.plot}")
+    return 0
+
+
+def _claims(arguments: argparse.Namespace) -> list[Claim]:
+    words = [text for text in arguments.claims if "(" in text]
+    names = [text for text in arguments.claims if "(" not in text]
+    claims = [claim_from_words(text) for text in words]
+    if unknown := [name for name in names if name.replace("_", "-") != "subsampled-gaussian"]:
+        raise ValueError(
+            f"write a claim like gaussian(mu=1), or `subsampled-gaussian --rate .. --noise ..`; got {unknown[0]!r}."
+        )
+    if arguments.rate is not None or names:
+        if arguments.rate is None or arguments.noise is None:
+            raise ValueError("a training needs --rate and --noise.")
+        setting = Setting(
+            rate=arguments.rate,
+            noise_multiplier=arguments.noise,
+            steps=arguments.steps,
+            records=arguments.records,
+            dimension=arguments.dimension,
+        )
+        samplers = arguments.sampler or ([] if arguments.normalise_by else ["poisson"])
+        claims += [by_sampler(sampler, setting) for sampler in samplers]
+        claims += [by_normaliser(divisor, setting) for divisor in arguments.normalise_by or ()]
+    if not claims:
+        raise ValueError("name a claim, like 'gaussian(mu=1)', or give --rate and --noise.")
+    return claims
