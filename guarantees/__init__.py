@@ -56,7 +56,7 @@ _HOMES = {
     "summarise": "summary",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 class _Package(types.ModuleType):

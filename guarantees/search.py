@@ -17,45 +17,57 @@ def crossing(
     high: Array,
     goal: Array,
     *,
-    absolute: float = 1e-16,
-    relative: float = 4e-16,
+    absolute: float = 1e-14,
+    relative: float = 1e-14,
 ) -> Array:
     """Smallest x in [low, high] with ``excess(x, goal) <= 0``, for a decreasing excess that may jump or rest.
 
-    Illinois steps inside a bracket that always holds the crossing, with a bisection whenever a step gained
-    less than half; the upper end of the last bracket is returned, so a plateau gives its left edge.
+    Inverse quadratic steps inside a bracket that always holds the crossing, else bisections; the upper end of
+    the last bracket is returned, so a plateau gives its left edge. [chandrupatla1997]
     """
     low, high, goal = (np.array(x, float) for x in np.broadcast_arrays(low, high, goal))
     at_low, at_high = excess(low, goal), excess(high, goal)
     high = np.where(at_low <= 0, low, high)
     active = np.flatnonzero((at_low > 0) & (at_high <= 0))
-    a, b, fa, fb = low[active], high[active], at_low[active].copy(), at_high[active].copy()
-    last, bisect = np.zeros(active.shape), np.zeros(active.shape, bool)
+    # Newest point, the end across the crossing from it, and the point before.
+    x1, x2, x3 = high[active], low[active], low[active]
+    f1, f2, f3 = at_high[active].copy(), at_low[active].copy(), at_low[active].copy()
+    step, crept = np.full(active.shape, 0.5), np.zeros(active.shape, bool)
     for _ in range(250):
-        width = b - a
-        tolerance = absolute + relative * np.maximum(np.abs(a), np.abs(b))
-        done = width <= tolerance
-        if done.any():
-            high[active[done]] = b[done]
-            keep = ~done
-            active, a, b, fa, fb = active[keep], a[keep], b[keep], fa[keep], fb[keep]
-            last, bisect, width, tolerance = last[keep], bisect[keep], width[keep], tolerance[keep]
-        if not active.size:
+        upper = np.where(f1 <= 0, x1, x2)
+        tolerance = absolute + relative * np.abs(upper)
+        done = np.abs(x2 - x1) <= tolerance
+        high[active[done]] = upper[done]
+        if done.all():
             return high
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            secant = b - fb * width / (fb - fa)
-        usable = np.isfinite(secant) & (fb < 0) & ~bisect
-        margin = np.minimum(0.5 * tolerance, 0.25 * width)
-        x = np.where(usable, np.clip(secant, a + margin, b - margin), a + 0.5 * width)
-        fx = excess(x, goal[active])
-        down = fx <= 0
-        # Illinois: the end that stayed twice has its value halved, so that both ends close in.
-        fa = np.where(~down, fx, np.where(last == 1, 0.5 * fa, fa))
-        fb = np.where(down, fx, np.where(last == -1, 0.5 * fb, fb))
-        a, b, last = np.where(down, a, x), np.where(down, x, b), np.where(down, 1, -1)
-        bisect = (b - a) > 0.5 * width
-    high[active] = b
+        if done.any():
+            keep = ~done
+            active, step, crept, tolerance = active[keep], step[keep], crept[keep], tolerance[keep]
+            x1, x2, x3, f1, f2, f3 = (v[keep] for v in (x1, x2, x3, f1, f2, f3))
+        x = x1 + step * (x2 - x1)
+        f = excess(x, goal[active])
+        stays = (f <= 0) == (f1 <= 0)
+        x3, f3 = np.where(stays, x1, x2), np.where(stays, f1, f2)
+        x2, f2 = np.where(stays, x2, x1), np.where(stays, f2, f1)
+        x1, f1 = x, f
+        # A smallest step that did not cross means a plateau: bisect, or it would be crept along.
+        crept = stays & crept
+        step, crept = _next_step((x1, x2, x3), (f1, f2, f3), 0.5 * tolerance, bisect=crept)
+    high[active] = np.where(f1 <= 0, x1, x2)
     return high
+
+
+def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, bisect: Array) -> tuple[Array, Array]:
+    """How far to go from the newest point to the other end, as a share; and whether it is the least step."""
+    (x1, x2, x3), (f1, f2, f3) = x, f
+    with np.errstate(all="ignore"):
+        place, value = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
+        smooth = (value**2 < place) & ((1 - value) ** 2 < 1 - place)
+        share = f1 / (f1 - f2) * f3 / (f3 - f2) + (x3 - x1) / (x2 - x1) * f1 / (f3 - f1) * f2 / (f3 - f2)
+        smallest = np.minimum(least / np.abs(x2 - x1), 0.5)
+    inverse = smooth & np.isfinite(share) & ~bisect
+    step = np.where(inverse, np.clip(share, smallest, 1 - smallest), 0.5)
+    return step, inverse & (step <= smallest)
 
 
 def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 60) -> tuple[float, float]:
