@@ -291,7 +291,7 @@ def noise_faults() -> tuple[Fault, ...]:
             steps.grained_noise,
             _along(4, 1.0),
             reference="Opacus issue 616; mironov2012",
-            seen_by="none: the values interleave, and no threshold on a linear score sees that",
+            seen_by="projection",
         ),
         _fault(
             steps.cut_tails,

@@ -21,15 +21,17 @@ from mechanisms.noise import normal
 
 Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
 NORMALISERS: tuple[str, ...] = get_args(Normaliser)
+SMALLEST = 1e-18
+"""Floor of a gradient's largest entry: XLA may square it on its own, and smaller squares vanish."""
 UNROLLED_RECORDS = 16
 """Records up to which the batch is summed term by term, which XLA fuses with the noise; a product it does not."""
 
 
 def clip_rows(gradients: jax.Array, clip: float) -> jax.Array:
     """``g / max(1, |g|_2 / clip)`` for every row; the norm is scaled, so that large gradients do not overflow."""
-    largest = jnp.maximum(jnp.max(jnp.abs(gradients), axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
+    largest = jnp.maximum(jnp.max(jnp.abs(gradients), axis=1, keepdims=True), SMALLEST)
     scaled = gradients / largest
-    # at least 1 except for a zero gradient, whose 0/0 XLA may otherwise fold into NaN
+    # at least 1 but for a zero gradient
     length = jnp.maximum(jnp.sqrt(jnp.sum(scaled * scaled, axis=1, keepdims=True)), 1.0)
     return gradients * jnp.minimum(1.0, clip / largest / length)
 
