@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from numbers import Integral
 
 import numpy as np
@@ -83,9 +84,16 @@ def worst_case_pair(
     )
 
 
+def _renamed(pair: Neighbours, name: str) -> Neighbours:
+    """An aligned pair under the name of a constructor that fixes the geometry."""
+    kept = {key: value for key, value in pair.parameters.items() if key not in ("shared", "extra")}
+    return dataclasses.replace(pair, name=name, parameters=kept)
+
+
 def opposite_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
     """All common gradients ``-clip * e``, the extra one ``clip * e``."""
-    return worst_case_pair(records=records, dimension=dimension, clip=clip, relation=relation)
+    pair = worst_case_pair(records=records, dimension=dimension, clip=clip, relation=relation)
+    return _renamed(pair, "opposite_pair")
 
 
 def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
@@ -94,7 +102,8 @@ def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation =
     It leaks more than opposite gradients at 3 records, dimension 6, noise multiplier 1, rate .1 (total
     variation .3713 against .3666). Under zero_out and substitution the two datasets are equal.
     """
-    return worst_case_pair(records=records, dimension=dimension, clip=clip, shared=0.0, extra=0.0, relation=relation)
+    pair = worst_case_pair(records=records, dimension=dimension, clip=clip, shared=0.0, extra=0.0, relation=relation)
+    return _renamed(pair, "zero_pair")
 
 
 def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:

@@ -40,8 +40,8 @@ def test_counts_follow_the_binomial_law(trials, rate):
         k = int(stats.binom.ppf(level, trials, rate))
         assert_rate_is(int(np.sum(drawn <= k)), len(drawn), stats.binom.cdf(k, trials, rate))
         assert_rate_is(int(np.sum(drawn == k)), len(drawn), stats.binom.pmf(k, trials, rate))
+    k = int(stats.binom.ppf(0.5, trials, rate))
     with pytest.raises(AssertionError, match="two-sided"):
-        k = int(stats.binom.ppf(0.5, trials, rate))
         assert_rate_is(int(np.sum(drawn <= k)), len(drawn), stats.binom.cdf(k, trials, rate * 1.05))
 
 
