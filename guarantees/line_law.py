@@ -11,6 +11,10 @@ from guarantees.line_table import LineTable, NormalMixture, tabulate_ratio
 from guarantees.loss_law import Array, LossLaw, Tails, invert
 from guarantees.moment_law import SummedLaw, summed
 from guarantees.noncentral import chi_square_levels, chi_square_tails, panel_rule
+from guarantees.score_table import ScoreTables
+
+LOWEST = -75.0
+"""Panels on which the density along u is below e^-75 everywhere are skipped."""
 
 
 def hidden_loss(threshold: Array, rate: float) -> Array:
@@ -109,8 +113,8 @@ class PlaneLaw:
         steps = np.clip(self.tables[2].crossings(levels - room[:, None]), low, high)
         steps = np.moveaxis(steps, 0, 1).reshape(len(room), -1)
         edges = np.sort(np.concatenate([np.broadcast_to(fixed, (len(room), len(fixed))), steps], axis=1), axis=1)
-        width = np.diff(edges, axis=1)
-        row, column = np.nonzero(width > 0)
+        width, height = np.diff(edges, axis=1), table(edges)
+        row, column = np.nonzero((width > 0) & (np.maximum(height[:, 1:], height[:, :-1]) > LOWEST))
         x, weight = panel_rule(self.degrees)
         u = edges[row, column][:, None] + width[row, column][:, None] * x
         mass = np.exp(table(u)) * weight * width[row, column][:, None]
@@ -121,24 +125,36 @@ class PlaneLaw:
         return above, below
 
     def tails(self, threshold: Array) -> Tails:
-        """Gauss-Legendre over the pieces, a few thresholds at a time."""
-        t = np.asarray(threshold, float)
-        flat = t.ravel()
-        found = np.empty((4, flat.size))
-        finite = np.flatnonzero(np.isfinite(flat))
-        found[:, flat == np.inf] = np.array([[0.0], [1.0], [0.0], [1.0]])
-        found[:, flat == -np.inf] = np.array([[1.0], [0.0], [1.0], [0.0]])
-        for start in range(0, len(finite), 64):
-            part = finite[start : start + 64]
-            room = -self.degrees * np.log(self.scale) - flat[part]
-            found[:2, part] = self._side(room, self.without, self.tables[0], 1.0)
-            found[2:, part] = self._side(room, self.with_record, self.tables[1], self.scale)
-        above0, below0, above1, below1 = (np.clip(part, 0.0, 1.0).reshape(t.shape) for part in found)
+        """Gauss-Legendre over the pieces."""
+        above0, below0 = self._without(threshold)
+        above1, below1 = self._with_record(threshold)
         return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
 
+    def _without(self, threshold: Array) -> tuple[Array, Array]:
+        return self._rates(threshold, self.without, self.tables[0], 1.0)
+
+    def _with_record(self, threshold: Array) -> tuple[Array, Array]:
+        return self._rates(threshold, self.with_record, self.tables[1], self.scale)
+
+    def _rates(self, threshold: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
+        """One side, a few thresholds at a time so that the panels fit into memory."""
+        t = np.clip(np.asarray(threshold, float), -1e290, 1e290)
+        room = -self.degrees * np.log(self.scale) - t.ravel()
+        parts = [self._side(room[start : start + 64], mixture, table, spread) for start in range(0, room.size, 64)]
+        above, below = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (room, room)
+        return np.clip(above, 0.0, 1.0).reshape(t.shape), np.clip(below, 0.0, 1.0).reshape(t.shape)
+
+    @functools.cached_property
+    def _levels(self) -> ScoreTables:
+        return ScoreTables(self._without, self._with_record)
+
     def threshold(self, alpha: Array) -> Array:
-        """By a bracketed search."""
-        return invert(self.tails, alpha).reshape(np.shape(alpha))
+        """From a table made once."""
+        return self._levels.threshold(alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The same for the other direction of the curve."""
+        return self._levels.reversed_threshold(alpha)
 
     @functools.cached_property
     def _line(self) -> tuple[Array, Array]:

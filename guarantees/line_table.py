@@ -110,13 +110,10 @@ class LineTable:
         cell = np.minimum(place.astype(np.int64), self.values.shape[1] - 2)
         return cell, place - cell
 
-    def _polynomial(self, cell: Array, z: Array) -> Array:
-        a = self._coefficients[:, cell]
-        return a[0] + z * (a[1] + z * (a[2] + z * (a[3] + z * (a[4] + z * a[5]))))
-
     def __call__(self, x: Array) -> Array:
         """The interpolated function."""
-        return self._polynomial(*self._cell(np.asarray(x, float)))
+        cell, z = self._cell(np.asarray(x, float))
+        return _polynomial(self._coefficients[:, cell], z)
 
     @functools.cached_property
     def turning_points(self) -> Array:
@@ -142,19 +139,34 @@ class LineTable:
         begin, end = self.turning_points[piece], self.turning_points[piece + 1]
         at_begin, at_end = self(np.array([begin, end]))
         sign = 1.0 if at_end >= at_begin else -1.0
+        found = np.where(sign * level <= sign * at_begin, begin, end)
+        between = (sign * level > sign * at_begin) & (sign * level < sign * at_end)
+        if between.any():
+            found[between] = self._root(begin, end, sign, level[between])
+        return found
+
+    def _root(self, begin: float, end: float, sign: float, level: Array) -> Array:
+        """Where a monotone piece meets levels between its ends: bisection, then Newton's method."""
         first, last = self._cell(np.array([begin, end]))[0]
-        inner = self.values[0, first + 1 : last + 1]
-        cell = first + np.searchsorted(sign * inner, sign * level)
+        cell = first + np.searchsorted(sign * self.values[0, first + 1 : last + 1], sign * level)
+        a = self._coefficients[:, cell]
         low = np.maximum(0.0, (begin - self.start) / self.step - cell)
         high = np.clip((end - self.start) / self.step - cell, 0.0, 1.0)
-        low, high = np.broadcast_to(low, level.shape), np.broadcast_to(high, level.shape)
-        for _ in range(50):
+        for _ in range(16):
             z = (low + high) / 2
-            under = sign * (self._polynomial(cell, z) - level) < 0
+            under = sign * (_polynomial(a, z) - level) < 0
             low, high = np.where(under, z, low), np.where(under, high, z)
-        found = self.start + self.step * (cell + (low + high) / 2)
-        found = np.where(sign * level <= sign * at_begin, begin, found)
-        return np.where(sign * level >= sign * at_end, end, found)
+        z = (low + high) / 2
+        for _ in range(3):
+            slope = a[1] + z * (2 * a[2] + z * (3 * a[3] + z * (4 * a[4] + z * 5 * a[5])))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = (_polynomial(a, z) - level) / slope
+            z = np.clip(z - np.where(np.isfinite(step), step, 0.0), low, high)
+        return self.start + self.step * (cell + z)
+
+
+def _polynomial(a: Array, z: Array) -> Array:
+    return a[0] + z * (a[1] + z * (a[2] + z * (a[3] + z * (a[4] + z * a[5]))))
 
 
 def tabulate_ratio(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.loss_law import Array, Tails, invert
+from guarantees.loss_law import Array, Tails
+from guarantees.score_table import ScoreTables
 
 STEPS = (64, 128, 256, 512)
 """How many nodes a contour may take; a loss that decays too slowly for the last is refused."""
@@ -68,15 +69,19 @@ class SummedLaw:
             total = values.sum(axis=1).real * step[:, 0] / np.pi * sign * np.exp(np.minimum(peak[:, 0], 9.0))
         return np.clip(total, 0.0, 1.0), np.abs(values[:, -1] * c)
 
-    def _side(self, t: Array, start: float) -> tuple[Array, Array]:
+    def _side(self, threshold: Array, start: float) -> tuple[Array, Array]:
         """(above, below) under the side whose moments start at ``start``."""
+        shape = np.shape(threshold)
+        t = np.clip(np.ravel(threshold), -1e290, 1e290)
         mean = self._means[int(start)]
         sign = np.where(t >= mean, 1.0, -1.0)
         tail = np.empty(t.shape)
         for begin in range(0, len(t), 16):
             part = slice(begin, begin + 16)
             tail[part], _ = self._contour(t[part], start, sign[part], self.count)
-        return np.where(sign > 0, tail, 1 - tail), np.where(sign > 0, 1 - tail, tail)
+        tail = tail.reshape(shape)
+        up = (sign > 0).reshape(shape)
+        return np.where(up, tail, 1 - tail), np.where(up, 1 - tail, tail)
 
     @functools.cached_property
     def count(self) -> int:
@@ -93,19 +98,27 @@ class SummedLaw:
 
     def tails(self, threshold: Array) -> Tails:
         """The smaller tail of each side by its contour, the other as its complement."""
-        t = np.clip(np.asarray(threshold, float), -1e290, 1e290)
-        above0, below0 = self._side(t.ravel(), 0.0)
-        above1, below1 = self._side(t.ravel(), 1.0)
-        return Tails(
-            without_above=above0.reshape(t.shape),
-            without_below=below0.reshape(t.shape),
-            with_above=above1.reshape(t.shape),
-            with_below=below1.reshape(t.shape),
-        )
+        above0, below0 = self._without(threshold)
+        above1, below1 = self._with_record(threshold)
+        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+
+    def _without(self, threshold: Array) -> tuple[Array, Array]:
+        return self._side(threshold, 0.0)
+
+    def _with_record(self, threshold: Array) -> tuple[Array, Array]:
+        return self._side(threshold, 1.0)
+
+    @functools.cached_property
+    def _levels(self) -> ScoreTables:
+        return ScoreTables(self._without, self._with_record)
 
     def threshold(self, alpha: Array) -> Array:
-        """By a bracketed search."""
-        return invert(self.tails, alpha)
+        """From a table made once."""
+        return self._levels.threshold(alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The same for the other direction of the curve."""
+        return self._levels.reversed_threshold(alpha)
 
     def compose(self, times: int) -> SummedLaw:
         """The same with more rounds."""

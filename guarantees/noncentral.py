@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, ndtr
+from scipy.special import erf, erfc, gammainc, gammaincc, ndtr
 from scipy.stats import chi2
 
 from guarantees.loss_law import Array
@@ -20,8 +20,10 @@ def chi_square_levels(degrees: float) -> Array:
     scores = np.arange(-12.0, 12.5, 2.0)
     lower = chi2.ppf(ndtr(scores[scores <= 0]), degrees)
     upper = chi2.isf(ndtr(-scores[scores > 0]), degrees)
-    # Nearer to 0 the law is a power of w, which the panel that starts at 0 integrates exactly.
-    return np.concatenate([[0.0], lower[lower > 0.3 * degrees], upper])
+    if degrees < 30:
+        # Nearer to 0 the law is a power of w, which the panel that starts at 0 integrates exactly.
+        lower = lower[lower > 0.3 * degrees]
+    return np.concatenate([[0.0], lower, upper])
 
 
 @functools.cache
@@ -39,6 +41,9 @@ def panel_rule(degrees: float) -> tuple[Array, Array]:
 
 def chi_square_tails(w: Array, degrees: float) -> tuple[Array, Array]:
     """(P(chi-square <= w), P(chi-square > w)); only the smaller is computed as a series."""
+    if degrees == 1:
+        root = np.sqrt(np.maximum(w, 0.0) / 2)
+        return erf(root), erfc(root)
     small = w < degrees
     tail = np.where(small, gammainc(degrees / 2, np.where(small, np.maximum(w, 0.0), 0.0) / 2), 0.0)
     tail += np.where(small, 0.0, gammaincc(degrees / 2, np.where(small, degrees, w) / 2))

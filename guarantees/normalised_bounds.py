@@ -17,20 +17,22 @@ from guarantees.normalised import Normaliser, Round, batch_sizes, normalised_rou
 from guarantees.trade_off import TradeOff
 from guarantees.variance_pair import ShiftedPairLaw, VariancePairLaw
 
-MOST_SIZES = 64
-"""With more batch sizes than this, their average is taken by a Gauss rule."""
+FEW = 24
+"""Points of the Gauss rule over batch sizes where only the shift depends on the size."""
+MANY = 64
+"""The same where the scale depends on it as well, which varies fast for small batches."""
 
 
-def average_over_sizes(records: int, rate: float) -> tuple[Array, Array, float]:
+def average_over_sizes(records: int, rate: float, *, points: int) -> tuple[Array, Array, float]:
     """Batch sizes and weights for averages over a binomial size, and the weight left out.
 
-    All sizes where they are few; otherwise a 32-point Gauss rule, whose nodes are the zeros of a Krawtchouk
-    polynomial (eigenvalues of its recurrence): exact for polynomials of degree 63, estimated for the rest.
+    All sizes where they are at most ``points``; otherwise a Gauss rule, whose nodes are the zeros of a Krawtchouk
+    polynomial (eigenvalues of its recurrence): exact for polynomials below degree 2 points, estimated for others.
     """
     sizes, log_weights, lost = batch_sizes(records, rate)
-    if len(sizes) <= MOST_SIZES:
+    if len(sizes) <= points:
         return sizes.astype(float), np.exp(log_weights), lost
-    k = np.arange(32.0)
+    k = np.arange(float(points))
     beside = np.sqrt(k[1:] * rate * (1 - rate) * (records - k[1:] + 1))
     matrix = np.diag(k + rate * (records - 2 * k)) + np.diag(beside, 1) + np.diag(beside, -1)
     nodes, vectors = np.linalg.eigh(matrix)
@@ -44,8 +46,8 @@ def _revealed_law(parameters: Round) -> LossLaw:
         if parameters.extra == 0:
             return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
         return GaussianLaw(mu=abs(parameters.extra) / sigma, rate=rate)
-    sizes, weights, lost = average_over_sizes(parameters.records, rate)
     if parameters.normalise_by != "realised_batch":
+        sizes, weights, lost = average_over_sizes(parameters.records, rate, points=FEW)
         unseen = (1 - scale) * abs(parameters.shared) * sizes / sigma
         seen = np.abs(scale * parameters.extra - (1 - scale) * parameters.shared * sizes) / sigma
         shifts, weights = np.concatenate([unseen, seen]), np.concatenate([(1 - rate) * weights, rate * weights])
@@ -54,6 +56,7 @@ def _revealed_law(parameters: Round) -> LossLaw:
         return ShiftedPairLaw(
             dimension=parameters.dimension, scales=scales, shifts=shifts[kept], weights=weights[kept], lost=lost
         )
+    sizes, weights, lost = average_over_sizes(parameters.records, rate, points=MANY)
     some = sizes > 0
     scales = sizes[some] / (sizes[some] + 1)
     shifts = scales * np.abs(parameters.extra - parameters.shared) / sigma

@@ -76,9 +76,11 @@ def _raised(masses: Array, times: int, first: int, low: int, size: int) -> Array
 
 def _sum(law: DiscreteLaw, times: int, points: int) -> DiscreteLaw:
     low, high = _window(law, times)
-    spacing = (high - low) / (points - 4)
+    # Splitting moves each loss by less than a step, hence the sum by less than ``times`` steps.
+    margin = min(times, points // 8) + 2
+    spacing = (high - low) / (points - 2 * margin)
     lattice = _split(law, spacing)
-    start = int(np.floor(low / spacing)) - 1
+    start = int(np.floor(low / spacing)) - margin
     losses = spacing * (start + np.arange(points))
     without = _raised(lattice.without, times, lattice.first, start, points)
     with_record = _raised(lattice.with_record, times, lattice.first, start, points)
