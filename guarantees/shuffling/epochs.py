@@ -17,9 +17,8 @@ TAIL = 1e-14
 class OneEpoch(Protocol):
     """The loss of one epoch, known through ``E (h - L)^+`` of its likelihood ratio L."""
 
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of L without the record."""
+    def reach(self) -> tuple[float, float]:
+        """Losses below and above which next to nothing happens."""
         ...
 
     @property
@@ -64,21 +63,21 @@ def compose_epochs(law: OneEpoch, epochs: int) -> DiscreteLaw:
     ``error`` is ``epochs`` times one epoch's (the lattice's plus the largest gap between chord and curve): each
     replacement of one epoch's pair changes a delta by at most the largest change of that epoch's delta.
     """
-    far = min(60.0, max(1.0, 40 * law.deviation))
-    pilot = np.linspace(-far, far, 4001)
+    low, high = law.reach()
+    pilot = np.linspace(low, high, 4001)
     masses, _, _ = _dots(law, pilot)
     masses = np.maximum(masses, 0.0)
-    reach = max(_reach(pilot, masses, epochs), _reach(pilot, masses * np.exp(pilot), epochs))
+    reach = max(-low, high, _reach(pilot, masses, epochs), _reach(pilot, masses * np.exp(pilot), epochs))
     step = 2 * reach / POINTS
-    half = min(int(far / step), POINTS // 2 - 1)
-    losses = step * np.arange(-half, half + 1)
+    index = np.arange(int(np.floor(low / step)), int(np.ceil(high / step)) + 1)
+    losses = step * index
     one, never_with, never_without = _dots(law, losses)
     middle = (losses[1:] + losses[:-1]) / 2
     thinned = middle[:: max(1, len(middle) // 4000)]
     chord = np.interp(np.exp(thinned), np.exp(losses), law.shortfall(np.exp(losses)))
     gap = float(np.max(chord - law.shortfall(np.exp(thinned))))
     centred = np.zeros(POINTS)
-    centred[np.arange(-half, half + 1) % POINTS] = one
+    np.add.at(centred, index % POINTS, one)
     total = np.fft.fftshift(np.fft.irfft(np.fft.rfft(centred) ** epochs, POINTS))
     grid = step * np.arange(-POINTS // 2, POINTS // 2)
     total = np.maximum(total, 0.0)

@@ -32,14 +32,15 @@ class LargestCoordinateLaw:
 
     def _log_below(self, cut: Array, shift: float) -> Array:
         """``ln P(max <= cut) = ln Phi(cut - shift) + (M-1) ln Phi(cut)``."""
-        return log_ndtr(cut - shift) + (self.rounds - 1) * log_ndtr(cut)
+        return log_ndtr(cut - shift) + float(self.rounds - 1) * log_ndtr(cut)
 
     def _log_density(self, cut: Array, shift: float) -> Array:
-        """Log density of the maximum but for a constant: one hazard per coordinate, the shifted one apart."""
-        own = -((cut - shift) ** 2) / 2 - log_ndtr(cut - shift)
+        """Log density of the maximum but for ``(M-1) ln Phi(cut)``: one hazard per coordinate, the shifted apart."""
+        own = -((cut - shift) ** 2) / 2
         if self.rounds > 1:
-            own = np.logaddexp(own, np.log(self.rounds - 1) - cut**2 / 2 - log_ndtr(cut))
-        return self._log_below(cut, shift) + own
+            others = np.log(float(self.rounds - 1)) - cut**2 / 2 - log_ndtr(cut) + log_ndtr(cut - shift)
+            own = np.logaddexp(own, others)
+        return own
 
     def loss(self, cut: Array) -> Array:
         """Log-likelihood ratio of the maximum."""
@@ -48,7 +49,7 @@ class LargestCoordinateLaw:
     def cut(self, threshold: Array) -> Array:
         """The maximum at which the loss equals the threshold."""
         t = np.clip(np.asarray(threshold, float), -1e4, 1e4)
-        reach = (np.abs(t) + 2 * np.log(self.rounds) + 10) / (self.with_shift - self.without_shift)
+        reach = (np.abs(t) + 2 * np.log(float(self.rounds)) + 10) / (self.with_shift - self.without_shift)
         reach = reach + 2 * self.with_shift + 10
         found = elementwise.find_root(
             lambda x, goal: self.loss(x) - goal,
@@ -87,7 +88,7 @@ class LargestCoordinateLaw:
         """Closed form when nothing is shifted without the record; otherwise a search for the cut."""
         alpha = np.asarray(alpha, float)
         level = np.clip(alpha, 1e-300, 1 - 1e-16)
-        cut = -ndtri(-np.expm1(np.log1p(-level) / self.rounds))
+        cut = -ndtri(-np.expm1(np.log1p(-level) / float(self.rounds)))
         if self.without_shift > 0:
             found = elementwise.find_root(
                 lambda x, goal: self._log_below(x, self.without_shift) - np.log1p(-goal),
