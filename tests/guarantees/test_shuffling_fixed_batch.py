@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import assert_rate_is
+from scipy.special import ndtr
+from scipy.stats import norm
+
+import guarantees
+from guarantees.shuffling import fixed_batch_bracket
+from guarantees.shuffling.capped import Round
+from guarantees.shuffling.contour import below_threshold
+from guarantees.shuffling.fixed_batch_tails import rare_above, tails_at
+
+WITH, WITHOUT = "with_given_without", "without_given_with"
+
+
+def two_batches(threshold, mu):
+    """P(loss <= threshold) at two batches, without and with: one round in closed form, the other summed."""
+    tau = np.exp(1.5 * mu**2 + threshold)
+    x = np.linspace(-10, 10, 400_001)
+    r = np.exp(mu * x) / tau
+    # the special round must lie between the roots of r^2 - r = -(other)
+    root = np.sqrt(np.maximum(1 - 4 * (r**2 - r), 0.0))
+    possible = 1 - 4 * (r**2 - r) >= 0
+    low, high = np.maximum((1 - root) / 2, 0.0), (1 + root) / 2
+    result = []
+    for shifts in (1, 2):
+        with np.errstate(divide="ignore"):
+            ends = [(np.log(end * tau)) / mu - shifts * mu for end in (low, high)]
+        inside = np.where(possible, ndtr(ends[1]) - ndtr(ends[0]), 0.0)
+        result.append(np.trapezoid(norm.pdf(x) * inside, x))
+    return result
+
+
+def draw(rng, rounds, sigma, trials, shift):
+    x = rng.standard_normal((trials, rounds))
+    x[np.arange(trials), rng.integers(rounds, size=trials)] += shift / sigma
+    squares = np.exp(2 * x / sigma - 2 / sigma**2).sum(axis=1)
+    return np.log(squares / np.exp(x / sigma - 0.5 / sigma**2).sum(axis=1))
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.5])
+@pytest.mark.parametrize("threshold", [-0.5, 0.0, 1.0])
+def test_two_batches_agree_with_a_direct_sum(mu, threshold):
+    point = tails_at(rounds=2, mu=mu, threshold=threshold)
+    without, with_record = two_batches(threshold, mu)
+    assert point.without_below == pytest.approx(without, abs=2e-7)
+    assert point.with_below == pytest.approx(with_record, abs=2e-7)
+    assert point.without_above + point.without_below == pytest.approx(1, abs=1e-9)
+
+
+def test_lattice_and_contour_agree():
+    for rounds, threshold in ((12, 0.4), (9, -0.2)):
+        lattice = tails_at(rounds=rounds, mu=1.0, threshold=threshold)
+        contour = below_threshold(rounds=rounds, mu=1.0, threshold=threshold)
+        assert lattice.without_below == pytest.approx(contour.without, abs=1e-7)
+        assert lattice.with_below == pytest.approx(contour.with_record, abs=1e-7)
+
+
+def test_contour_satisfies_its_identity():
+    """``E S^- = T (E r 1{S<=0} - E r^2 1{S<=0})``: three sums over the same nodes."""
+    for rounds, mu, t in ((50, 1.0, 0.3), (1000, 2.0, -0.5), (10_000, 0.5, 0.01)):
+        found = below_threshold(rounds=rounds, mu=mu, threshold=t)
+        first = found.without * np.exp(-(mu**2) - t)
+        second = found.with_record * np.exp(-(mu**2) - 2 * t)
+        assert found.shortfall == pytest.approx(rounds * (first - second), rel=1e-8)
+
+
+def test_split_by_large_rounds_agrees_with_the_contour():
+    for rounds, mu, t in ((1000, 1.0, 3.0), (10_000, 1 / 0.7, 6.0), (100, 2.0, 3.0)):
+        above, left_out = rare_above(Round(mu, 1.5 * mu**2 + t), rounds)
+        below = below_threshold(rounds=rounds, mu=mu, threshold=t)
+        assert left_out < 1e-4
+        assert above[0] == pytest.approx(1 - below.without, rel=1e-4)
+        assert above[1] == pytest.approx(1 - below.with_record, rel=1e-4)
+
+
+def test_tails_agree_with_simulation():
+    rng, trials, rounds, sigma = np.random.default_rng(21), 100_000, 20, 0.9
+    law = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma).curve.law
+    without, with_record = (draw(rng, rounds, sigma, trials, shift) for shift in (1, 2))
+    for t in (-0.6, 0.0, 1.0):
+        tails = law.tails(np.array(t))
+        assert_rate_is(int((without > t).sum()), trials, float(tails.without_above))
+        assert_rate_is(int((with_record <= t).sum()), trials, float(tails.with_below))
+    isolated = guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma).curve.law.tails(np.array(0.0))
+    with pytest.raises(AssertionError):
+        assert_rate_is(int((with_record <= 0).sum()), trials, float(isolated.with_below))
+
+
+@pytest.mark.parametrize(("rounds", "sigma"), [(10, 1.3), (1000, 1.0)])
+@pytest.mark.parametrize("direction", [WITH, WITHOUT])
+def test_bracket_encloses_the_curve(rounds, sigma, direction):
+    claim = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma)
+    for epsilon in (0.1, 0.5):
+        found = fixed_batch_bracket(
+            rounds=rounds, noise_multiplier=sigma, epsilon=epsilon, reverse=direction == WITHOUT
+        )
+        value = claim.delta(epsilon, direction)
+        assert found.lower - 1e-7 * (rounds == 10) <= value <= found.upper + 1e-7 * (rounds == 10) + 1e-11
+        assert found.upper - found.lower < 1e-4 * found.upper + 1e-6
+
+
+def test_curve_is_a_trade_off_curve():
+    claim = guarantees.fixed_batch_shuffle(rounds=100, noise_multiplier=1.0)
+    levels = np.array([1e-3, 0.05, 0.3, 0.6, 0.9])
+    beta = claim.beta(levels)
+    assert np.all(np.diff(beta) < 0)
+    assert np.all(beta < 1 - levels)
+    assert np.all(np.diff(np.diff(beta) / np.diff(levels)) > 0)
+    assert claim.reverse.beta(beta) == pytest.approx(levels, abs=1e-6)
+    assert claim.beta(0.0) == 1.0
+    assert claim.beta(1.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rounds", "variation", "forward", "backward"),
+    [(0.7, 1000, 0.200136, 0.732683, 0.817164), (1.0, 10_000, 0.0229161, 0.887024, 0.890879)],
+)
+def test_known_points(sigma, rounds, variation, forward, backward):
+    claim = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma)
+    assert claim.total_variation == pytest.approx(variation, abs=1e-6)
+    assert claim.beta(0.1) == pytest.approx(forward, abs=1e-6)
+    assert claim.reverse.beta(0.1) == pytest.approx(backward, abs=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("sigma", "rounds", "forward", "backward"),
+    [(0.7, 1000, 6.52884, 0.98197), (0.5, 10_000, 9.99096, 1.53722), (1.0, 10_000, 1.13435, 0.14134)],
+)
+def test_known_epsilons(sigma, rounds, forward, backward):
+    claim = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma)
+    assert claim.epsilon(1e-5, WITH) == pytest.approx(forward, abs=2e-4)
+    assert claim.epsilon(1e-5, WITHOUT) == pytest.approx(backward, abs=1e-4)
+
+
+def test_one_delta_computes_no_curve():
+    claim = guarantees.fixed_batch_shuffle(rounds=200, noise_multiplier=1.0)
+    claim.delta(0.5, WITH)
+    assert len(claim.curve.law._points) == 1
+
+
+def test_pair_lies_between_event_and_guarantee():
+    for sigma, rounds, epsilon in ((1.0, 1000, 0.5), (2.0, 1000, 0.1)):
+        pair = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma).delta(epsilon)
+        event = guarantees.fixed_batch_event(rounds=rounds, noise_multiplier=sigma).delta(epsilon)
+        upper = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=sigma).delta(epsilon)
+        isolated = guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma).delta(epsilon)
+        assert isolated < pair
+        assert event <= pair <= upper
+
+
+def test_one_batch_is_gaussian():
+    claim = guarantees.fixed_batch_shuffle(rounds=1, noise_multiplier=0.8)
+    assert claim.delta(0.7) == pytest.approx(guarantees.deterministic_batches(noise_multiplier=0.8).delta(0.7))
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="rounds must be"):
+        guarantees.fixed_batch_shuffle(rounds=0, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match="noise_multiplier must be"):
+        guarantees.fixed_batch_shuffle(rounds=10, noise_multiplier=0.0)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        fixed_batch_bracket(rounds=10, noise_multiplier=1.0, epsilon=-1.0)
