@@ -107,6 +107,8 @@ def _accounted(
     relations = library.NeighboringRelation
     neighbours = relations.REPLACE_ONE if relation == "substitution" else relations.ADD_OR_REMOVE_ONE
     if accountant == "rdp":
+        rule = "add_remove or zero_out for accountant='rdp' (use 'pld' or 'certified')"
+        require("relation", relation != "substitution", rule, relation)
         law = _renyi_law(library, rate, noise_multiplier, steps, neighbours)
         return law, f"dp-accounting {version} RdpAccountant".replace("  ", " ")
     step = spacing or _default_spacing(rate, noise_multiplier)

@@ -137,7 +137,7 @@ def _all_outcomes(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw | None:
     for law, times in laws:
         if not isinstance(law, DiscreteLaw) or law.certificate is not None or law.smallest_delta:
             return None
-        for _ in range(times):
+        for _ in range(times if len(law.losses) > 1 else 1):
             result = law if result is None else _both(result, law)
             if len(result.losses) > MOST_OUTCOMES:
                 return None

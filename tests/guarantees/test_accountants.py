@@ -132,6 +132,7 @@ def test_the_claim_says_where_it_comes_from():
         ({"relation": "any"}, "relation must be one of"),
         ({"accountant": "gdp"}, "accountant must be one of"),
         ({"largest_batch": 5}, "must be given together"),
+        ({"accountant": "rdp", "relation": "substitution"}, "relation must be add_remove or zero_out"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):
