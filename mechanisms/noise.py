@@ -50,6 +50,16 @@ def open_uniform(high: jax.Array, low: jax.Array, low_bits: int) -> jax.Array:
     return top + (signed_float(middle) + 0.5) * 2.0 ** -(24 + middle_bits)
 
 
+def minus_log(high: jax.Array, low: jax.Array, low_bits: int) -> jax.Array:
+    """``-ln`` of the open uniform: an exponential, never zero.
+
+    A float32 cannot tell u from 1 better than 6e-8, so there the complement of the bits gives 1 - u instead.
+    """
+    rest = open_uniform(~high, ~low, low_bits)
+    near_one = rest * polynomial((1 / 3, 1 / 2, 1.0), rest)
+    return jnp.where(rest < 2.0**-8, near_one, -jnp.log(open_uniform(high, low, low_bits)))
+
+
 def flip_sign(value: jax.Array, sign: jax.Array) -> jax.Array:
     """Negate where the top bit of ``sign`` is set."""
     flipped = lax.bitcast_convert_type(value, jnp.uint32) ^ (sign & jnp.uint32(0x80000000))
@@ -62,7 +72,7 @@ def normal_pair(bits: Words) -> tuple[jax.Array, jax.Array]:
     44 bits make the radius and 20 the angle: a 2-bit quadrant, and 2^18 midpoints of it. For each radius the law
     of any linear combination is then a midpoint rule over a smooth periodic function, exact far beyond 1e-12.
     """
-    radius = jnp.sqrt(-2.0 * jnp.log(open_uniform(bits.high, bits.low, RADIUS_BITS - 32)))
+    radius = jnp.sqrt(2.0 * minus_log(bits.high, bits.low, RADIUS_BITS - 32))
     quadrant = bits.low >> jnp.uint32(18)
     inside = lax.bitcast_convert_type(bits.low << jnp.uint32(14), jnp.int32) >> 14
     angle = (inside.astype(jnp.float32) + 0.5) * jnp.float32(math.pi / 2**19)
@@ -129,11 +139,11 @@ def uniform(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
 def exponential(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard exponentials, at most 38; an exponential exceeds that with probability 2.8e-17."""
     bits = words(key, Stream.EXPONENTIAL, positions(shape))
-    return -jnp.log(open_uniform(bits.high, bits.low, 22))
+    return minus_log(bits.high, bits.low, 22)
 
 
 @functools.partial(jax.jit, static_argnames="shape")
 def laplace(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard Laplace: an exponential with a sign of its own bit."""
     bits = words(key, Stream.LAPLACE, positions(shape))
-    return flip_sign(-jnp.log(open_uniform(bits.high, bits.low, 22)), bits.low << jnp.uint32(31))
+    return flip_sign(minus_log(bits.high, bits.low, 22), bits.low << jnp.uint32(31))

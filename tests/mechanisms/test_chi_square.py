@@ -14,7 +14,7 @@ from mechanisms.chi_square import (
     chi_square,
     cornish_fisher,
     cube_root_excess,
-    mean_square_excess,
+    mean_square,
     quantile_polynomial,
 )
 from mechanisms.noise import LARGEST_NORMAL, polynomial
@@ -26,12 +26,12 @@ DEGREES = (1, 2, 32, 33, 99, 1_485_216)
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def draw(key, size, degrees):
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
-    return jax.vmap(lambda k: mean_square_excess(k, degrees))(keys)
+    return jax.vmap(lambda k: mean_square(k, degrees))(keys)
 
 
 def law(degrees):
-    """Distribution function of X / degrees - 1."""
-    return lambda x: stats.chi2.cdf(degrees * (1 + x), degrees)
+    """Distribution function of X / degrees."""
+    return lambda x: stats.chi2.cdf(degrees * x, degrees)
 
 
 @pytest.mark.parametrize("degrees", [33, 50, 99, 1000, 26_009, EXPANDED - 1])
@@ -71,14 +71,18 @@ def test_draws_have_the_chi_square_law_also_in_the_tails(degrees):
     with pytest.raises(AssertionError, match="Kolmogorov"):
         assert_has_law(sample[:100_000], law(int(degrees * 1.1) + 1))
     for tail in (1e-5, 1e-4, 1e-3, 0.1):
-        high = stats.chi2.isf(tail, degrees) / degrees - 1
+        high = stats.chi2.isf(tail, degrees) / degrees
         assert_rate_is(int(np.sum(sample > high)), len(sample), tail)
-        if degrees > 1:
-            low = stats.chi2.ppf(tail, degrees) / degrees - 1
-            assert_rate_is(int(np.sum(sample < low)), len(sample), law(degrees)(low))
+        low = stats.chi2.ppf(tail, degrees) / degrees
+        assert_rate_is(int(np.sum(sample < low)), len(sample), tail)
 
 
-def test_a_chi_square_is_degrees_times_one_plus_the_excess():
-    key = jax.random.key(SEED)
-    found = jax.jit(lambda k: jnp.stack([chi_square(k, 99), mean_square_excess(k, 99)]))(key)
-    assert float(found[0]) == pytest.approx(99 * (1 + float(found[1])), rel=1e-6)
+def test_a_scale_is_applied_with_one_rounding():
+    key, scale = jax.random.key(SEED), 1 / 89_999.7**2
+    for degrees in (7, 99, 1_485_216):
+        program = jax.jit(
+            lambda k, d=degrees: jnp.stack([mean_square(k, d), mean_square(k, d, scale=scale), chi_square(k, d)])
+        )
+        plain, small, whole = np.asarray(program(key), np.float64)
+        assert small / scale == pytest.approx(plain, rel=3e-7)
+        assert whole / degrees == pytest.approx(plain, rel=3e-7)
