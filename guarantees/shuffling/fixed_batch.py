@@ -10,11 +10,12 @@ from scipy.special import ndtri
 
 from guarantees.claim import Claim, require
 from guarantees.families import GaussianLaw
-from guarantees.loss_law import Array, Certificate, Tails
+from guarantees.loss_law import Array, Certificate, LossLaw, Tails
 from guarantees.shuffling.capped import CappedSum, Round
 from guarantees.shuffling.contour import saddle_point
 from guarantees.shuffling.fixed_batch_tails import Point, tails_at
 from guarantees.shuffling.lognormal_lattice import Bracket
+from guarantees.shuffling.spline_law import SplineLaw
 from guarantees.trade_off import TradeOff
 
 Rates = Callable[[Point], tuple[float, float]]
@@ -72,6 +73,10 @@ class FixedBatchLaw:
             with_above=collect("with_above"),
             with_below=collect("with_below"),
         )
+
+    def compose(self, times: int) -> LossLaw:
+        """Independently shuffled epochs, through a spline: composition needs a hundred thousand thresholds."""
+        return self if times == 1 else TradeOff(SplineLaw(self)).compose(times).law
 
     def threshold(self, alpha: Array) -> Array:
         """Secant steps in normal quantiles between the thresholds known so far."""

@@ -11,6 +11,7 @@ from guarantees.shuffling import fixed_batch_bracket
 from guarantees.shuffling.capped import Round
 from guarantees.shuffling.contour import below_threshold
 from guarantees.shuffling.fixed_batch_tails import rare_above, tails_at
+from guarantees.shuffling.spline_law import SplineLaw
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
 
@@ -51,11 +52,10 @@ def test_two_batches_agree_with_a_direct_sum(mu, threshold):
 
 
 def test_lattice_and_contour_agree():
-    for rounds, threshold in ((12, 0.4), (9, -0.2)):
-        lattice = tails_at(rounds=rounds, mu=1.0, threshold=threshold)
-        contour = below_threshold(rounds=rounds, mu=1.0, threshold=threshold)
-        assert lattice.without_below == pytest.approx(contour.without, abs=1e-7)
-        assert lattice.with_below == pytest.approx(contour.with_record, abs=1e-7)
+    lattice = tails_at(rounds=12, mu=1.0, threshold=0.4)
+    contour = below_threshold(rounds=12, mu=1.0, threshold=0.4)
+    assert lattice.without_below == pytest.approx(contour.without, abs=1e-7)
+    assert lattice.with_below == pytest.approx(contour.with_record, abs=1e-7)
 
 
 def test_contour_satisfies_its_identity():
@@ -134,6 +134,24 @@ def test_known_epsilons(sigma, rounds, forward, backward):
     claim = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma)
     assert claim.epsilon(1e-5, WITH) == pytest.approx(forward, abs=2e-4)
     assert claim.epsilon(1e-5, WITHOUT) == pytest.approx(backward, abs=1e-4)
+
+
+@pytest.mark.long
+def test_epochs_agree_with_simulation():
+    rng, trials = np.random.default_rng(22), 100_000
+    single = guarantees.fixed_batch_shuffle(rounds=20, noise_multiplier=1.0)
+    spline = SplineLaw(single.curve.law)
+    for t in (-0.77, 0.41, 1.9):
+        exact, found = single.curve.law.tails(np.array(t)), spline.tails(np.array(t))
+        assert found.without_above == pytest.approx(exact.without_above, abs=1e-8)
+        assert found.with_below == pytest.approx(exact.with_below, abs=1e-8)
+    composed = single.curve.compose(3)
+    without, with_record = (sum(draw(rng, 20, 1.0, trials, shift) for _ in range(3)) for shift in (1, 2))
+    for t in (-0.5, 0.0, 1.0):
+        alpha, beta = composed.errors(t)
+        # a lattice curve: its rates at a threshold are those of the nearest atom
+        assert_rate_is(int((without > t).sum()), trials, float(alpha))
+        assert_rate_is(int((with_record <= t).sum()), trials, float(beta))
 
 
 def test_one_delta_computes_no_curve():

@@ -1,0 +1,77 @@
+"""A loss law known at some thresholds, interpolated smoothly: for uses that need very many of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import numpy as np
+from scipy.interpolate import BSpline, make_interp_spline
+from scipy.special import ndtr, ndtri
+
+from guarantees.loss_law import Array, LossLaw, Tails, invert
+
+SPACING = 0.25
+"""Distance of neighbouring thresholds in normal quantiles; the fifth-degree spline then errs by about 1e-8."""
+FARTHEST = 7.0
+"""Normal quantile beyond which (probability 1e-12) nothing is resolved."""
+
+
+def _quantile(below: float, above: float) -> float:
+    with np.errstate(divide="ignore"):
+        return float(np.clip(ndtri(below) if below < 0.5 else -ndtri(above), -40, 40))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SplineLaw:
+    """Splines through the normal quantiles of both rates of another law. The error is estimated, not proved."""
+
+    law: LossLaw
+
+    @property
+    def error(self) -> float:
+        """The other law's, and that of the splines as seen against exact thresholds in between."""
+        return self.law.error + 1e-7
+
+    def _rates(self, threshold: float) -> tuple[float, float]:
+        tails = self.law.tails(np.array(threshold))
+        without = _quantile(float(tails.without_below), float(tails.without_above))
+        return without, _quantile(float(tails.with_below), float(tails.with_above))
+
+    def _walk(self, sign: int) -> list[tuple[float, float, float]]:
+        """Thresholds from 0 outwards, each about SPACING further in quantiles of the faster rate."""
+        threshold, step, now = 0.0, 0.02, self._rates(0.0)
+        found = [(threshold, *now)]
+        while abs(now[0]) < FARTHEST and abs(now[1]) < FARTHEST and abs(threshold) < 60:
+            after = self._rates(threshold + sign * step)
+            moved = max(abs(after[0] - now[0]), abs(after[1] - now[1]))
+            if moved > 2 * SPACING:
+                step *= 0.5
+                continue
+            threshold, now = threshold + sign * step, after
+            found.append((threshold, *now))
+            step *= float(np.clip(SPACING / max(moved, 1e-9), 0.5, 2.0))
+        return found
+
+    @cached_property
+    def _splines(self) -> tuple[Array, BSpline, BSpline]:
+        nodes = sorted({*self._walk(-1), *self._walk(1)})
+        t, without, with_record = np.array(nodes).T
+        return t, make_interp_spline(t, without, k=5), make_interp_spline(t, with_record, k=5)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal tails of the interpolated quantiles; beyond the last threshold nothing."""
+        t = np.asarray(threshold, float)
+        nodes, without, with_record = self._splines
+        inside = np.clip(t, nodes[0], nodes[-1])
+
+        def rates(spline: BSpline) -> tuple[Array, Array]:
+            u = np.where(t > nodes[-1], np.inf, np.where(t < nodes[0], -np.inf, spline(inside)))
+            return ndtr(u), ndtr(-u)
+
+        (below0, above0), (below1, above1) = rates(without), rates(with_record)
+        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+
+    def threshold(self, alpha: Array) -> Array:
+        """By root search."""
+        return invert(self.tails, alpha)
