@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from typing import Any
 
 import numpy as np
 
@@ -22,36 +23,57 @@ def trade_off_svg(record: AuditRecord) -> str:
 
     with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
         figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
-        axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":")
-        curve = record.claim.curve
-        axes.plot(curve.alpha, curve.beta, color=CLAIM, linewidth=1.8, label="claimed: no test may lie below")
-        axes.fill_between(curve.alpha, 0, curve.beta, color=CLAIM, alpha=0.06, linewidth=0)
-        if record.theory is not None:
-            label = "exact curve of the model"
-            axes.plot(record.theory.alpha, record.theory.beta, color=THEORY, linewidth=1, linestyle="--", label=label)
-        for index, grid in enumerate(record.grids):
-            alpha, beta = observed(grid)
-            label = "observed" if index == 0 else None
-            axes.plot(alpha, beta, color=OBSERVED, linewidth=1, alpha=1 / (1 + index), label=label)
-        band = sorted(zip(record.band.alpha, record.band.beta, strict=True))
-        axes.plot(
-            *zip(*band, strict=True), color=PROVEN, linewidth=0.7, alpha=0.6, label="band, all thresholds at once"
-        )
-        points = [point.limits for point in record.points] if len(record.points) <= 12 else []
-        if points:
-            axes.scatter(
-                [p.alpha for p in points], [p.beta for p in points], color=PROVEN, s=22, zorder=5, label="proven"
-            )
-        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        axes.set_xlabel("false-alarm rate")
+        _draw(axes, record)
         axes.set_ylabel("miss rate")
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="upper right")
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
         pyplot.close(figure)
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
+
+
+def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
+    """Small trade-off plots of several records in a row, as for the top of a page."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9}):
+        shape = {"figsize": (3.0 * len(records), 4.2), "layout": "constrained", "sharey": True}
+        figure, row = pyplot.subplots(1, len(records), squeeze=False, **shape)
+        for axes, record in zip(row[0], records, strict=True):
+            _draw(axes, record)
+            axes.set_title(f"{record.name}\n{record.verdict.replace('_', ' ')}", fontsize=9)
+        row[0][0].set_ylabel("miss rate")
+        handles, labels = row[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, ncols=5, loc="outside lower center")
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
+        pyplot.close(figure)
+
+
+def _draw(axes: Any, record: AuditRecord) -> None:
+    """One trade-off plot."""
+    axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":")
+    curve = record.claim.curve
+    axes.plot(curve.alpha, curve.beta, color=CLAIM, linewidth=1.8, label="claimed: no test may lie below")
+    axes.fill_between(curve.alpha, 0, curve.beta, color=CLAIM, alpha=0.06, linewidth=0)
+    if record.theory is not None:
+        label = "exact curve of the model"
+        axes.plot(record.theory.alpha, record.theory.beta, color=THEORY, linewidth=1, linestyle="--", label=label)
+    for index, grid in enumerate(record.grids):
+        alpha, beta = observed(grid)
+        label = "observed" if index == 0 else None
+        axes.plot(alpha, beta, color=OBSERVED, linewidth=1, alpha=1 / (1 + index), label=label)
+    band = sorted(zip(record.band.alpha, record.band.beta, strict=True))
+    axes.plot(*zip(*band, strict=True), color=PROVEN, linewidth=0.7, alpha=0.6, label="band, all thresholds at once")
+    points = [point.limits for point in record.points] if len(record.points) <= 12 else []
+    if points:
+        axes.scatter([p.alpha for p in points], [p.beta for p in points], color=PROVEN, s=22, zorder=5, label="proven")
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axes.set_xlabel("false-alarm rate")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
