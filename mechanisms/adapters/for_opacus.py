@@ -17,6 +17,7 @@ from guarantees.claim import Claim, require
 from guarantees.profile import law_from_profile
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import Draw
+from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, library_folder
 from mechanisms.contract import OutputKind
 from mechanisms.neighbours import Neighbours, materialise
 
@@ -40,7 +41,7 @@ class OpacusStep:
     layers: int = 1
     physical_batch: int | None = None
     expected_batch_size: float | None = None
-    library: str | None = None
+    version: str | None = None
     workers: int = 0
     timeout: float = 60.0
 
@@ -53,10 +54,8 @@ class OpacusStep:
         require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
         require("layers", self.layers >= 1, ">= 1", self.layers)
         require("workers", self.workers >= 0, ">= 0", self.workers)
-        if self.library is not None and not self.workers:
-            raise ValueError(
-                "library= names the folder of another Opacus, which needs a process of its own: workers=1."
-            )
+        if self.version is not None and not self.workers:
+            raise ValueError("version= is not the installed Opacus and needs a process of its own: workers=1.")
 
     @property
     def name(self) -> str:
@@ -131,10 +130,10 @@ class Training:
                     return
 
 
-def make_private(step: OpacusStep, dataset: Any, accountant: str = "prv") -> Training:
+def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) -> Training | LegacyTraining:
     """PrivacyEngine(accountant).make_private(...) on a linear model, with SGD at learning rate 1."""
-    if step.library is not None and step.library not in sys.path:
-        sys.path.insert(0, step.library)
+    if step.version is not None and (folder := library_folder(step.version)) not in sys.path:
+        sys.path.insert(0, folder)
     try:
         import torch
         from opacus import PrivacyEngine
@@ -148,9 +147,12 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str = "prv") -> Tra
     gradients = torch.from_numpy(np.array(materialise(dataset), np.float32))
     records = TensorDataset(gradients, torch.ones(len(gradients)))
     model = linear_model(gradients.shape[1], step.layers)
+    if step.version in LEGACY:
+        return _legacy(step, gradients, model)
     criterion = linear_loss(step.loss_reduction)
     with _quiet():
-        engine = PrivacyEngine(accountant=accountant)
+        # the choice of an accountant came with 1.0.1
+        engine = PrivacyEngine(accountant=accountant) if accountant else PrivacyEngine()
         private = engine.make_private(
             module=model,
             optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
@@ -168,6 +170,20 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str = "prv") -> Tra
     if step.expected_batch_size is not None:
         private[1].expected_batch_size = step.expected_batch_size
     return Training(step, model=model, private=private, engine=engine)
+
+
+def _legacy(step: OpacusStep, gradients: Any, model: Any) -> LegacyTraining:
+    """Before 1.0 the sampling rate was the caller's; it is taken as 1/len(loader), as later versions do."""
+    plain = step.poisson_sampling and step.clipping == "flat" and step.physical_batch is None
+    require("version", plain and step.grad_sample_mode == "hooks", "1.0 or later for these settings", step.version)
+    settings = {
+        "max_grad_norm": step.clip,
+        "noise_multiplier": step.noise_multiplier,
+        "loss_reduction": step.loss_reduction,
+    }
+    with _quiet():
+        rate = 1 / -(-len(gradients) // step.batch_size)
+        return LegacyTraining(str(step.version), gradients, model, settings, rate)
 
 
 def _bounds(step: OpacusStep) -> Any:
@@ -238,7 +254,7 @@ def opacus_step(
     layers: int = 1,
     physical_batch: int | None = None,
     expected_batch_size: float | None = None,
-    library: str | None = None,
+    version: str | None = None,
     workers: int = 0,
     timeout: float = 60.0,
 ) -> OpacusStep:
@@ -247,7 +263,7 @@ def opacus_step(
     The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
     ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
     can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
-    ``library`` is a folder with another version, imported in the workers only.
+    ``version`` is another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
 
     Under adaptive clipping the update is audited and the adapted bound is not.
     """
@@ -262,7 +278,7 @@ def opacus_step(
         layers=layers,
         physical_batch=physical_batch,
         expected_batch_size=expected_batch_size,
-        library=library,
+        version=version,
         workers=workers,
         timeout=timeout,
     )
@@ -282,7 +298,7 @@ def opacus_claim(
     """
     require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
-    if mechanism.library is not None:
+    if mechanism.version is not None:
         raise ValueError("the accountant is read in this process; install that version, or state the claim yourself.")
     books = [_account(mechanism, side, accountant) for side in (neighbours.without, neighbours.with_record)]
     import opacus

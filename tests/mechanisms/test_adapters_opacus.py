@@ -130,4 +130,4 @@ def test_a_sum_or_a_fixed_batch_size_breaks_nothing(more):
 
 def test_another_version_needs_a_process_of_its_own():
     with pytest.raises(ValueError, match="workers=1"):
-        opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, library="elsewhere")
+        opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, version="1.5.4")

@@ -1,0 +1,94 @@
+"""Other versions of Opacus, each in a folder of its own over the installed PyTorch, and the interface before 1.0."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LEGACY = ("0.12.0", "0.13.0", "0.14.0", "0.15.0")
+"""Versions with PrivacyEngine(module, ...).attach(optimizer); 0.9 to 0.11 cannot take Poisson batches."""
+POISSON_FLAG = ("0.14.0", "0.15.0")
+MOST_EMPTY = 1000
+
+
+def library_folder(version: str) -> str:
+    """The folder of a version, installed there (without dependencies) if it is not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpsgd-audit"
+    folder = cache / f"opacus-{version}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as place:
+            target = Path(place) / "library"
+            _install(f"opacus=={version}", target)
+            if not folder.is_dir():
+                target.rename(folder)
+    return str(folder)
+
+
+def _install(requirement: str, target: Path) -> None:
+    """By pip, or by uv where an environment has no pip."""
+    words = ["install", "--quiet", "--no-deps", "--target", str(target), requirement]
+    uv = shutil.which("uv")
+    if importlib.util.find_spec("pip") is not None:
+        command = [sys.executable, "-m", "pip", *words]
+    elif uv is not None:
+        command = [uv, "pip", *words, "--python", sys.executable]
+    else:
+        raise ImportError(f"installing {requirement} needs pip or uv; neither was found.")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ImportError(f"installing {requirement} failed:\n{done.stderr.strip()[-2000:]}")
+
+
+class LegacyTraining:
+    """Opacus before 1.0: a Poisson batch sampler, and an engine attached to the optimiser.
+
+    An empty batch stops the loops of 0.12 and 0.13 and is left out by the sampler of 0.14 and 0.15 (whose engine then
+    adds steps of pure noise); here the next batch is taken in all four.
+    """
+
+    def __init__(self, version: str, gradients: Any, model: Any, settings: dict[str, Any], rate: float):
+        import torch
+        from opacus import PrivacyEngine
+        from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+
+        self._torch, self._rows, self.model = torch, gradients, model
+        if version in POISSON_FLAG:
+            settings = {**settings, "poisson": True, "sample_size": len(gradients)}
+        self._reduction = settings["loss_reduction"]
+        self.engine = PrivacyEngine(model, sample_rate=rate, **settings)
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        self.engine.attach(self._optimizer)
+        self._sampler = UniformWithReplacementSampler(
+            num_samples=len(gradients), sample_rate=rate, generator=torch.default_generator
+        )
+
+    def step(self, seed: int) -> np.ndarray:
+        """The update of one call of the optimiser, with the sign of the gradient and learning rate 1."""
+        torch = self._torch
+        torch.default_generator.manual_seed(seed)
+        # the number of empty batches is drawn by SciPy
+        np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.zero_()
+        self._optimizer.zero_grad()
+        losses = self.model(self._rows[self._batch()])
+        (losses.mean() if self._reduction == "mean" else losses.sum()).backward()
+        self._optimizer.step()
+        return -torch.cat([p.detach().ravel() for p in self.model.parameters()]).numpy()
+
+    def _batch(self) -> list[int]:
+        for _ in range(MOST_EMPTY):
+            for batch in self._sampler:
+                if batch:
+                    return batch
+        raise ValueError(f"{MOST_EMPTY} epochs of Poisson batches were all empty; raise batch_size.")
