@@ -188,18 +188,18 @@ def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
     low = int(np.floor(plan.low / spacing)) - 1
     size = int(fft.next_fast_len(int(np.ceil(plan.high / spacing)) + 2 - low, True) or 0)
     losses = spacing * (low + np.arange(size))
-    best, without = np.full(size, np.inf), np.zeros(size)
+    best, log_without = np.full(size, np.inf), np.full(size, -np.inf)
     for tilt in plan.tilts:
         scale = sum(part.times * part.log_moment(tilt) for part in parts)
         log_factor = scale - tilt * losses
         raised = _convolved(parts, tilt, low, size)
         # The rounding error of each tilt is proportional to its factor: take the smallest.
         better = log_factor < best
-        with np.errstate(over="ignore", under="ignore"):
-            without = np.where(better, raised * np.exp(np.minimum(log_factor, 700.0)), without)
+        with np.errstate(divide="ignore"):
+            log_without = np.where(better, np.log(raised) + log_factor, log_without)
         best = np.minimum(best, log_factor)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        with_record = np.where(without > 0, np.exp(np.log(np.where(without > 0, without, 1.0)) + losses), 0.0)
+    with np.errstate(under="ignore"):
+        without, with_record = np.exp(np.minimum(log_without, 0.0)), np.exp(np.minimum(log_without + losses, 0.0))
     lost = [-np.expm1(sum(part.times * np.log1p(-part.lost[side]) for part in parts)) for side in (0, 1)]
     return DiscreteLaw(
         np.concatenate([[-np.inf], losses, [np.inf]]),
@@ -257,7 +257,7 @@ def _tilts(parts: Sequence[_Part], low: float, high: float) -> tuple[float, ...]
                 break
             tilt += sign * 6.0 / deviation
             # Beyond this the exponent itself is rounded by more than the tilt gains.
-            if abs(tilt) * max(-low, high) > 700.0:
+            if abs(tilt) * max(-low, high) > 5000.0:
                 break
             found.append(tilt)
         return found
@@ -272,9 +272,9 @@ def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
 
     def profiles(law: DiscreteLaw) -> Array:
         v = law.vertices
-        with np.errstate(over="ignore", invalid="ignore"):
-            forward = v.with_above[2:-1] - np.exp(np.maximum(eps, 0.0)) * v.without_above[2:-1]
-            backward = v.without_below[1:-2] - np.exp(np.maximum(-eps, 0.0)) * v.with_below[1:-2]
+        slope = np.exp(np.minimum(np.abs(eps), 600.0))
+        forward = v.with_above[2:-1] - slope * v.without_above[2:-1]
+        backward = v.without_below[1:-2] - slope * v.with_below[1:-2]
         return np.where(eps >= 0, forward, backward)
 
     return float(np.max(profiles(safe) - profiles(leaked), initial=0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from guarantees.claim import Claim, Relation, require
 from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Tails, invert
@@ -190,7 +190,7 @@ def epsilon_delta(*, epsilon: float, delta: float, relation: Relation = "any") -
     require("epsilon", epsilon >= 0 and np.isfinite(epsilon), ">= 0 and finite", epsilon)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     losses = np.array([-np.inf, -epsilon, epsilon, np.inf]) if epsilon > 0 else np.array([-np.inf, 0, np.inf])
-    large, small = (1 - delta) / (1 + np.exp(-epsilon)), (1 - delta) / (1 + np.exp(epsilon))
+    large, small = (1 - delta) * expit(epsilon), (1 - delta) * expit(-epsilon)
     middle0 = [large, small] if epsilon > 0 else [1 - delta]
     law = DiscreteLaw(
         losses=losses,

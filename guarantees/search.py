@@ -70,28 +70,38 @@ def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, bise
     return step, inverse & (step <= smallest)
 
 
-def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 60) -> tuple[float, float]:
-    """Where a function is largest, and how large: a grid, then golden sections about its local maxima.
+def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 36) -> tuple[float, float]:
+    """Where a function is largest, and how large: a grid, then golden sections about its best local maxima.
 
     Exact for a function with one local maximum between any three neighbours of the grid; jumps are allowed.
     """
+
+    def values(at: Array) -> Array:
+        found = function(at)
+        return np.where(np.isnan(found), -np.inf, found)
+
     grid = np.unique(np.asarray(grid, float))
-    values = np.where(np.isnan(found := function(grid)), -np.inf, found)
-    best = int(np.argmax(values))
-    where, top = float(grid[best]), float(values[best])
+    found = values(grid)
+    best = int(np.argmax(found))
+    where, top = float(grid[best]), float(found[best])
     if len(grid) < 3 or np.isinf(top):
         return where, top
-    padded = np.concatenate([[-np.inf], values, [-np.inf]])
-    peaks = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]) & np.isfinite(values))
-    peaks = peaks[np.argsort(values[peaks])[::-1][:16]]
+    padded = np.concatenate([[-np.inf], found, [-np.inf]])
+    peaks = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]) & np.isfinite(found))
+    peaks = peaks[np.argsort(found[peaks])[::-1][:4]]
     a, b = grid[np.maximum(peaks - 1, 0)], grid[np.minimum(peaks + 1, len(grid) - 1)]
+    left, right = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
+    at_left, at_right = values(left), values(right)
     for _ in range(rounds):
-        left, right = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
-        at_left, at_right = function(left), function(right)
         for x, y in ((left, at_left), (right, at_right)):
-            index = int(np.nanargmax(y))
+            index = int(np.argmax(y))
             if y[index] > top:
                 where, top = float(x[index]), float(y[index])
         climb = at_left < at_right
         a, b = np.where(climb, left, a), np.where(climb, b, right)
+        # One of the two inner points is inner again: only one new value a round.
+        new = np.where(climb, a + GOLDEN * (b - a), b - GOLDEN * (b - a))
+        at_new = values(new)
+        left, right = np.where(climb, right, new), np.where(climb, new, left)
+        at_left, at_right = np.where(climb, at_right, at_new), np.where(climb, at_new, at_left)
     return where, top

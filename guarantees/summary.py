@@ -124,11 +124,18 @@ def mu_star(curve: TradeOff, *, alpha_range: tuple[float, float] = ALPHA_RANGE) 
     vertices = getattr(law, "vertices", None)
     if vertices is not None:
         return max(0.0, best, float(within(vertices).max()))
-    z = -ndtri(np.clip([high, low], 1e-300, 1 - 1e-16))
-    levels = ndtr(-np.linspace(z[0], z[1], 129))
-    nodes = np.concatenate([law.threshold(levels), -back.threshold(levels)])
-    _, found = maximum(lambda t: within(law.tails(t)), nodes[np.isfinite(nodes)])
+    _, found = maximum(lambda t: within(law.tails(t)), _thresholds(law, alpha_range))
     return max(0.0, best, found)
+
+
+def _thresholds(law: LossLaw, alpha_range: tuple[float, float]) -> Array:
+    """Thresholds between those at which alpha or beta leave the range, denser towards 0 on both sides."""
+    levels = np.clip([alpha_range[1], alpha_range[0]], 1e-300, 1 - 1e-16)
+    ends = np.concatenate([law.threshold(levels), -Reversed(law).threshold(levels)])
+    low, high = np.nanmin(ends[np.isfinite(ends)], initial=0.0), np.nanmax(ends[np.isfinite(ends)], initial=0.0)
+    steps = np.linspace(0.0, 1.0, 65)
+    powers = np.geomspace(1e-5, 1.0, 48)
+    return np.concatenate([low + (high - low) * steps, low * powers, high * powers])
 
 
 def regret(curve: TradeOff, other: TradeOff | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
@@ -152,7 +159,7 @@ def regret(curve: TradeOff, other: TradeOff | None = None, *, alpha_range: tuple
             # Beyond epsilon 50 the quotient is below 2e-22.
             found = float(np.max(gain(np.concatenate([np.zeros(1), at[(at > 0) & (at < 50)]]))))
         else:
-            _, found = maximum(gain, np.concatenate([np.zeros(1), np.geomspace(1e-8, 50.0, 800)]))
+            _, found = maximum(gain, np.concatenate([np.zeros(1), np.geomspace(1e-8, 50.0, 200)]))
         largest = max(largest, found)
     return largest
 
@@ -168,8 +175,13 @@ def dominance(curve: TradeOff, other: TradeOff) -> Dominance:
         gaps = other.beta(levels) - vertices.with_below
         alpha = float(levels[int(np.argmax(gaps))])
     else:
-        z, _ = maximum(lambda z: other.beta(ndtr(z)) - curve.beta(ndtr(z)), np.linspace(-8.2, 8.2, 321))
-        alpha = float(ndtr(z))
+
+        def gap(threshold: Array) -> Array:
+            tails = curve.law.tails(threshold)
+            return other.beta(np.clip(tails.without_above, 0.0, 1.0)) - tails.with_below
+
+        t, _ = maximum(gap, _thresholds(curve.law, (1e-12, 1 - 1e-12)))
+        alpha = float(np.clip(curve.law.tails(np.array([t])).without_above[0], 0.0, 1.0))
     mine, theirs = curve.beta(alpha), other.beta(alpha)
     deficit = max(0.0, theirs - mine)
     below = deficit > max(curve.error + other.error, 1e-15)
@@ -208,7 +220,8 @@ def summarise(
         recommendation=(
             f"mu-GDP is a faithful summary: {shown}, regret {off:.2g} < {FAITHFUL_REGRET:g}"
             if faithful
-            else f"report the profile instead of {shown}: regret {off:.2g} >= {FAITHFUL_REGRET:g}"
+            else f"report the profile instead of {shown}"
+            + (f": regret {off:.2g} >= {FAITHFUL_REGRET:g}" if np.isfinite(mu) else ": no finite mu holds there")
         ),
         epsilons=tuple((float(d), curve.epsilon(float(d))) for d in deltas),
         total_variation=curve.total_variation,

@@ -230,7 +230,7 @@ def hockey_stick(law: LossLaw, epsilon: Array) -> Array:
     tails = law.tails(epsilon)
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
-        value = np.maximum(0.0, tails.with_above - scaled)
+        value = np.clip(tails.with_above - scaled, 0.0, 1.0)
     large = (epsilon > 600) & (epsilon < FAR)
     if large.any():
         # P_without(L > eps) < e^-600 nears underflow: integrate e^(eps-s) P_with(L > s) over s > eps instead.
