@@ -29,9 +29,9 @@ def slow_pair(high, low):
     """Box and Muller's formula in float64, from the same bits."""
     u = (radius_integer(high, low).astype(np.float64) + 0.5) * 2.0**-44
     low = np.asarray(low, np.int64)
-    quadrant, inside = (low >> 18) & 3, low & (2**18 - 1)
-    inside = np.where(inside >= 2**17, inside - 2**18, inside)
-    angle = (quadrant + (inside + 0.5) / 2**18) * np.pi / 2
+    quadrant, inside = (low >> 18) & 3, ((low & (2**18 - 1)) << 12) | (low >> 20)
+    inside = np.where(inside >= 2**29, inside - 2**30, inside)
+    angle = (quadrant + (inside + 0.5) / 2**30) * np.pi / 2
     radius = np.sqrt(-2 * np.log(u))
     return radius * np.cos(angle), radius * np.sin(angle)
 
@@ -120,6 +120,18 @@ def test_tail_counts_of_normals_are_within_exact_limits():
     for level, above, under in zip(np.asarray(levels, float), *counts, strict=True):
         assert_rate_is(int(above), 20_000_000, stats.norm.sf(level))
         assert_rate_is(int(under), 20_000_000, stats.norm.sf(level))
+
+
+def test_normals_come_as_close_to_zero_as_they_should():
+    levels = jnp.array([1e-6, 1e-5, 1e-4])
+    keys = jax.random.split(jax.random.key(SEED), 200)
+
+    def closeness(key, shape):
+        return -jnp.abs(noise.normal(key, shape))
+
+    far = np.asarray(counts_beyond(closeness, keys, 100_000, levels))[1]
+    for level, count in zip(np.asarray(levels, float), 20_000_000 - far, strict=True):
+        assert_rate_is(int(count), 20_000_000, 2 * stats.norm.cdf(level) - 1)
 
 
 def test_tail_counts_reject_noise_one_percent_too_wide():
