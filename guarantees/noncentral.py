@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.special import erf, erfc, gammainc, gammaincc, ndtr
+from scipy.special import erf, erfc, ndtr
 from scipy.stats import chi2
 
+from guarantees.gamma_tails import gamma_tails
 from guarantees.loss_law import Array
 
 REACH = 13.0
@@ -45,8 +46,8 @@ def chi_square_tails(w: Array, degrees: float) -> tuple[Array, Array]:
         root = np.sqrt(np.maximum(w, 0.0) / 2)
         return erf(root), erfc(root)
     small = w < degrees
-    tail = np.where(small, gammainc(degrees / 2, np.where(small, np.maximum(w, 0.0), 0.0) / 2), 0.0)
-    tail += np.where(small, 0.0, gammaincc(degrees / 2, np.where(small, degrees, w) / 2))
+    below, above = gamma_tails(degrees / 2, np.maximum(w, 0.0) / 2)
+    tail = np.where(small, below, above)
     return np.where(small, tail, 1 - tail), np.where(small, 1 - tail, tail)
 
 

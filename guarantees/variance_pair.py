@@ -6,11 +6,12 @@ import dataclasses
 import functools
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
+from scipy.special import gammainccinv, gammaincinv
 
 from guarantees.claim import Claim, Relation, require
 from guarantees.families import GaussianLaw
-from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Reversed, Tails
+from guarantees.gamma_tails import LARGE_SHAPE, gamma_tails
+from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Reversed, Tails, invert
 from guarantees.moment_law import SummedLaw, summed
 from guarantees.noncentral import ball_masses
 from guarantees.score_table import ScoreTables
@@ -38,17 +39,21 @@ class VariancePairLaw:
         t = np.asarray(threshold, float)
         square = np.maximum(0.0, (-self.degrees * np.log(self.scale) - t) / self._curvature)
         half = self.degrees / 2
+        without_above, without_below = gamma_tails(half, square / 2)
+        with_above, with_below = gamma_tails(half, square / 2 / self.scale**2)
         return Tails(
-            without_above=gammainc(half, square / 2),
-            without_below=gammaincc(half, square / 2),
-            with_above=gammainc(half, square / 2 / self.scale**2),
-            with_below=gammaincc(half, square / 2 / self.scale**2),
+            without_above=without_above,
+            without_below=without_below,
+            with_above=with_above,
+            with_below=with_below,
         )
 
     def threshold(self, alpha: Array) -> Array:
-        """Closed form: the loss at the chi-square quantile."""
+        """The loss at the chi-square quantile, searched where scipy's quantiles lose the far tail."""
         a = np.asarray(alpha, float)
         half = self.degrees / 2
+        if half >= LARGE_SHAPE:
+            return invert(self.tails, a)
         lower, upper = gammaincinv(half, np.minimum(a, 0.5)), gammainccinv(half, np.minimum(1 - a, 0.5))
         loss = -self.degrees * np.log(self.scale) - 2 * self._curvature * np.where(a < 0.5, lower, upper)
         return np.where(a <= 0, np.inf, loss)
@@ -56,6 +61,19 @@ class VariancePairLaw:
     def compose(self, times: int) -> VariancePairLaw:
         """Exact: T rounds are T times as many coordinates."""
         return dataclasses.replace(self, degrees=times * self.degrees)
+
+
+def pair_log_moment(z: Array, dimension: int, scales: Array, shifts: Array, weights: Array) -> Array:
+    """``ln sum weights E_without e^(z loss)`` of N(0, I) against N(shift e, scale^2 I); scales may be 1.
+
+    One pair has ``s^(-n z) (1 + z (s^-2 - 1))^(-n/2) exp(z (z-1) shift^2 / (2 (s^2 + z (1-s^2))))``.
+    """
+    z = np.asarray(z)[..., None]
+    square, gap = scales**2, (1 - scales) * (1 + scales)
+    one = z * np.log(scales) + np.log1p(z * gap / square) / 2
+    exponents = np.log(weights) + z * (z - 1) * shifts**2 / (2 * (square + z * gap)) - dimension * one
+    top = np.real(exponents).max(axis=-1)
+    return np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,13 +136,7 @@ class ShiftedPairLaw:
 
     def log_moment(self, z: Array) -> Array:
         """``ln E_without e^(z loss)``, in closed form."""
-        z = np.asarray(z)[..., None]
-        square = self.scales**2
-        one = z * np.log(self.scales) + np.log1p(z * self._gap / square) / 2
-        exponents = np.log(self.weights) + z * (z - 1) * self.shifts**2 / (2 * (square + z * self._gap))
-        exponents = exponents - self.dimension * one
-        top = np.real(exponents).max(axis=-1)
-        return np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
+        return pair_log_moment(z, self.dimension, self.scales, self.shifts, self.weights)
 
     def compose(self, times: int) -> SummedLaw | None:
         """By contour integrals of the closed-form moments; None where they decay too slowly."""
