@@ -22,7 +22,7 @@ COARSEST = 0.4
 """Largest step in standard deviations: there the trapezoidal rule errs by exp(-2 pi^2 / .4^2) < 1e-53."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BatchMixture:
     """Outputs given the batch: mean along e, divisor j (the noise is 1/j) and log-probability."""
 
@@ -41,7 +41,7 @@ class BatchMixture:
 Sides = tuple[BatchMixture, BatchMixture]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Nodes:
     """Quadrature nodes for both sides: ``masses`` and ``changes`` have shape (2, nodes)."""
 

@@ -28,7 +28,7 @@ def hidden_loss(threshold: Array, rate: float) -> Array:
     return np.where(t < 30.0, small, large)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LineLaw:
     """Two normal mixtures on the line: without, and ``(1 - rate) without + rate sampled``.
 
@@ -75,7 +75,7 @@ class LineLaw:
         return invert(self.tails, alpha).reshape(np.shape(alpha))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PlaneLaw:
     """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
 
@@ -188,7 +188,7 @@ class PlaneLaw:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SampledLaw:
     """A pair whose second side is replaced by ``(1 - rate) first + rate second``: ``rate f + (1 - rate) ID``."""
 

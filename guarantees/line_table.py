@@ -14,7 +14,7 @@ LOG_NEGLIGIBLE = -92.0
 """Mixture terms this far below the largest (1e-40) change no digit of a double."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NormalMixture:
     """A mixture of normal laws on the line, sorted by mean; the weights may sum to slightly less than 1."""
 
@@ -71,7 +71,7 @@ class NormalMixture:
         return total
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LineTable:
     """A smooth function from its values and first two derivatives at equal steps (quintic Hermite).
 

@@ -11,7 +11,7 @@ import numpy as np
 from guarantees.loss_law import Array, Tails
 from guarantees.score_table import ScoreTables
 
-STEPS = (64, 128, 256, 512)
+STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 """How many nodes a contour may take; a loss that decays too slowly for the last is refused."""
 
 
@@ -31,10 +31,25 @@ class SummedLaw:
     """The moment is finite for every real z above this."""
     times: int
     error: float = 1e-12
+    atom: float = 0.0
+    """Probability, equal on both sides, that one loss is exactly 0; the contours carry only the rest."""
+
+    @property
+    def _atom(self) -> float:
+        return self.atom**self.times
+
+    def _log_total(self, z: Array) -> Array:
+        """``ln`` of the moment of the sum, without the atom at 0."""
+        total = self.times * self.log_moment(z)
+        if not self._atom:
+            return total
+        # Off the real line the moment may be smaller than the atom; far above it the atom is lost in rounding.
+        near = np.real(total) < 40
+        return np.where(near, np.log(np.exp(np.where(near, total, 0.0)) - self._atom + 0j), total)
 
     def _slope(self, z: Array) -> Array:
-        """First derivative at real z, by a complex step."""
-        return self.times * np.imag(self.log_moment(z + 1e-30j)) / 1e-30
+        """Its first derivative at real z, by a complex step."""
+        return np.imag(self._log_total(z + 1e-30j)) / 1e-30
 
     @functools.cached_property
     def _means(self) -> Array:
@@ -60,7 +75,7 @@ class SummedLaw:
         c, width = self._saddle(t, start, sign)
         step = width[:, None] / 6
         z = c[:, None] + 1j * step * np.arange(count)
-        exponent = self.times * (self.log_moment(start + z) - self.log_moment(np.array([start + 0j]))) - z * t[:, None]
+        exponent = self._log_total(start + z) - z * t[:, None]
         peak = exponent[:, :1].real
         with np.errstate(under="ignore"):
             values = np.exp(exponent - peak) / z
@@ -80,8 +95,9 @@ class SummedLaw:
             part = slice(begin, begin + 16)
             tail[part], _ = self._contour(t[part], start, sign[part], self.count)
         tail = tail.reshape(shape)
-        up = (sign > 0).reshape(shape)
-        return np.where(up, tail, 1 - tail), np.where(up, 1 - tail, tail)
+        up, zero = (sign > 0).reshape(shape), (t < 0).reshape(shape)
+        above, below = np.where(up, tail, 1 - self._atom - tail), np.where(up, 1 - self._atom - tail, tail)
+        return above + np.where(zero, self._atom, 0.0), below + np.where(zero, 0.0, self._atom)
 
     @functools.cached_property
     def count(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -12,10 +13,11 @@ from scipy.special import ndtr
 from guarantees.claim import Claim, Relation, require
 from guarantees.families import GaussianLaw
 from guarantees.line_law import SampledLaw
-from guarantees.loss_law import Array, DiscreteLaw, LossLaw, MixtureLaw
+from guarantees.loss_law import Array, DiscreteLaw, LossLaw, MixtureLaw, Tails
+from guarantees.moment_law import SummedLaw, summed
 from guarantees.normalised import Normaliser, Round, batch_sizes, normalised_round
 from guarantees.trade_off import TradeOff
-from guarantees.variance_pair import ShiftedPairLaw, VariancePairLaw
+from guarantees.variance_pair import ShiftedPairLaw, VariancePairLaw, pair_log_moment
 
 FEW = 24
 """Points of the Gauss rule over batch sizes where only the shift depends on the size."""
@@ -39,6 +41,60 @@ def average_over_sizes(records: int, rate: float, *, points: int) -> tuple[Array
     return nodes, vectors[0] ** 2, 1e-12
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RevealedSizeLaw:
+    """ASGM with batch and bit shown: no loss without the bit, a shift for an empty batch, else unequal scales."""
+
+    rate: float
+    empty: float
+    shift: float
+    pair: ShiftedPairLaw
+
+    @property
+    def error(self) -> float:
+        """That of the pairs."""
+        return self.pair.error
+
+    @functools.cached_property
+    def _parts(self) -> MixtureLaw:
+        same: LossLaw = DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+        alone = GaussianLaw(mu=self.shift) if self.shift > 0 else same
+        parts = ((same, 1 - self.rate), (alone, self.rate * self.empty), (self.pair, self.rate))
+        kept = [part for part in parts if part[1] > 0]
+        return MixtureLaw(laws=tuple(law for law, _ in kept), weights=tuple(share for _, share in kept))
+
+    def tails(self, threshold: Array) -> Tails:
+        """Averages over the parts."""
+        return self._parts.tails(threshold)
+
+    def threshold(self, alpha: Array) -> Array:
+        """By a bracketed search."""
+        return self._parts.threshold(alpha)
+
+    def log_moment(self, z: Array) -> Array:
+        """``ln E_without e^(z loss)``, in closed form."""
+        still = (1 - self.rate) + (self.rate * self.empty if self.shift == 0 else 0.0)
+        empty = self.rate * self.empty if self.shift > 0 else 0.0
+        weights = np.concatenate([[still, empty], self.rate * self.pair.weights])
+        scales = np.concatenate([[1.0, 1.0], self.pair.scales])
+        shifts = np.concatenate([[0.0, self.shift], self.pair.shifts])
+        kept = weights > 0
+        return pair_log_moment(z, self.pair.dimension, scales[kept], shifts[kept], weights[kept])
+
+    def compose(self, times: int) -> SummedLaw | None:
+        """By contour integrals of the closed-form moments; None where they decay too slowly."""
+        gap = (1 - self.pair.scales) * (1 + self.pair.scales)
+        return summed(
+            SummedLaw(
+                log_moment=self.log_moment,
+                lowest=-float((self.pair.scales**2 / gap).min()),
+                times=times,
+                error=1e-12 + times * self.pair.lost,
+                atom=1 - self.rate + (self.rate * self.empty if self.shift == 0 else 0.0),
+            )
+        )
+
+
 def _revealed_law(parameters: Round) -> LossLaw:
     """Loss of the pair when the batch and the record's bit are shown (without the record, an unused bit)."""
     sigma, rate, scale = parameters.noise_multiplier, parameters.rate, parameters.scale
@@ -60,15 +116,14 @@ def _revealed_law(parameters: Round) -> LossLaw:
     some = sizes > 0
     scales = sizes[some] / (sizes[some] + 1)
     shifts = scales * np.abs(parameters.extra - parameters.shared) / sigma
-    pair = ShiftedPairLaw(
-        dimension=parameters.dimension, scales=scales, shifts=shifts, weights=weights[some], lost=lost
+    return RevealedSizeLaw(
+        rate=rate,
+        empty=float(weights[~some].sum()),
+        shift=abs(parameters.extra) / sigma,
+        pair=ShiftedPairLaw(
+            dimension=parameters.dimension, scales=scales, shifts=shifts, weights=weights[some], lost=lost
+        ),
     )
-    same: LossLaw = DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
-    alone = GaussianLaw(mu=abs(parameters.extra) / sigma) if parameters.extra != 0 else same
-    empty = float(weights[~some].sum())
-    parts = [(same, 1 - rate), (alone, rate * empty), (pair, rate)]
-    laws, shares = zip(*((law, share) for law, share in parts if share > 0), strict=True)
-    return MixtureLaw(laws=laws, weights=shares)
 
 
 def _claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Relation) -> Claim:

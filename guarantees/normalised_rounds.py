@@ -15,7 +15,7 @@ LEFT_OUT = 1e-18
 """Bound on the mass of the sum beyond either end of the lattice, under either side."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Lattice:
     """Masses of both sides at ``spacing * (first + i)``."""
 

@@ -13,7 +13,7 @@ from guarantees.loss_law import Array, DiscreteLaw, LossLaw, Tails
 from guarantees.normalised_rounds import sum_of_atoms
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GridLaw:
     """A loss from a quadrature grid: masses of 'without' and of 'sampled' in bins of g = ln of their ratio.
 

@@ -12,7 +12,7 @@ from scipy import stats
 from guarantees.loss_law import DiscreteLaw
 from guarantees.moment_law import SummedLaw
 from guarantees.normalised import normalised_round
-from guarantees.normalised_bounds import normalised_guarantee
+from guarantees.normalised_bounds import normalised_guarantee, revealed_round
 from guarantees.normalised_rounds import sum_of_atoms
 from guarantees.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
 
@@ -123,6 +123,25 @@ def test_atoms_compose_like_a_binomial():
     t = np.arange(-11.0, 12.0, 2.0)
     np.testing.assert_allclose(found.tails(t).without_above, stats.binom.sf((t + times) / 2, times, p), atol=1e-12)
     assert found.error < 1e-4
+
+
+def test_contours_leave_the_atom_of_unsampled_rounds_where_it_is():
+    """ASGM with batch and bit shown, two rounds, against a convolution of one round's law on a fine lattice."""
+    case = {"normalise_by": "realised_batch", "records": 6, "rate": 0.4, "noise_multiplier": 1.0, "dimension": 80}
+    law = revealed_round(**case).curve.law
+    found = law.compose(2).tails(np.array([-1.0, -0.1, 0.1, 1.0, 4.0]))
+    grid = 0.03 * np.arange(-2_000, 2_001)
+    cells = law.tails(grid)
+    for side, above in (("without", cells.without_above), ("with", cells.with_above)):
+        masses = -np.diff(above)
+        middle = (grid[1:] + grid[:-1]) / 2
+        atom = int(np.searchsorted(grid, 0.0)) - 1
+        masses[atom] -= 0.6
+        rates = []
+        for t in (-1.0, -0.1, 0.1, 1.0, 4.0):
+            again = np.interp(t - middle, grid, above - 0.6 * (grid < 0))
+            rates.append(masses @ again + 2 * 0.6 * np.interp(t, grid, above - 0.6 * (grid < 0)) + 0.36 * (t < 0))
+        np.testing.assert_allclose(getattr(found, f"{side}_above"), rates, atol=3e-5)
 
 
 def test_a_guarantee_composes_and_stays_below_the_exact_curve():
