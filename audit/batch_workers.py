@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import threading
 import time
 import traceback
 import weakref
@@ -87,11 +88,14 @@ class Local:
 
     def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
         self._trials = _Trials(mechanism, datasets)
+        self._turn = threading.Lock()
 
     def draw(self, batches: list[Batch], use: Use) -> None:
-        """One batch after the other."""
+        """One batch after the other; the sides are counted in two threads, and foreign code seeds global generators."""
         for batch in batches:
-            use(batch.start, self._trials.run(batch))
+            with self._turn:
+                outputs = self._trials.run(batch)
+            use(batch.start, outputs)
 
 
 def _serve(connection: Connection, payload: bytes) -> None:
@@ -132,10 +136,15 @@ class Workers:
             self._processes.append(process)
             self._pipes.append(ours)
         self._warm: set[tuple[int, str]] = set()
+        self._turn = threading.Lock()
         self._close = weakref.finalize(self, _shut_down, self._processes, self._pipes)
 
     def draw(self, batches: list[Batch], use: Use) -> None:
-        """Every worker gets the next batch when it has answered."""
+        """Every worker gets the next batch when it has answered; one caller at a time, since the pipes are shared."""
+        with self._turn:
+            self._draw(batches, use)
+
+    def _draw(self, batches: list[Batch], use: Use) -> None:
         if not self._close.alive:
             raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit anew.")
         waiting = batches[::-1]

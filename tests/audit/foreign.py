@@ -37,3 +37,9 @@ def dies(seed: int, dataset: np.ndarray) -> np.ndarray:
 
 def gives_nan(seed: int, dataset: np.ndarray) -> np.ndarray:
     return noisy_sum(seed, dataset) * (np.nan if seed % 50 == 7 else 1.0)
+
+
+def seeds_a_global_generator(seed: int, dataset: np.ndarray) -> np.ndarray:
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+    time.sleep(1e-4)
+    return dataset.sum(axis=0) + np.random.standard_normal(dataset.shape[1])  # noqa: NPY002

@@ -1,4 +1,5 @@
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import foreign
 import jax
@@ -34,6 +35,16 @@ def test_scores_do_not_depend_on_the_batch_size(chunk):
 
 def test_workers_and_this_process_draw_the_same_trials():
     np.testing.assert_array_equal(source(workers=2).scores(3, 80), source().scores(3, 80))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_both_sides_may_be_drawn_at_once(workers):
+    step = callable_step(foreign.seeds_a_global_generator, workers=workers)
+    sides = [program.source(KEY) for program in batch_programs(step, PAIR, First(), chunk=8)]
+    alone = [side.scores(0, 200) for side in sides]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(lambda side: side.scores(0, 200), sides))
+    np.testing.assert_array_equal(together, alone)
 
 
 def test_no_trial_is_lost_or_counted_twice():
