@@ -182,9 +182,9 @@ def normalised_guarantee(
     direction. It holds for each round given the past, so ``compose`` bounds adaptive training.
     [wang2026, theorems 3.6, 3.7, A.3; anderson1955; dong2022, theorem 3.2]
 
-    Not proved: that it is tight. For EASGM it is within 1e-4 of the aligned pair's exact curve where we
-    looked; for ASGM (N 4, q .7) it allows a total variation of .66 where that pair leaks .28. It speaks of
-    datasets of exactly these two sizes: other sizes have other curves.
+    Not proved: that it is tight. Total variation allowed, and leaked by the opposite pair: EASGM N 4, n 100, q .05,
+    sigma 10: .88431 and .88429; EASGM N 3, n 1, q .5, sigma 1: .353 and .257; ASGM N 4, n 100, q .7, sigma 10:
+    .66 and .28. It speaks of datasets of exactly these two sizes: other sizes have other curves.
     """
     parameters = Round(
         normalise_by=normalise_by,
@@ -195,7 +195,9 @@ def normalised_guarantee(
     )
     law = _revealed_law(parameters)
     source = "wang2026, theorems 3.6, 3.7, A.3; anderson1955"
-    return _claim(parameters, law, "normalised_guarantee", source, "add_remove")
+    claim = _claim(parameters, law, "normalised_guarantee", source, "add_remove")
+    given = {key: value for key, value in claim.parameters.items() if key not in ("shared", "extra")}
+    return dataclasses.replace(claim, parameters=given)
 
 
 def round_upper_bound(

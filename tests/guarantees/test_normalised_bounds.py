@@ -100,6 +100,14 @@ def test_the_guarantee_is_below_the_exact_curve_whatever_the_gradients(shared, e
         assert exact.delta(eps) <= promise.delta(eps) + 1e-9
 
 
+def test_every_claim_can_be_built_again_from_its_parameters():
+    case = setting("expected_batch", 3, 0.5, 0.5, 3)
+    for constructor in (normalised_guarantee, revealed_round, round_upper_bound, normalised_round):
+        claim = constructor(**case)
+        assert constructor(**claim.parameters).describe() == claim.describe()
+        assert claim.name == constructor.__name__
+
+
 def test_the_guarantee_is_exact_at_rate_one():
     case = setting("expected_batch", 5, 1.0, 2.0, 30)
     np.testing.assert_allclose(
