@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 _HOME = {
+    "Anytime": "audit.thresholds",
     "AuditRecord": "audit.record",
     "ErrorCounts": "audit.bounds",
     "MechanismError": "audit.engine",

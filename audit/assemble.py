@@ -8,12 +8,14 @@ import jax
 import numpy as np
 
 from audit import evidence
+from audit.anytime import judge_anytime
+from audit.anytime_limits import anytime_limits
 from audit.band import simultaneous_band
 from audit.bounds import ErrorCounts, Limits
 from audit.engine import Tally
 from audit.environment import describe_environment, describe_key
 from audit.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
-from audit.thresholds import Cut, Goal, Policy, Simultaneous, spread
+from audit.thresholds import Anytime, Cut, Goal, Policy, Simultaneous, spread
 from audit.verdict import Outcome, judge
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
@@ -56,17 +58,21 @@ def write_record(
     def evidence_at(risk: float) -> tuple[Limits, ...]:
         if isinstance(policy, Simultaneous):
             return _bands(edges, tally, risk=risk)
+        if isinstance(policy, Anytime):
+            return anytime_limits(counts, risks * (risk / goal.risk))
         return evidence.proven(counts, risks * (risk / goal.risk))
 
-    answer = judge(
-        evidence_at,
-        goal.claim,
-        risk=goal.risk,
-        largest_share=float(risks.max()) / goal.risk,
-        delta=goal.delta,
-        trials_per_side=tally.trials_per_side,
-    )
-    band = simultaneous_band(edges[0], tally.without[0], tally.with_record[0], risk=goal.risk)
+    if isinstance(policy, Anytime):
+        answer = judge_anytime(tally, goal, tests=len(cuts))
+    else:
+        answer = judge(
+            evidence_at,
+            goal.claim,
+            risk=goal.risk,
+            largest_share=float(risks.max()) / goal.risk,
+            delta=goal.delta,
+            trials_per_side=tally.trials_per_side,
+        )
     points = [_point(*entry, subject.members) for entry in zip(cuts, counts, evidence_at(goal.risk), strict=True)]
     return AuditRecord(
         name=subject.name,
@@ -87,7 +93,7 @@ def write_record(
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, edges, tally) for m, name in enumerate(subject.members)),
-        band=Band(risk=goal.risk, alpha=tuple(band.alpha_upper.tolist()), beta=tuple(band.beta_upper.tolist())),
+        band=_anytime_band(points, goal.risk) if isinstance(policy, Anytime) else _band(edges, tally, goal.risk),
         theory=None if subject.theory is None else _curve(subject.theory),
         detectable_advantage_excess=answer.detectable.tv_excess,
         detectable_epsilon=answer.detectable.epsilon,
@@ -104,6 +110,16 @@ def _bands(edges: np.ndarray, tally: Tally, *, risk: float) -> tuple[Limits, ...
     share = risk / len(edges)
     rows = zip(edges, tally.without, tally.with_record, strict=True)
     return tuple(point for row in rows for point in simultaneous_band(*row, risk=share).points)
+
+
+def _band(edges: np.ndarray, tally: Tally, risk: float) -> Band:
+    band = simultaneous_band(edges[0], tally.without[0], tally.with_record[0], risk=risk)
+    return Band(risk=risk, alpha=tuple(band.alpha_upper.tolist()), beta=tuple(band.beta_upper.tolist()))
+
+
+def _anytime_band(points: list[ProvenPoint], risk: float) -> Band:
+    """The points themselves: a band over all thresholds would hold for a fixed number of trials only."""
+    return Band(risk=risk, alpha=tuple(p.alpha_upper for p in points), beta=tuple(p.beta_upper for p in points))
 
 
 def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:

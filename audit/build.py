@@ -22,6 +22,7 @@ from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours
 
 POLICIES: dict[str, Callable[..., Policy]] = {
+    "anytime": thresholds.Anytime,
     "fixed": thresholds.Fixed,
     "from_theory": thresholds.FromTheory,
     "split": thresholds.Split,

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from audit.anytime import AnytimeTally
 from audit.engine import Tally
 from audit.record import AuditRecord, from_json
+from audit.sequential import Wealth
 
 SAVE_SECONDS = 2.0
 
@@ -41,11 +43,12 @@ class Checkpoint:
         if not self._counts.exists():
             return None
         data = json.loads(self._counts.read_text())
-        return Tally(
-            without=np.asarray(data["without"], np.int64),
-            with_record=np.asarray(data["with_record"], np.int64),
-            trials_per_side=data["trials_per_side"],
-        )
+        counts = {
+            "without": np.asarray(data["without"], np.int64),
+            "with_record": np.asarray(data["with_record"], np.int64),
+            "trials_per_side": data["trials_per_side"],
+        }
+        return AnytimeTally(**counts, wealth=Wealth.from_json(data["wealth"])) if "wealth" in data else Tally(**counts)
 
     def keep(self, tally: Tally) -> None:
         """Save the counts, in one step."""
@@ -54,6 +57,8 @@ class Checkpoint:
             "with_record": tally.with_record.tolist(),
             "trials_per_side": tally.trials_per_side,
         }
+        if isinstance(tally, AnytimeTally):
+            data["wealth"] = tally.wealth.to_json()
         self._write(self._counts, json.dumps(data))
 
     def close(self, record: AuditRecord) -> None:

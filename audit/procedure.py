@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit import engine, thresholds
+from audit import anytime, engine, thresholds
 from audit.assemble import Subject, write_record
 from audit.batch_source import batch_programs
 from audit.bounds import require_risk
 from audit.record import AuditRecord, Part, plain
-from audit.thresholds import Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
+from audit.thresholds import Anytime, Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
 from audit.verdict import Outcome
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim, require
@@ -102,15 +102,20 @@ def run_audit(
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     test = fix_test(rule, chosen.curve, fit_scores, goal)
-    tally = engine.tally(
-        without.source(key_without),
-        with_record.source(key_with),
-        edges=test.edges,
-        trials_per_side=trials // 2,
-        start=resume,
-        deadline=deadline,
-        report=progress,
-    )
+    sides = without.source(key_without), with_record.source(key_with)
+    if isinstance(rule, Anytime):
+        tally = anytime.tally_anytime(
+            *sides, edges=test.edges, cuts=test.cuts, goal=goal, start=resume, deadline=deadline, report=progress
+        )
+    else:
+        tally = engine.tally(
+            *sides,
+            edges=test.edges,
+            trials_per_side=goal.trials_per_side,
+            start=resume,
+            deadline=deadline,
+            report=progress,
+        )
     return write_record(
         subject,
         tally,
@@ -131,7 +136,7 @@ def fix_test(
 ) -> Test:
     """Decide thresholds and the grid of scores, from theory or from trials that are then thrown away."""
     use_theory = curve is not None and not isinstance(rule, Split)
-    fit_trials = 0 if use_theory else (rule.fit_trials if isinstance(rule, Split) else PILOT_TRIALS)
+    fit_trials = 0 if use_theory else _fit_trials(rule)
     if isinstance(rule, FromTheory) and curve is None:
         raise ValueError(
             "a threshold from theory needs a distinguisher whose exact curve is known (likelihood_ratio on aligned "
@@ -139,11 +144,14 @@ def fix_test(
         )
     if use_theory:
         assert curve is not None
-        candidates, members = thresholds.from_curve(curve), 1
+        pilot, candidates, members = None, thresholds.from_curve(curve), 1
     else:
-        without, with_record = fit_scores(fit_trials)
-        candidates, members = thresholds.from_fit(without, with_record), without.shape[1]
-    cuts = _cuts(rule, candidates, members, goal)
+        pilot = fit_scores(fit_trials)
+        candidates, members = thresholds.from_fit(*pilot), pilot[0].shape[1]
+    if isinstance(rule, Anytime):
+        cuts = anytime.fix_cuts(rule, curve, pilot, goal)
+    else:
+        cuts = _cuts(rule, candidates, members, goal)
     edges = _grid(candidates, members, cuts)
     if isinstance(rule, Simultaneous):
         # one cut per edge, judged all together: the risk of each is that of its member's whole band
@@ -156,7 +164,15 @@ def fix_test(
     return Test(cuts=cuts, edges=edges, fit_trials=fit_trials)
 
 
-def _cuts(rule: Policy, candidates: Candidates, members: int, goal: Goal) -> tuple[Cut, ...]:
+def _fit_trials(rule: Policy) -> int:
+    if isinstance(rule, Anytime):
+        return rule.pilot_trials
+    return rule.fit_trials if isinstance(rule, Split) else PILOT_TRIALS
+
+
+def _cuts(
+    rule: Fixed | FromTheory | Split | Simultaneous, candidates: Candidates, members: int, goal: Goal
+) -> tuple[Cut, ...]:
     if isinstance(rule, Fixed):
         share = goal.risk / (members * len(rule.thresholds))
         return tuple(

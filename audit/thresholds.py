@@ -65,14 +65,31 @@ class Simultaneous:
     kind: str = "simultaneous"
 
 
-Policy = Fixed | FromTheory | Split | Simultaneous
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Anytime:
+    """Look again and again and stop once the claim is refuted: several thresholds a score, fixed beforehand.
+
+    They come from theory where the distinguisher knows its curve, otherwise from pilot trials that are thrown away.
+    """
+
+    thresholds: int = 10
+    pilot_trials: int = 200
+    kind: str = "anytime"
+
+    def __post_init__(self):
+        require("thresholds", self.thresholds >= 2 and self.thresholds % 2 == 0, "even and >= 2", self.thresholds)
+        pilot = self.pilot_trials
+        require("pilot_trials", pilot >= 20 and pilot % 2 == 0, "even and >= 20", pilot)
+
+
+Policy = Fixed | FromTheory | Split | Simultaneous | Anytime
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut:
     """One test: 'score above (or at most) the threshold means: with the record', and what it is for."""
 
-    target: Target | Literal["fixed", "band"]
+    target: Target | Literal["fixed", "band", "anytime"]
     member: int
     threshold: float
     rejects: Side

@@ -17,6 +17,7 @@ SMALLEST_RISK = 1e-12
 """P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
 P_VALUE_STEP = 0.02
 """P-values are rounded up by at most this share."""
+BELOW = "a proven point of the trade-off curve lies below the claim."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,23 +63,29 @@ def judge(
     risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or neither default
     target (advantage excess 0.1, epsilon x 1.5) would have been found with power 0.8.
     """
-    share = risk * largest_share
-    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=share)
-    p = p_value(evidence_at, claim)
-    if evidence.refutes(evidence_at(risk), claim):
-        return Verdict(
-            outcome="violation",
-            p_value=p,
-            detectable=found,
-            trials_needed=None,
-            reason="a proven point of the trade-off curve lies below the claim.",
-        )
+    return conclude(
+        claim,
+        refuted=BELOW if evidence.refutes(evidence_at(risk), claim) else None,
+        p=p_value(evidence_at, claim),
+        risk=risk * largest_share,
+        delta=delta,
+        trials_per_side=trials_per_side,
+    )
+
+
+def conclude(
+    claim: Claim, *, refuted: str | None, p: float, risk: float, delta: float, trials_per_side: int
+) -> Verdict:
+    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?"""
+    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk)
+    if refuted is not None:
+        return Verdict(outcome="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
     if found.conclusive:
         return Verdict(
             outcome="no_violation_found", p_value=p, detectable=found, trials_needed=None, reason=_told(found)
         )
-    needed = power.trials_needed(claim, delta=delta, risk=share)
-    perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=share)
+    needed = power.trials_needed(claim, delta=delta, risk=risk)
+    perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=risk)
     why = (
         "no counts of this size could refute the claim"
         if perfect == 0

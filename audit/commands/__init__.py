@@ -38,6 +38,9 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
     parser.add_argument("--seed", type=int, help="every number of the report follows from it")
     parser.add_argument("--time-budget", type=_duration, metavar="60s", help="for the whole suite: 60s, 5m, 1h")
+    parser.add_argument(
+        "--stop-early", action="store_true", help="end each audit as soon as its claim is refuted (policy anytime)"
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")

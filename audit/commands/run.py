@@ -87,6 +87,9 @@ def _suite(arguments: argparse.Namespace) -> Suite:
             raise SuiteError(f"--trials must be even and >= 2 (half on each dataset), got {arguments.trials}.")
         audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
+    if arguments.stop_early:
+        audits = tuple(dataclasses.replace(audit, policy={"kind": "anytime"}, target=None) for audit in suite.audits)
+        suite = dataclasses.replace(suite, audits=audits)
     if arguments.fresh_seed:
         if arguments.seed is not None:
             raise SuiteError("--seed and --fresh-seed exclude each other.")
