@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from mechanisms.neighbours import Relation
 
 CONSTRUCTIONS = {
     "aligned": ("worst_case_pair", {"shared": 1.0}),
@@ -23,7 +26,7 @@ class SubsampledGaussianConformance:
     """
 
     trials = 10_000
-    relation = "add_remove"
+    relation: Relation = "add_remove"
 
     def make_step(self, *, rate: float, clip: float, noise_multiplier: float) -> Callable[..., Any]:
         """One step of the implementation under audit."""

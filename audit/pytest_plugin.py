@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from audit.suite_file import SuiteError, seconds
+from audit.suite_file import SuiteError, nearest, seconds
 
 if TYPE_CHECKING:
     from audit.record import AuditRecord
@@ -22,8 +21,13 @@ if TYPE_CHECKING:
 
 DEFAULT_RISK = 1e-3
 DEFAULT_TRIALS = 10_000
-PROPERTY = "dp_audit_record"
-MARKER = "dp_audit(trials=None, risk=None, delta=1e-5, time_budget=None): defaults of the dp_audit fixture in this test"
+MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
+MARKER = (
+    "dp_audit(trials=None, risk=None, delta=1e-5, time_budget=None): options of the dp_audit fixture in this test; "
+    "a risk given here comes on top of the session's"
+)
+FOUND = pytest.StashKey[list[dict[str, Any]]]()
+"""Records of one test, as plain data."""
 
 
 class InconclusiveAuditWarning(UserWarning):
@@ -52,6 +56,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Gatherer(config), "dp-audit-gatherer")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Records travel with the last report of a test, so they also come from xdist workers."""
+    report = yield
+    if report.when == "teardown" and FOUND in item.stash:
+        report.dp_audit_records = item.stash[FOUND]  # type: ignore[attr-defined]
+    return report
+
+
 @pytest.fixture
 def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
     """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
@@ -65,7 +78,7 @@ class _Auditor:
         self._node = request.node
         self._config = request.config
         users = sum("dp_audit" in getattr(item, "fixturenames", ()) for item in request.session.items)
-        self._share = request.config.getoption("--dp-audit-risk") / max(users, 1)
+        self._share = self._option("risk") / max(users, 1)
         self._calls = 0
 
     def __call__(
@@ -85,34 +98,49 @@ class _Auditor:
         from audit.suite import audit_key
 
         self._calls += 1
-        own = self._node.get_closest_marker("dp_audit")
-        stated = own.kwargs if own is not None else {}
-        label = name or (self._node.name if self._calls == 1 else f"{self._node.name} #{self._calls}")
-        seed = self._config.getoption("--dp-audit-seed")
+        stated = self._stated()
+        call = self._node.nodeid if self._calls == 1 else f"{self._node.nodeid} #{self._calls}"
         record = run_audit(
             step,
             neighbours,
             distinguisher,
             claim=claim,
-            trials=trials or self._config.getoption("--dp-audit-trials") or stated.get("trials") or DEFAULT_TRIALS,
+            trials=trials or self._option("trials") or stated.get("trials") or DEFAULT_TRIALS,
             risk=stated.get("risk", self._share) / (self._calls * (self._calls + 1)),
-            key=audit_key(seed, f"{self._node.nodeid} {self._calls}"),
+            key=audit_key(self._option("seed"), call),
             delta=delta if delta is not None else stated.get("delta", 1e-5),
             policy=policy,
-            name=label,
+            name=name or call,
             deadline=self._deadline(stated),
         )
-        self._node.user_properties.append((PROPERTY, json.dumps(record.to_json())))
-        if record.verdict == "violation":
-            pytest.fail(self._told(record, seed), pytrace=False)
+        self._node.stash.setdefault(FOUND, []).append(record.to_json())
+        strict = self._option("inconclusive") == "fail"
+        if record.verdict == "violation" or (record.verdict == "inconclusive" and strict):
+            pytest.fail(self._told(record), pytrace=False)
         if record.verdict == "inconclusive":
-            if self._config.getoption("--dp-audit-inconclusive") == "fail":
-                pytest.fail(self._told(record, seed), pytrace=False)
-            warnings.warn(InconclusiveAuditWarning(f"{label}: {record.reason}"), stacklevel=2)
+            warnings.warn(InconclusiveAuditWarning(f"{record.name}: {record.reason}"), stacklevel=2)
         return record
 
+    def _option(self, name: str) -> Any:
+        return self._config.getoption(f"--dp-audit-{name}")
+
+    def _stated(self) -> dict[str, Any]:
+        """The marker's options, the nearest marker first."""
+        stated = {}
+        for marker in self._node.iter_markers("dp_audit"):
+            for option in marker.kwargs:
+                if option not in MARKER_OPTIONS:
+                    allowed = ", ".join(MARKER_OPTIONS)
+                    pytest.fail(
+                        f"dp_audit marker: unknown option {option!r}{nearest(option, MARKER_OPTIONS)}. "
+                        f"Allowed: {allowed}.",
+                        pytrace=False,
+                    )
+            stated = {**marker.kwargs, **stated}
+        return stated
+
     def _deadline(self, stated: dict[str, Any]) -> float | None:
-        budget = self._config.getoption("--dp-audit-budget") or stated.get("time_budget")
+        budget = self._option("budget") or stated.get("time_budget")
         if budget is None:
             return None
         try:
@@ -120,10 +148,13 @@ class _Auditor:
         except SuiteError as error:
             raise pytest.UsageError(str(error)) from None
 
-    def _told(self, record: AuditRecord, seed: int) -> str:
+    def _told(self, record: AuditRecord) -> str:
         from audit.summary_text import record_lines
 
-        again = f'pytest "{self._node.nodeid}" --dp-audit-seed={seed} --dp-audit-trials={record.trials_planned}'
+        # run alone, the test has the whole risk: stating its share gives the same thresholds and bounds
+        again = f'pytest "{self._node.nodeid}" --dp-audit-seed={self._option("seed")} --dp-audit-risk={self._share!r}'
+        if (trials := self._option("trials")) is not None:
+            again += f" --dp-audit-trials={trials}"
         return "\n".join([*record_lines(record), f"  reproduce: {again}"])
 
 
@@ -132,12 +163,11 @@ class _Gatherer:
 
     def __init__(self, config: pytest.Config):
         self._config = config
-        self._found: list[str] = []
+        self._found: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Records travel with the test reports, so they also come from xdist workers."""
-        if report.when == "call":
-            self._found += [str(value) for key, value in report.user_properties if key == PROPERTY]
+        """Take the records that a report carries."""
+        self._found += getattr(report, "dp_audit_records", [])
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Write the report, and say where it is."""
@@ -149,6 +179,6 @@ class _Gatherer:
 
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)
-        records = tuple(from_json(json.loads(text)) for text in self._found)
+        records = tuple(sorted(map(from_json, self._found), key=lambda record: record.name))
         save_records(records, out / "records.json")
         terminalreporter.write_line(f"dp-audit report: {write_report(records, out, title='pytest')}")

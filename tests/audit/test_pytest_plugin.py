@@ -1,0 +1,228 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import statsmodels.stats.multitest
+import statsmodels.stats.proportion  # noqa: F401
+
+import audit
+import audit.report
+import audit.suite
+from audit.pytest_plugin import DEFAULT_RISK
+
+pytest_plugins = "pytester"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ci"
+VARIANTS = sorted(path.stem for path in (EXAMPLE / "broken").glob("*.py"))
+
+TOY = """
+import jax
+import jax.numpy as jnp
+import pytest
+import guarantees
+from mechanisms import Neighbours
+
+CLAIM = guarantees.gaussian(mu=1.0)
+PAIR = Neighbours(without=jnp.zeros(1), with_record=jnp.ones(1), relation="zero_out")
+
+class First:
+    name, curve, accepts, parameters = "first", None, ("vector",), {}
+    def __call__(self, key, output):
+        return output[0]
+
+def right(key, dataset):
+    return dataset + jax.random.normal(key, dataset.shape)
+
+def wrong(key, dataset):
+    return 3 * dataset + jax.random.normal(key, dataset.shape)
+"""
+BOTH = """
+def test_right(dp_audit):
+    dp_audit(right, PAIR, First(), claim=CLAIM)
+
+def test_wrong(dp_audit):
+    dp_audit(wrong, PAIR, First(), claim=CLAIM)
+"""
+
+
+def run(pytester, tests, *options):
+    pytester.makepyfile(TOY + tests)
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *options)
+
+
+def records(pytester):
+    return {record.name: record for record in audit.load_records(pytester.path / "out" / "records.json")}
+
+
+def test_a_violation_fails_readably_and_a_right_step_passes(pytester):
+    result = run(pytester, BOTH, "--dp-audit-report=out", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_wrong: violation (p-value *",
+            "*claim:   gaussian(mu=1.0): epsilon 4.377 at delta 1e-05*",
+            "*proven:  epsilon >= *",
+            "*counts:  * false alarms in 5,000 trials without the record*",
+            "*key:     threefry2x32:*",
+            '*reproduce: pytest "*::test_wrong" --dp-audit-seed=0 --dp-audit-risk=0.0005',
+            "dp-audit report: out/index.html",
+        ]
+    )
+    found = records(pytester)
+    assert {name.split("::")[1]: record.verdict for name, record in found.items()} == {
+        "test_right": "no_violation_found",
+        "test_wrong": "violation",
+    }
+    assert (pytester.path / "out" / "index.html").stat().st_size > 1000
+    assert "dp_audit_record" not in (pytester.path / "junit.xml").read_text()
+
+
+def test_the_command_to_reproduce_gives_the_same_counts(pytester):
+    run(pytester, BOTH, "--dp-audit-report=out")
+    whole = records(pytester)
+    pytester.runpytest_inprocess(
+        next(name for name in whole if name.endswith("test_wrong")),
+        "--dp-audit-seed=0",
+        "--dp-audit-risk=0.0005",
+        "--dp-audit-report=out",
+    )
+    (alone,) = records(pytester).values()
+    assert alone.points == whole[alone.name].points
+
+
+def test_the_session_risk_is_shared_by_tests_and_by_their_calls(pytester):
+    twice = """
+def test_twice(dp_audit):
+    dp_audit(right, PAIR, First(), claim=CLAIM)
+    dp_audit(right, PAIR, First(), claim=CLAIM)
+def test_other(dp_audit):
+    dp_audit(right, PAIR, First(), claim=CLAIM)
+def test_without_audit():
+    pass
+"""
+    run(pytester, twice, "--dp-audit-trials=1000", "--dp-audit-report=out").assert_outcomes(passed=3)
+    risks = {name.split("::")[1]: record.risk for name, record in records(pytester).items()}
+    assert risks == pytest.approx(
+        {"test_twice": DEFAULT_RISK / 4, "test_twice #2": DEFAULT_RISK / 12, "test_other": DEFAULT_RISK / 4}
+    )
+    assert len({record.key for record in records(pytester).values()}) == 3
+
+
+def test_too_few_trials_warn_and_can_be_made_to_fail(pytester):
+    few = "def test_few(dp_audit): dp_audit(right, PAIR, First(), claim=CLAIM, trials=20)"
+    result = run(pytester, few)
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*InconclusiveAuditWarning: *::test_few: *trials would do.*"])
+    strict = pytester.runpytest_inprocess("--dp-audit-inconclusive=fail")
+    strict.assert_outcomes(failed=1)
+    strict.stdout.fnmatch_lines(["*::test_few: inconclusive*"])
+
+
+def test_the_marker_gives_options_and_refuses_unknown_ones(pytester):
+    marked = """
+@pytest.mark.dp_audit(trials=600, risk=0.02, delta=1e-3, time_budget="1m")
+def test_marked(dp_audit):
+    record = dp_audit(right, PAIR, First(), claim=CLAIM)
+    assert (record.trials_planned, record.risk, record.report_delta) == (600, 0.01, 1e-3)
+
+@pytest.mark.dp_audit(trails=600)
+def test_misspelt(dp_audit):
+    dp_audit(right, PAIR, First(), claim=CLAIM)
+"""
+    result = run(pytester, marked, "--strict-markers")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*unknown option 'trails' (did you mean 'trials'?)*"])
+
+
+def test_a_wrong_budget_is_refused(pytester):
+    result = run(pytester, BOTH, "-k", "right", "--dp-audit-budget=soon")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*a time budget is written like 60s*'soon'*"])
+
+
+def test_audits_run_on_several_workers(pytester):
+    result = run(pytester, BOTH, "-n", "2", "--dp-audit-report=out", "--dp-audit-trials=2000")
+    result.assert_outcomes(passed=1, failed=1)
+    assert len(records(pytester)) == 2
+    assert {record.risk for record in records(pytester).values()} == {DEFAULT_RISK / 4}
+
+
+def test_jax_is_not_imported_when_no_test_audits(pytester):
+    pytester.makepyfile("def test_nothing(): pass")
+    check = "import sys, pytest; code = pytest.main(['-q']); assert 'jax' not in sys.modules; sys.exit(code)"
+    done = subprocess.run([sys.executable, "-c", check], cwd=pytester.path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+CONFORMANCE = """
+import jax
+import jax.numpy as jnp
+from audit.conformance import SubsampledGaussianConformance
+
+class TestStep(SubsampledGaussianConformance):
+    def make_step(self, *, rate, clip, noise_multiplier):
+        def step(key, gradients):
+            lengths = jnp.linalg.norm(gradients, axis=1, keepdims=True)
+            clipped = gradients / jnp.maximum(lengths / clip, 1.0)
+            taken = jax.random.bernoulli(jax.random.fold_in(key, 0), rate, (len(gradients), 1))
+            noise = NOISE * noise_multiplier * clip * jax.random.normal(jax.random.fold_in(key, 1), gradients[0].shape)
+            return jnp.sum(taken * clipped, 0) + noise
+        return step
+"""
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.5])
+def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(pytester, noise):
+    pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))
+    result = pytester.runpytest_inprocess("-k", "longer_than")
+    result.assert_outcomes(**({"passed": 1} if noise == 1.0 else {"failed": 1}), deselected=9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("noise", [1.0, 0.5])
+def test_all_ten_audits_of_the_conformance_class(pytester, noise):
+    pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))
+    outcomes = pytester.runpytest_inprocess().parseoutcomes()
+    if noise == 1.0:
+        assert outcomes == {"passed": 10}
+    else:
+        # zero gradients hide any noise that does not depend on the data
+        assert outcomes["failed"] >= 7
+
+
+def test_a_conformance_class_without_a_step_says_so(pytester):
+    pytester.makepyfile(
+        "from audit.conformance import SubsampledGaussianConformance\n"
+        "class TestEmpty(SubsampledGaussianConformance): pass\n"
+    )
+    result = pytester.runpytest_inprocess("-k", "longer_than")
+    result.stdout.fnmatch_lines(["*TestEmpty must define make_step(self, *, rate, clip, noise_multiplier).*"])
+
+
+def example(pytester, variant, *options):
+    shutil.copytree(EXAMPLE, pytester.path, dirs_exist_ok=True)
+    if variant != "right":
+        shutil.copy(EXAMPLE / "broken" / f"{variant}.py", pytester.path / "tinydp.py")
+    return pytester.runpytest_inprocess(*options)
+
+
+@pytest.mark.parametrize("variant", ["right", "clips_coordinates"])
+def test_the_sample_repository_is_green_when_right_and_red_when_broken(pytester, variant):
+    result = example(pytester, variant, "-k", "clipped")
+    result.assert_outcomes(**({"passed": 1} if variant == "right" else {"failed": 1}), deselected=1)
+    assert json.loads((pytester.path / "audit-report" / "records.json").read_text())["records"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["right", *VARIANTS])
+def test_the_whole_sample_repository(pytester, variant):
+    failing = {"right": 0, "divides_by_the_batch": 2, "noise_by_variance": 1, "clips_coordinates": 1}[variant]
+    outcomes = example(pytester, variant).parseoutcomes()
+    assert outcomes.get("failed", 0) == failing
+
+
+def test_the_inner_sessions_leave_jax_alone():
+    assert not jax.config.jax_enable_x64
