@@ -10,7 +10,7 @@ import dataclasses
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from guarantees.loss_law import Array
 
@@ -37,6 +37,19 @@ class Round:
         """The x at which r is reached; minus infinity for r <= 0."""
         with np.errstate(divide="ignore"):
             return (np.log(np.maximum(r, 0.0)) + self.log_tau) / self.mu
+
+    def _partial_moment(self, power: int) -> float:
+        """``E r^power 1{r <= 1}``."""
+        inside = log_ndtr(self.log_tau / self.mu - power * self.mu)
+        return float(np.exp(power**2 * self.mu**2 / 2 - power * self.log_tau + inside))
+
+    def capped_mean(self) -> float:
+        """``E (r - r^2) 1{r <= 1}``: what a round typically pulls down."""
+        return self._partial_moment(1) - self._partial_moment(2)
+
+    def capped_square(self) -> float:
+        """``E r^2 1{r <= 1}``."""
+        return self._partial_moment(2)
 
     def above(self, value: Array, shifts: int) -> Array:
         """``P(r^2 - r > value)``."""

@@ -104,7 +104,7 @@ def below_threshold(*, rounds: int, mu: float, threshold: float) -> Below:
         return Below(without=0.0, with_record=0.0, shortfall=0.0, remainder=0.0)
     base = height + 2 * np.log(c)
     start, sums, remainder = 0, np.zeros(3), 1.0
-    while start < MOST_NODES and remainder > 1e-16:
+    while start < MOST_NODES and remainder > 1e-14:
         z = c + 1j * (c / PER_SADDLE) * np.arange(start, start + 64)
         log_phi, first, second = transform(z)
         power = np.exp(rounds * np.where(np.isfinite(log_phi), log_phi, -1e3) - base)

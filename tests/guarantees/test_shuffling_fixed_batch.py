@@ -10,7 +10,7 @@ import guarantees
 from guarantees.shuffling import fixed_batch_bracket
 from guarantees.shuffling.capped import Round
 from guarantees.shuffling.contour import below_threshold
-from guarantees.shuffling.fixed_batch_tails import rare_above, tails_at
+from guarantees.shuffling.fixed_batch_tails import split_by_large, tails_at
 from guarantees.shuffling.spline_law import SplineLaw
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
@@ -69,11 +69,11 @@ def test_contour_satisfies_its_identity():
 
 def test_split_by_large_rounds_agrees_with_the_contour():
     for rounds, mu, t in ((1000, 1.0, 3.0), (10_000, 1 / 0.7, 6.0), (100, 2.0, 3.0)):
-        above, left_out = rare_above(Round(mu, 1.5 * mu**2 + t), rounds)
+        split = split_by_large(Round(mu, 1.5 * mu**2 + t), rounds)
         below = below_threshold(rounds=rounds, mu=mu, threshold=t)
-        assert left_out < 1e-4
-        assert above[0] == pytest.approx(1 - below.without, rel=1e-4)
-        assert above[1] == pytest.approx(1 - below.with_record, rel=1e-4)
+        assert split is not None
+        assert split.share < 1e-3
+        assert split.above == pytest.approx([1 - below.without, 1 - below.with_record], rel=1e-4)
 
 
 def test_tails_agree_with_simulation():
