@@ -182,3 +182,16 @@ def test_bad_arguments_are_refused():
         guarantees.fixed_batch_shuffle(rounds=10, noise_multiplier=0.0)
     with pytest.raises(ValueError, match="epsilon must be"):
         fixed_batch_bracket(rounds=10, noise_multiplier=1.0, epsilon=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rounds", "epsilon"), [(0.3, 2, 6.0), (0.3, 100, 2.0), (0.5, 2, 6.0), (1.0, 2, 6.0), (2.0, 10**6, 6.0)]
+)
+def test_extreme_settings_stay_between_event_and_fixed_order(sigma, rounds, epsilon):
+    """Where single rounds dominate, where a loss is next to impossible, and with very many rounds."""
+    pair = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma)
+    event = guarantees.fixed_batch_event(rounds=rounds, noise_multiplier=sigma, cut_step=0.0)
+    order = guarantees.deterministic_batches(noise_multiplier=sigma).delta(epsilon)
+    for direction in (WITH, WITHOUT):
+        value = pair.delta(epsilon, direction)
+        assert (1 - 1e-4) * event.delta(epsilon, direction) - 1e-12 <= value <= (1 + 1e-4) * order + 1e-12
