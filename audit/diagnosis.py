@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
+import jax
 import numpy as np
 from scipy import special, stats
 
+from audit.batch_workers import Batch, drawer
 from distinguishers.directions import span_of
 from guarantees.claim import require
-from mechanisms.neighbours import Neighbours
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import Neighbours, materialise
 
 FLOAT32_COLLISION = 2.0**-22
 """Chance that two float32 normals agree is below this, whether drawn from 23 bits or more."""
@@ -93,6 +98,38 @@ def diagnose(
         not_normal(pooled, risk=share),
         grained(np.concatenate([without.rest, with_record.rest]), risk=share),
     )
+
+
+def diagnose_mechanism(
+    mechanism: Mechanism | BatchMechanism,
+    neighbours: Neighbours,
+    *,
+    clip: float,
+    noise_multiplier: float,
+    key: jax.Array,
+    trials: int = 300,
+    risk: float = 0.05,
+) -> tuple[Diagnosis, ...]:
+    """Draw ``trials`` outputs a side, apart from those of any audit with another key, and diagnose them."""
+    require("trials", trials >= 20, ">= 20", trials)
+    sides = (neighbours.without, neighbours.with_record)
+    first, second = (
+        draw_outputs(own, mechanism, side, trials=trials)
+        for own, side in zip(jax.random.split(key), sides, strict=True)
+    )
+    return diagnose(first, second, neighbours, clip=clip, noise_multiplier=noise_multiplier, risk=risk)
+
+
+def draw_outputs(key: jax.Array, mechanism: Mechanism | BatchMechanism, dataset: Any, *, trials: int) -> Array:
+    """Full outputs of one side, shape (trials, coordinates), kept on the host: for a few hundred trials."""
+    data = materialise(dataset)
+    if isinstance(mechanism, BatchMechanism):
+        words = np.asarray(jax.random.key_data(key)).ravel()
+        found: dict[int, Array] = {}
+        drawer(mechanism, {"one": np.asarray(data)}).draw([Batch("one", words, 0, trials)], found.__setitem__)
+        return found[0]
+    keys = jax.vmap(lambda trial: jax.random.fold_in(key, trial))(np.arange(trials))
+    return np.asarray(jax.jit(jax.vmap(lambda own, rows: mechanism(own, rows), in_axes=(0, None)))(keys, data))
 
 
 def _standard(rest: Array) -> Array:

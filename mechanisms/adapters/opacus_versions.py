@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -66,6 +67,8 @@ class LegacyTraining:
         self._reduction = settings["loss_reduction"]
         self.engine = PrivacyEngine(model, sample_rate=rate, **settings)
         self._optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        # as PyTorch did before 2.0: the engine's steps on empty batches read gradients that were zeroed
+        self._optimizer.zero_grad = functools.partial(self._optimizer.zero_grad, set_to_none=False)
         self.engine.attach(self._optimizer)
         self._sampler = UniformWithReplacementSampler(
             num_samples=len(gradients), sample_rate=rate, generator=torch.default_generator

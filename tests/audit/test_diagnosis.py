@@ -1,9 +1,11 @@
+import foreign
+import jax
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
 
 import mechanisms
-from audit.diagnosis import diagnose, read_noise
+from audit.diagnosis import diagnose, diagnose_mechanism, read_noise
 
 CLIP, NOISE, WIDTH, TRIALS = 1.0, 2.0, 40, 300
 PAIR = mechanisms.worst_case_pair(records=4, dimension=WIDTH, clip=CLIP)
@@ -122,3 +124,20 @@ def test_a_rotated_span_leaves_independent_noise():
 def test_outputs_of_the_wrong_shape_are_refused():
     with pytest.raises(ValueError, match="of 40 coordinates"):
         diagnose(np.zeros((5, 3)), np.zeros((5, 3)), PAIR, clip=CLIP, noise_multiplier=NOISE)
+
+
+def test_mechanisms_are_drawn_and_diagnosed():
+    step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=CLIP, noise_multiplier=NOISE)
+    found = {
+        d.question: d for d in diagnose_mechanism(step, PAIR, clip=CLIP, noise_multiplier=NOISE, key=jax.random.key(3))
+    }
+    assert found[QUESTIONS[2]].wrong
+    assert found[QUESTIONS[0]].interval[0] < NOISE * CLIP / 2 < found[QUESTIONS[0]].interval[1]
+    assert not found[QUESTIONS[4]].wrong
+
+
+def test_foreign_code_is_drawn_and_diagnosed():
+    step = mechanisms.callable_step(foreign.too_little_noise)
+    found = diagnose_mechanism(step, PAIR, clip=foreign.CLIP, noise_multiplier=foreign.NOISE, key=jax.random.key(3))
+    assert "as if divided by 2.0" in found[0].says or "as if divided by 1.9" in found[0].says
+    assert not found[2].wrong
