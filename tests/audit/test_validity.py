@@ -90,7 +90,7 @@ def _cells(scores, edges):
 
 
 def _true_rates(curve, cuts):
-    """Exact rates; NaN (never counted as wrong) at an atom, where ties are broken at random and the curve gives an interval."""
+    """Exact rates; NaN (never counted as wrong) at an atom, where ties are broken at random."""
     thresholds = np.array([cut.threshold for cut in cuts])
     alpha, beta = curve.errors(thresholds)
     near = np.stack([curve.errors(thresholds + shift) for shift in (-1e-3, 1e-3)])
