@@ -48,7 +48,23 @@ def _run(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
+    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
+    parser.add_argument("--power", type=float, default=0.8, help="of what is called detectable (default: %(default)s)")
+    _json(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD.json", help="records of before: a committed baseline")
+    parser.add_argument("new", metavar="NEW.json", help="records of now")
+    parser.add_argument("--confidence", type=float, default=0.999, help="(default: %(default)s)")
+    _json(parser)
+
+
 def _list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of suite files, for editors")
     _json(parser)
 
 
@@ -112,6 +128,8 @@ def _claim(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = (
     Command(name="run", help="run an audit suite and write a report", options=_run),
+    Command(name="plan", help="tell what a suite can show, before running it", options=_plan),
+    Command(name="compare", help="tell whether leakage changed between two record files", options=_compare),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),

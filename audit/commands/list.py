@@ -14,6 +14,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.build import catalogue
 
     known = catalogue()
+    if arguments.schema:
+        from audit.suite_schema import suite_schema
+
+        print(json.dumps(suite_schema(known), indent=2))
+        return 0
     if arguments.json:
         print(json.dumps({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()}))
         return 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suite, write records and report, print one table."""
-    suite = _suite(arguments)
+    suite = _for_this_run(suite_of(arguments), arguments)
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
@@ -70,7 +70,7 @@ def _speak_ci(records: tuple[AuditRecord, ...], title: str, arguments: argparse.
                 file.write(markdown(records, title=title))
 
 
-def _suite(arguments: argparse.Namespace) -> Suite:
+def suite_of(arguments: argparse.Namespace) -> Suite:
     """The suite file, or the built-in one, with the command line's overrides."""
     if arguments.suite is None:
         text = resources.files("audit").joinpath("suites/default.toml").read_text()
@@ -87,6 +87,11 @@ def _suite(arguments: argparse.Namespace) -> Suite:
             raise SuiteError(f"--trials must be even and >= 2 (half on each dataset), got {arguments.trials}.")
         audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
+    return suite
+
+
+def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
+    """What only a run can override: when to stop, and the seed."""
     if arguments.stop_early:
         audits = tuple(dataclasses.replace(audit, policy={"kind": "anytime"}, target=None) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)

@@ -1,0 +1,107 @@
+"""dpsgd-audit plan: what each audit of a suite can be expected to show, before it is run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from audit.commands.run import suite_of
+from audit.suite_file import SuiteError
+
+if TYPE_CHECKING:
+    from audit.plan_suite import AuditPlan
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Plan every audit and print one table."""
+    if not 0 < arguments.power < 1:
+        raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
+    suite = suite_of(arguments)
+    import jax
+
+    from audit.build import build
+    from audit.plan_suite import plan_audit
+    from audit.record import plain
+    from audit.suite import audit_key
+
+    built = [build(spec) for spec in suite.audits]
+    plans = [
+        plan_audit(
+            audit,
+            risk=suite.risk / len(built),
+            key=jax.random.fold_in(audit_key(suite.seed, audit.spec.name), 1),
+            power=arguments.power,
+        )
+        for audit in built
+    ]
+    if arguments.json:
+        print(json.dumps([plain(plan) for plan in plans]))
+    else:
+        _print_table(plans)
+    return 0
+
+
+def _print_table(plans: list[AuditPlan]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from audit.table import LOG_WIDTH
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    power, risk = plans[0].plan.power, plans[0].plan.risk
+    table = Table(
+        caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit. "
+        "'never': what is known of the mechanism keeps the claim.",
+        caption_justify="left",
+    )
+    table.add_column("audit")
+    table.add_column("known from")
+    for column in (
+        "trials\nplanned",
+        "time",
+        "to prove a violation\n(joint, anytime)",
+        "time",
+        "smallest\nepsilon seen",
+        "largest epsilon\nprovable",
+        "epsilon, if\nas claimed",
+    ):
+        table.add_column(column, justify="right")
+    for entry in plans:
+        table.add_row(entry.name, entry.source, *_cells(entry))
+    console.print(table)
+
+
+def _cells(entry: AuditPlan) -> list[str]:
+    plan, needed = entry.plan, entry.plan.refutation
+    proof = "never"
+    if needed is not None and needed.rectangle_trials is not None:
+        proof = f"{_both(needed.rectangle_trials)}\n({_both(needed.joint_trials)}, {_both(needed.anytime_trials)})"
+    leak = plan.smallest_leak.epsilon
+    return [
+        f"{2 * plan.trials_per_side:,}",
+        duration(plan.seconds),
+        proof,
+        duration(plan.seconds_to_refute),
+        "none" if leak is None else f"{leak:.3g}",
+        f"{plan.largest_provable_epsilon:.3g}",
+        f"{plan.expected.epsilon:.3g}",
+    ]
+
+
+def _both(trials_per_side: int | None) -> str:
+    return "never" if trials_per_side is None else f"{2 * trials_per_side:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in words: under a second, seconds, minutes or hours."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return "< 1 s"
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

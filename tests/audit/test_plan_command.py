@@ -1,0 +1,59 @@
+import json
+
+import pytest
+
+from audit.cli import main
+from audit.commands.plan import duration
+
+SUITE = """
+trials = 2000
+risk = 0.05
+[defaults]
+neighbours = "scalar_pair"
+claim = { kind = "gaussian", mu = 1.0 }
+[[audit]]
+name = "too little noise, curve known"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }
+distinguisher = "likelihood_ratio"
+[[audit]]
+name = "too little noise, pilot"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }
+distinguisher = "projection"
+[[audit]]
+name = "right"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
+distinguisher = "likelihood_ratio"
+"""
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "suite.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
+    assert main(["plan", str(planned), "--json"]) == 0
+    known, pilot, right = json.loads(capsys.readouterr().out)
+    assert (known["source"], pilot["source"]) == ("exact curve", "pilot of 400 trials")
+    refutation = known["plan"]["refutation"]
+    # noise at half of what was claimed is refuted by tens of trials a side
+    assert 20 < refutation["joint_trials"] <= refutation["rectangle_trials"] < 200
+    assert refutation["power_at_budget"] > 0.999
+    assert pilot["plan"]["refutation"]["rectangle_trials"] < 2000
+    assert right["plan"]["refutation"]["rectangle_trials"] is None
+    assert right["plan"]["risk"] == pytest.approx(0.05 / 3)
+    assert right["plan"]["expected"]["epsilon"] < 4.377 < right["plan"]["smallest_leak"]["epsilon"]
+    assert right["plan"]["expected"]["epsilon"] < right["plan"]["largest_provable_epsilon"]
+    assert known["plan"]["seconds"] > 0
+
+
+@pytest.mark.parametrize("words", [["--power", "1.5"], ["--trials", "3"]])
+def test_wrong_numbers_are_refused(planned, capsys, words):
+    assert main(["plan", str(planned), *words]) == 2
+    assert f"got {words[1]}" in capsys.readouterr().err
+
+
+def test_durations_are_told_in_words():
+    assert [duration(s) for s in (None, 0.2, 59.0, 600.0, 9000.0)] == ["-", "< 1 s", "59 s", "10 min", "2 h"]
