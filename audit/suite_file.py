@@ -178,7 +178,7 @@ def refuse_unknown(table: Any, known: Iterable[str], where, what: str) -> None:
 
 def nearest(word: Any, known: Iterable[str]) -> str:
     """' (did you mean ...?)' or nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.4)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
