@@ -90,6 +90,13 @@ def test_fixed_batches_have_a_fixed_size():
     assert len(np.unique(np.round(poisson.prepare(rows)(SEEDS)))) > 2
 
 
+def test_a_float_floor_divides_by_zero():
+    """int(49 * (1 / 49)) is 0: with 49 records and batches of one every update is infinite."""
+    step = opacus_step(batch_size=1, clip=CLIP, noise_multiplier=NOISE)
+    assert not np.isfinite(step.prepare(np.zeros((49, 3), np.float32))(SEEDS[:1])).any()
+    assert np.isfinite(step.prepare(np.zeros((50, 3), np.float32))(SEEDS[:1])).all()
+
+
 def test_the_accountant_speaks_for_the_step_taken():
     claim = opacus_claim(opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE), PAIR, accountant="rdp")
     assert (claim.parameters["sample_rate"], claim.parameters["steps"]) == (0.5, 1)
