@@ -19,6 +19,7 @@ _HOME = {
     "Simultaneous": "audit.thresholds",
     "Split": "audit.thresholds",
     "delta_lower_bound": "audit.bounds",
+    "diagnose_mechanism": "audit.diagnosis",
     "epsilon_lower_bound": "audit.bounds",
     "from_scores": "audit.scores",
     "load_records": "audit.record",
