@@ -20,6 +20,8 @@ DENSE = 400
 """Beyond this rank neighbours differ by a constant factor instead."""
 LEAN = 0.2
 """The local level falls as rank ** -LEAN: epsilon hangs on small counts, which therefore get somewhat more."""
+SMALLEST_EXACT = 1e-9
+"""Below this risk rounding hides the crossing probability: the ranks share the risk evenly instead, a union bound."""
 TAIL = 9.5
 """Standard deviations of a Poisson count kept in the recursion."""
 
@@ -151,7 +153,9 @@ def rate_band(trials: int, *, risk: float) -> RateBand:
 
     # Rank 1 alone spends its level, all together at most the sum: the root lies between.
     low, high = np.log(risk / len(rank)) - 1e-6, np.log(risk)
-    if len(rank) > 1:
+    if risk < SMALLEST_EXACT:
+        high = low
+    elif len(rank) > 1:
         # The step back exceeds the search's tolerance and the recursion's rounding, so the risk is kept.
         high = float(root_scalar(shortfall, bracket=(low, high), xtol=2e-4).root) - 1e-3
     return RateBand(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from audit import evidence
 from audit.bounds import ErrorCounts, Limits, require_risk
+from audit.local_level_band import band_from_scores, rate_band
 from audit.verdict import Verdict, judge
 from guarantees.claim import Claim, require
 
@@ -16,6 +17,8 @@ CONDITIONS = (
     "the trials are independent: each score comes from its own run of the mechanism with fresh randomness",
     "the distinguisher that made the scores was fixed, and trained on other trials, before these were drawn",
 )
+BAND_SHARE = 0.05
+"""Share of the risk that a band has, about, at any one threshold: used only to say what could have been found."""
 FIXED_CONDITION = "the threshold was chosen before looking at these scores"
 
 
@@ -55,32 +58,22 @@ def from_scores(
 ) -> ScoreBounds:
     """Valid bounds from scores on the two datasets.
 
-    With ``thresholds`` (fixed before looking at the scores) they share the risk. Without, the scores are split:
-    every second one chooses three thresholds, the others judge them. ``conditions`` lists what no computation can
+    With ``thresholds`` (fixed before looking at the scores) they share the risk. Without, a band that holds at every
+    threshold at once pays for the choice [docs/validity.md, section 6]. ``conditions`` lists what no computation can
     check and the user must vouch for.
     """
     require_risk(risk)
     zero, one = _scores("without", without), _scores("with_record", with_record)
-    conditions = CONDITIONS
-    if thresholds:
-        conditions = (*CONDITIONS, FIXED_CONDITION)
-        cuts = tuple(float(t) for t in thresholds)
-    else:
-        cuts = _chosen(zero[::2], one[::2], risk=risk, delta=delta, claim=claim)
-        zero, one = zero[1::2], one[1::2]
-    counts = tuple(
-        ErrorCounts(
-            false_alarms=int((zero > t).sum()),
-            trials_without=len(zero),
-            misses=int((one <= t).sum()),
-            trials_with=len(one),
-        )
-        for t in cuts
-    )
-    share = 1 / len(cuts)
+    conditions = (*CONDITIONS, FIXED_CONDITION) if thresholds else CONDITIONS
+    cuts = np.array(thresholds, float) if thresholds else _telling(zero, one, risk=risk)
+    counts = tuple(_counts(zero, one, t) for t in cuts)
 
     def evidence_at(level: float) -> tuple[Limits, ...]:
-        return evidence.proven(counts, np.full(len(counts), level * share))
+        if thresholds:
+            return evidence.proven(counts, np.full(len(counts), level / len(counts)))
+        alpha = rate_band(len(zero), risk=level / 2).upper([c.false_alarms for c in counts])
+        beta = rate_band(len(one), risk=level / 2).upper([c.misses for c in counts])
+        return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))
 
     verdict = None
     if claim is not None:
@@ -88,13 +81,13 @@ def from_scores(
             evidence_at,
             claim,
             risk=risk,
-            largest_share=share,
+            largest_share=1 / len(counts) if thresholds else BAND_SHARE,
             delta=delta,
             trials_per_side=min(len(zero), len(one)),
         )
     return ScoreBounds(
         counts=counts,
-        thresholds=cuts,
+        thresholds=tuple(cuts.tolist()),
         limits=evidence_at(risk),
         risk=risk,
         conditions=conditions,
@@ -102,21 +95,29 @@ def from_scores(
     )
 
 
-def _chosen(zero: np.ndarray, one: np.ndarray, *, risk: float, delta: float, claim: Claim | None) -> tuple[float, ...]:
-    """Thresholds for the verdict (if there is a claim), epsilon and delta, from the fit half."""
-    from audit import thresholds as policies
-    from guarantees.families import gaussian
-
-    targets = policies.TARGETS if claim is not None else policies.TARGETS[1:]
-    candidates = policies.from_fit(zero[:, None], one[:, None], both_sides=False)
-    goal = policies.Goal(
-        # without a claim no objective looks at it
-        claim=claim or gaussian(mu=1.0),
-        delta=delta,
-        trials_per_side=min(len(zero), len(one)),
-        risk=risk / len(targets),
+def _counts(zero: np.ndarray, one: np.ndarray, threshold: float) -> ErrorCounts:
+    """Errors of the test 'above the threshold'; both arrays are sorted."""
+    return ErrorCounts(
+        false_alarms=len(zero) - int(np.searchsorted(zero, threshold, side="right")),
+        trials_without=len(zero),
+        misses=int(np.searchsorted(one, threshold, side="right")),
+        trials_with=len(one),
     )
-    return tuple(policies.choose(candidates, target, goal).threshold for target in targets)
+
+
+def _telling(zero: np.ndarray, one: np.ndarray, *, risk: float) -> np.ndarray:
+    """Thresholds at which the band proves most: it holds at all of them, so they may be chosen by looking."""
+    band = band_from_scores(zero, one, risk=risk)
+    a, b = band.alpha_upper, band.beta_upper
+    with np.errstate(divide="ignore"):
+        kept = [
+            np.argmax(np.maximum(1 - error - delta, 0.0) / other)
+            for delta in (0.0, *np.logspace(-10, -1, 10))
+            for error, other in ((a, b), (b, a))
+        ]
+    kept += [np.argmin(a + np.exp(epsilon) * b) for epsilon in np.linspace(-5, 5, 21)]
+    kept += np.linspace(0, len(a) - 1, 100).astype(int).tolist()
+    return band.threshold[np.unique(kept)]
 
 
 def _scores(name: str, values: ArrayLike) -> np.ndarray:
@@ -131,4 +132,4 @@ def _scores(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(
             f"{name}[{where}] is {scores[where]}; a score must be finite. Repair the trial, do not drop it."
         )
-    return scores
+    return np.sort(scores)

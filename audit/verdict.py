@@ -8,15 +8,20 @@ from collections.abc import Callable
 from typing import Literal
 
 from audit import evidence, power
-from audit.bounds import Limits
+from audit.bounds import ErrorCounts, Limits
+from audit.joint import joint_p_value
 from guarantees.claim import Claim
 
 Outcome = Literal["violation", "no_violation_found", "inconclusive"]
 OUTCOMES = ("violation", "no_violation_found", "inconclusive")
 SMALLEST_RISK = 1e-12
 """P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
+LARGEST_RISK = 0.5
+"""P-values above this are reported as 1: nobody acts on them, and bands are not made for such risks."""
 P_VALUE_STEP = 0.02
 """P-values are rounded up by at most this share."""
+GAMMA_SHARE = 0.02
+"""The joint test's gamma as a share of the risk."""
 BELOW = "a proven point of the trade-off curve lies below the claim."
 
 
@@ -37,11 +42,11 @@ def p_value(evidence_at: Callable[[float], tuple[Limits, ...]], claim: Claim) ->
     def violated(risk: float) -> bool:
         return evidence.refutes(evidence_at(risk), claim)
 
-    if not violated(1 - 1e-9):
+    if not violated(LARGEST_RISK):
         return 1.0
     if violated(SMALLEST_RISK):
         return SMALLEST_RISK
-    low, high = math.log(SMALLEST_RISK), 0.0
+    low, high = math.log(SMALLEST_RISK), math.log(LARGEST_RISK)
     while high - low > P_VALUE_STEP:
         middle = (low + high) / 2
         low, high = (low, middle) if violated(math.exp(middle)) else (middle, high)
@@ -70,6 +75,22 @@ def judge(
         risk=risk * largest_share,
         delta=delta,
         trials_per_side=trials_per_side,
+    )
+
+
+def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: float) -> Verdict:
+    """The verdict by the exact joint p-value of one test; about half the trials of the rectangle suffice.
+
+    It is a statement of its own at ``risk``, beside the bounds. [docs/validity.md, section 3]
+    """
+    p = joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk)
+    return conclude(
+        claim,
+        refuted="the two error counts together are too small for the claim." if p <= risk else None,
+        p=p,
+        risk=risk,
+        delta=delta,
+        trials_per_side=counts.trials_without,
     )
 
 

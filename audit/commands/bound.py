@@ -36,9 +36,10 @@ def execute(arguments: argparse.Namespace) -> int:
         print(f"delta at epsilon 0:      at least {found.delta(0.0):.4f}")
         print(f"mu:                      at least {found.mu:.4f}")
         judged = found.counts[0]
-        cuts = ", ".join(f"{t:.4g}" for t in found.thresholds)
+        given = ", ".join(f"{t:.4g}" for t in arguments.threshold or ())
+        cuts = f"at the threshold {given}" if given else "at every threshold at once"
         print(f"together at confidence {1 - found.risk:.4g}, from {judged.trials_without:,} judged scores without and")
-        print(f"{judged.trials_with:,} with the record, at thresholds {cuts}.")
+        print(f"{judged.trials_with:,} with the record, {cuts}.")
         if found.verdict is not None:
             print(
                 f"verdict: {told(found.verdict.outcome)} (p-value {found.verdict.p_value:.2g}); {found.verdict.reason}"

@@ -16,8 +16,8 @@ def scores(seed, n, shift):
 
 def test_scores_from_anywhere_give_bounds_below_the_truth():
     found = audit.from_scores(scores(0, 20_000, 0), scores(1, 20_000, 1), risk=0.05)
-    assert 1.5 < found.epsilon(1e-5) < 4.377
-    assert 0.33 < found.delta(0.0) < 0.3830
+    assert 1.8 < found.epsilon(1e-5) < 4.377
+    assert 0.34 < found.delta(0.0) < 0.3830
     assert 0.9 < found.mu < 1.0
     assert found.verdict is None
     assert any("independent" in condition for condition in found.conditions)
