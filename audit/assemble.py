@@ -15,8 +15,8 @@ from audit.bounds import ErrorCounts, Limits
 from audit.engine import Tally
 from audit.environment import describe_environment, describe_key
 from audit.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
-from audit.thresholds import Anytime, Cut, Goal, Policy, Simultaneous, spread
-from audit.verdict import Outcome, judge
+from audit.thresholds import Anytime, Cut, FromTheory, Goal, Policy, Simultaneous, Split, spread
+from audit.verdict import Outcome, judge, judge_jointly
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 
@@ -64,6 +64,9 @@ def write_record(
 
     if isinstance(policy, Anytime):
         answer = judge_anytime(tally, goal, tests=len(cuts))
+    elif isinstance(policy, FromTheory | Split) and policy.method == "joint":
+        judged = next(c for cut, c in zip(cuts, counts, strict=True) if cut.target == "verdict")
+        answer = judge_jointly(judged, goal.claim, risk=goal.risk, delta=goal.delta)
     else:
         answer = judge(
             evidence_at,

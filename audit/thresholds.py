@@ -19,6 +19,9 @@ from guarantees.trade_off import TradeOff
 Target = Literal["verdict", "epsilon", "delta"]
 TARGETS: tuple[Target, ...] = ("verdict", "epsilon", "delta")
 Side = Literal["above", "below"]
+Method = Literal["rectangle", "joint"]
+METHODS: tuple[Method, ...] = ("rectangle", "joint")
+"""What decides a verdict: Clopper-Pearson limits on both error rates, or the exact joint p-value of both counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,11 @@ class FromTheory:
     """Thresholds that the exact curve says are best for this claim, delta, trials and risk: needs no data."""
 
     targets: tuple[Target, ...] = TARGETS
+    method: Method = "rectangle"
     kind: str = "from_theory"
+
+    def __post_init__(self):
+        _check_method(self.method, self.targets)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,15 +54,23 @@ class Split:
 
     fit_trials: int = 2000
     targets: tuple[Target, ...] = TARGETS
+    method: Method = "rectangle"
     kind: str = "split"
 
     def __post_init__(self):
+        _check_method(self.method, self.targets)
         require(
             "fit_trials",
             self.fit_trials >= 20 and self.fit_trials % 2 == 0,
             "even and >= 20",
             self.fit_trials,
         )
+
+
+def _check_method(method: str, targets: tuple[str, ...]) -> None:
+    require("method", method in METHODS, f"one of {METHODS}", method)
+    if method == "joint":
+        require("targets", "verdict" in targets, "such that 'verdict' is among them with method='joint'", targets)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
