@@ -151,7 +151,7 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) 
         return _legacy(step, gradients, model)
     criterion = linear_loss(step.loss_reduction)
     with _quiet():
-        # the choice of an accountant came with 1.0.1
+        # the default differs between versions, and a step of another version must not name one it lacks
         engine = PrivacyEngine(accountant=accountant) if accountant else PrivacyEngine()
         private = engine.make_private(
             module=model,
