@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import operator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,7 +64,8 @@ def clopper_pearson_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLi
     """Upper limit on an error rate, exceeded by the truth with probability at most ``risk``. [clopper1934]"""
     # proportion_confint is two-sided: its level is spent half on each end, and we use one end.
     level = np.minimum(2 * np.asarray(risk, float), 1.0)
-    return np.asarray(_proportion_confint()(np.asarray(errors), np.asarray(trials), alpha=level, method="beta")[1])
+    limit: Any = _proportion_confint()
+    return np.asarray(limit(np.asarray(errors), np.asarray(trials), alpha=level, method="beta")[1])
 
 
 def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:

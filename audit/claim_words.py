@@ -41,7 +41,7 @@ def claim_from_words(text: str) -> Claim:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             raise ValueError("not a call")
         name = call.func.id
-        arguments = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError):
         raise ValueError(f"a claim is written like gaussian(mu=1), got {text!r}.") from None
     if name not in CLAIMS:

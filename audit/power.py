@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import betainccinv
 from scipy.stats import binom
 
@@ -59,7 +59,10 @@ def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
 
 def epsilon_alternative(claim: Claim, epsilon: float, *, delta: float, trials_per_side: int) -> tuple[float, float]:
     """The most telling point of the Gaussian mechanism that has this epsilon at delta."""
-    mu = brentq(lambda m: float(gaussian(mu=m).delta(epsilon, "with_given_without")) - delta, 1e-6, 1e3)
+    search = root_scalar(
+        lambda m: float(gaussian(mu=m).delta(epsilon, "with_given_without")) - delta, bracket=(1e-6, 1e3)
+    )
+    mu = float(search.root)
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
     beta = gaussian(mu=mu).beta(alpha)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05)

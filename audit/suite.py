@@ -64,7 +64,8 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
     """
     from statsmodels.stats.multitest import multipletests
 
-    rejected, adjusted, *_ = multipletests([record.p_value for record in records], alpha=risk, method="holm")
+    tested: Any = multipletests([record.p_value for record in records], alpha=risk, method="holm")
+    rejected, adjusted = tested[:2]
     return tuple(
         dataclasses.replace(
             record,
