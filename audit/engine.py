@@ -118,8 +118,9 @@ def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
     """Trials drawn at once, from the size of one output and the device."""
     shape = jax.eval_shape(lambda key: mechanism(key, dataset), jax.random.key(0))
     entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
-    host = jax.default_backend() == "cpu"
-    room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if host else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
+    # scoring collapsed statistics takes hundreds of mixture terms, which their few entries do not show
+    small = jax.default_backend() == "cpu" or mechanism.kind == "collapsed"
+    room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if small else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
     return int(np.clip(room // entries, 1, most))
 
 
