@@ -182,15 +182,21 @@ def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(p
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("noise", [1.0, 0.5])
-def test_all_ten_audits_of_the_conformance_class(pytester, noise):
-    pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))
-    outcomes = pytester.runpytest_inprocess().parseoutcomes()
-    if noise == 1.0:
-        assert outcomes == {"passed": 10}
-    else:
-        # zero gradients hide any noise that does not depend on the data
-        assert outcomes["failed"] >= 7
+def test_a_right_step_passes_all_ten_audits_of_the_conformance_class(pytester):
+    pytester.makepyfile(CONFORMANCE.replace("NOISE", "1.0"))
+    assert pytester.runpytest_inprocess().parseoutcomes() == {"passed": 10}
+
+
+@pytest.mark.long
+def test_half_the_noise_fails_where_every_record_is_taken(pytester):
+    """At rate 1 it leaks mu = 2 where 1 is claimed; at lower rates the other records' sampling may hide it."""
+    pytester.makepyfile(CONFORMANCE.replace("NOISE", "0.5"))
+    result = pytester.runpytest_inprocess("-rA")
+    result.stdout.fnmatch_lines_random(
+        [*(f"FAILED *1.0-{pair}*" for pair in ("aligned", "opposite", "orthogonal")), "FAILED *longer_than*"]
+    )
+    # with zero gradients both datasets give the same noise, whatever its size
+    result.stdout.fnmatch_lines_random(["PASSED *0.5-zero*", "PASSED *1.0-zero*"])
 
 
 def test_a_conformance_class_without_a_step_says_so(pytester):
