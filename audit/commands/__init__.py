@@ -81,6 +81,12 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         "--threshold", type=float, action="append", help="a threshold fixed before looking at these scores; repeatable"
     )
     parser.add_argument(
+        "--assume",
+        choices=["gaussian", "subsampled-gaussian"],
+        help="also print what would follow IF the scores came from this family; never part of a verdict",
+    )
+    parser.add_argument("--rate", type=float, help="the known sampling rate, for --assume subsampled-gaussian")
+    parser.add_argument(
         "--claim",
         metavar="'gaussian(mu=1)'",
         help="a claim to judge, written as in Python: name(parameter=number, ...)",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from audit.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.record import plain
 from audit.suite import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.table import told
@@ -20,17 +21,18 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.claim_words import claim_from_words
     from audit.scores import from_scores
 
+    sides = _load(arguments.without), _load(arguments.with_record)
     found = from_scores(
-        _load(arguments.without),
-        _load(arguments.with_record),
+        *sides,
         risk=1 - arguments.confidence,
         thresholds=tuple(arguments.threshold or ()),
         claim=None if arguments.claim is None else claim_from_words(arguments.claim),
         delta=arguments.delta,
     )
+    estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
         numbers = {"epsilon": found.epsilon(arguments.delta), "delta": found.delta(0.0), "mu": found.mu}
-        print(json.dumps(plain({**numbers, **plain(found)})))
+        print(json.dumps(plain({**numbers, **plain(found), "assumed": plain(estimate) if estimate else None})))
     else:
         print(f"epsilon at delta {arguments.delta:g}: at least {found.epsilon(arguments.delta):.4f}")
         print(f"delta at epsilon 0:      at least {found.delta(0.0):.4f}")
@@ -47,7 +49,23 @@ def execute(arguments: argparse.Namespace) -> int:
         print("Valid if you can vouch that:")
         for condition in found.conditions:
             print(f"  - {condition};")
+        if estimate is not None:
+            print(f"Under an assumption: {estimate.wording}")
     return 0 if found.verdict is None else EXITS[found.verdict.outcome]
+
+
+def _assumed(
+    arguments: argparse.Namespace, without: np.ndarray, with_record: np.ndarray, *, assumption_free: float
+) -> ModelEstimate | None:
+    """What would follow from a model, if one was named."""
+    if arguments.assume is None:
+        return None
+    given = {"delta": arguments.delta, "risk": 1 - arguments.confidence, "assumption_free": assumption_free}
+    if arguments.assume == "gaussian":
+        return gaussian_shift(without, with_record, **given)
+    if arguments.rate is None:
+        raise ValueError("--assume subsampled-gaussian needs the known --rate.")
+    return subsampled_gaussian(without, with_record, rate=arguments.rate, **given)
 
 
 def _load(path: str) -> np.ndarray:

@@ -167,6 +167,9 @@ def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     assert "Valid if you can vouch" in capsys.readouterr().out
     assert run_command(*words, "--claim", "gaussian(mu=1)", "--json") == 1
     assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "violation"
+    assert run_command(*words, "--assume", "gaussian") == 0
+    assert "IF the scores follow the Gaussian shift family exactly" in capsys.readouterr().out
+    assert run_command(*words, "--assume", "subsampled-gaussian") == 2
     assert run_command(*words, "--claim", "gausian(mu=1)") == 2
     assert "did you mean 'gaussian'" in capsys.readouterr().err
     assert run_command("bound", "--without", tmp_path / "none.npy", "--with", tmp_path / "b.npy") == 2
