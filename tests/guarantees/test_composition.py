@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from curves import discrete, few, scales, simple
-from hypothesis import given
+from curves import discrete, discrete_curve, few, scales, simple
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -98,6 +98,7 @@ def brute_force(curves, epsilon):
 
 
 @few
+@example(discrete_curve([0.0, 1.0], [1.0]), discrete_curve([0.0, 1.0, 3.0, -2.0873113570529442], [0.1875]), 1)
 @given(discrete, discrete, st.integers(1, 3))
 def test_certified_curves_bracket_any_discrete_composition(first, second, times):
     # Hide that they are discrete: else all outcomes would be enumerated.
