@@ -81,4 +81,4 @@ def test_verdicts_compare_with_what_was_expected(record):
     )
 )
 def test_anything_becomes_strict_json(value):
-    json.dumps(plain(value), allow_nan=False)
+    assert json.loads(json.dumps(plain(value), allow_nan=False)) == plain(value)
