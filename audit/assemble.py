@@ -10,7 +10,7 @@ import numpy as np
 from audit import evidence
 from audit.anytime import judge_anytime
 from audit.anytime_limits import anytime_limits
-from audit.band import simultaneous_band
+from audit.band import middle_share, simultaneous_band
 from audit.bounds import ErrorCounts, Limits
 from audit.engine import Tally
 from audit.environment import describe_environment, describe_key
@@ -72,7 +72,7 @@ def write_record(
             evidence_at,
             goal.claim,
             risk=goal.risk,
-            largest_share=float(risks.max()) / goal.risk,
+            largest_share=_share(policy, risks, tally, goal),
             delta=goal.delta,
             trials_per_side=tally.trials_per_side,
         )
@@ -106,6 +106,14 @@ def write_record(
         started=subject.started,
         seconds=seconds,
     )
+
+
+def _share(policy: Policy, risks: np.ndarray, tally: Tally, goal: Goal) -> float:
+    """Part of the risk behind the best-funded test; a band spreads its own over all thresholds."""
+    share = float(risks.max()) / goal.risk
+    if isinstance(policy, Simultaneous):
+        share *= middle_share(tally.trials_per_side, risk=goal.risk * share)
+    return share
 
 
 def _bands(edges: np.ndarray, tally: Tally, *, risk: float) -> tuple[Limits, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from audit import evidence
+from audit.band import middle_share
 from audit.bounds import ErrorCounts, Limits, require_risk
 from audit.local_level_band import band_from_scores, rate_band
 from audit.verdict import Verdict, judge
@@ -17,8 +18,6 @@ CONDITIONS = (
     "the trials are independent: each score comes from its own run of the mechanism with fresh randomness",
     "the distinguisher that made the scores was fixed, and trained on other trials, before these were drawn",
 )
-BAND_SHARE = 0.05
-"""Share of the risk that a band has, about, at any one threshold: used only to say what could have been found."""
 FIXED_CONDITION = "the threshold was chosen before looking at these scores"
 
 
@@ -81,7 +80,7 @@ def from_scores(
             evidence_at,
             claim,
             risk=risk,
-            largest_share=1 / len(counts) if thresholds else BAND_SHARE,
+            largest_share=1 / len(counts) if thresholds else middle_share(min(len(zero), len(one)), risk=risk),
             delta=delta,
             trials_per_side=min(len(zero), len(one)),
         )

@@ -98,7 +98,12 @@ def test_a_plain_function_can_be_audited():
 @pytest.mark.parametrize("policy", [Fixed(thresholds=(1.0,)), Split(fit_trials=400), Simultaneous()])
 def test_every_policy_tells_a_broken_promise_from_a_kept_one(policy):
     assert audit_shift(mu=2.0, policy=policy).verdict == "violation"
-    assert audit_shift(mu=1.0, policy=policy).verdict == "no_violation_found"
+    assert audit_shift(mu=1.0, policy=policy, trials=6000).verdict == "no_violation_found"
+
+
+def test_a_band_claims_no_more_power_than_it_has():
+    fixed, band = (audit_shift(mu=1.0, trials=6000, policy=p) for p in (Fixed(thresholds=(0.5,)), Simultaneous()))
+    assert band.detectable_advantage_excess > fixed.detectable_advantage_excess
 
 
 def test_the_risk_spent_is_in_the_record():
