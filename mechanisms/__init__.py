@@ -7,8 +7,9 @@ from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.adapters.for_callable import callable_step
 from mechanisms.adapters.for_command import command_step
 from mechanisms.adapters.for_jax_privacy import jax_privacy_claim, jax_privacy_step
-from mechanisms.adapters.for_opacus import opacus_claim, opacus_step
+from mechanisms.adapters.for_opacus import opacus_step
 from mechanisms.adapters.for_optax import optax_claim, optax_step
+from mechanisms.adapters.opacus_claims import opacus_claim
 from mechanisms.constructions import (
     neighbours_from_gradients,
     opposite_pair,

@@ -13,18 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.claim import Claim, require
-from guarantees.profile import law_from_profile
-from guarantees.trade_off import TradeOff
+from guarantees.claim import require
 from mechanisms.adapters.batch import Draw
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, library_folder
 from mechanisms.contract import OutputKind
-from mechanisms.neighbours import Neighbours, materialise
+from mechanisms.neighbours import materialise
 
 REDUCTIONS = ("mean", "sum")
 CLIPPINGS = ("flat", "per_layer", "adaptive")
 MODES = ("hooks", "functorch", "ew", "ghost")
-ACCOUNTANTS = ("prv", "rdp", "gdp")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +74,7 @@ class OpacusStep:
         training = make_private(self, dataset)
 
         def draw(seeds: np.ndarray) -> np.ndarray:
-            with _quiet():
+            with quiet():
                 return np.stack([training.step(int(seed)) for seed in seeds])
 
         return draw
@@ -150,7 +147,7 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) 
     if step.version in LEGACY:
         return _legacy(step, gradients, model)
     criterion = linear_loss(step.loss_reduction)
-    with _quiet():
+    with quiet():
         # the default differs between versions, and a step of another version must not name one it lacks
         engine = PrivacyEngine(accountant=accountant) if accountant else PrivacyEngine()
         private = engine.make_private(
@@ -181,7 +178,7 @@ def _legacy(step: OpacusStep, gradients: Any, model: Any) -> LegacyTraining:
         "noise_multiplier": step.noise_multiplier,
         "loss_reduction": step.loss_reduction,
     }
-    with _quiet():
+    with quiet():
         rate = 1 / -(-len(gradients) // step.batch_size)
         return LegacyTraining(str(step.version), gradients, model, settings, rate)
 
@@ -284,59 +281,8 @@ def opacus_step(
     )
 
 
-def opacus_claim(
-    mechanism: OpacusStep,
-    neighbours: Neighbours,
-    *,
-    accountant: Literal["prv", "rdp", "gdp"] = "prv",
-    deltas: tuple[float, ...] = (1e-5,),
-) -> Claim:
-    """What Opacus's own accountant promises after one step: its epsilon at each of the deltas, together.
-
-    The step is taken on both datasets; where their accounts differ (the sampling rate is 1/len(loader)) the weaker
-    promise is the claim. One delta is what users ask for; more make the claim stricter, at about a second each.
-    """
-    require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
-    require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
-    if mechanism.version is not None:
-        raise ValueError("the accountant is read in this process; install that version, or state the claim yourself.")
-    books = [_account(mechanism, side, accountant) for side in (neighbours.without, neighbours.with_record)]
-    import opacus
-
-    # one step of one mechanism: the account with the higher sampling rate promises less
-    book = max(books, key=lambda book: book.history[0][1])
-    noise_multiplier, rate, steps = book.history[0]
-    with _quiet():
-        epsilons = [max(0.0, float(book.get_epsilon(delta))) for delta in sorted(deltas, reverse=True)]
-    # where an epsilon is repeated the smallest delta says most
-    profile = dict(zip(epsilons, sorted(deltas, reverse=True), strict=True))
-    return Claim(
-        curve=TradeOff(law_from_profile(list(profile), list(profile.values()), error=1e-12)),
-        name="opacus_claim",
-        parameters={
-            "accountant": accountant,
-            "version": opacus.__version__,
-            "sample_rate": rate,
-            "noise_multiplier": noise_multiplier,
-            "steps": steps,
-            "deltas": deltas,
-        },
-        relation="add_remove",
-        observation="the update of one step",
-        source=f"Opacus {opacus.__version__}, {accountant} accountant",
-    )
-
-
-def _account(step: OpacusStep, dataset: Any, accountant: str) -> Any:
-    """The accountant after one step on a dataset."""
-    training = make_private(step, dataset, accountant)
-    with _quiet():
-        training.step(seed=0)
-    return training.engine.accountant
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Opacus and PyTorch warn on every run about secure mode, hooks, empty batches; errors still come through."""
     log = logging.getLogger("opacus")
     level = log.level

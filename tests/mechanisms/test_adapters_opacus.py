@@ -9,7 +9,8 @@ import guarantees
 import mechanisms
 from distinguishers import likelihood_ratio
 from mechanisms.adapters.batch import trial_seeds
-from mechanisms.adapters.for_opacus import opacus_claim, opacus_step
+from mechanisms.adapters.for_opacus import opacus_step
+from mechanisms.adapters.opacus_claims import opacus_claim
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
