@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import dataclasses
+import multiprocessing
 from typing import Any, Literal
+
+import numpy as np
 
 from guarantees.claim import Claim, require
 from guarantees.profile import law_from_profile
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.for_opacus import OpacusStep, make_private, quiet
-from mechanisms.neighbours import Neighbours
+from mechanisms.adapters.opacus_versions import LEGACY
+from mechanisms.neighbours import Neighbours, materialise
 
 ACCOUNTANTS = ("prv", "rdp", "gdp")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """The books after one step on one dataset."""
+
+    version: str
+    rate: float
+    noise_multiplier: float
+    steps: int
+    epsilons: tuple[float, ...]
 
 
 def opacus_claim(
@@ -24,41 +41,71 @@ def opacus_claim(
 
     The step is taken on both datasets; where their accounts differ (the sampling rate is 1/len(loader)) the weaker
     promise is the claim. One delta is what users ask for; more make the claim stricter, at about a second each.
+    A step of another ``version`` is accounted for by that version, in a process of its own.
     """
     require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
-    if mechanism.version is not None:
-        raise ValueError("the accountant is read in this process; install that version, or state the claim yourself.")
-    books = [_account(mechanism, side, accountant) for side in (neighbours.without, neighbours.with_record)]
-    import opacus
-
+    if mechanism.version in LEGACY:
+        require("accountant", accountant == "rdp", f"'rdp', the only one of {mechanism.version}", accountant)
+    falling = tuple(sorted(deltas, reverse=True))
     # one step of one mechanism: the account with the higher sampling rate promises less
-    book = max(books, key=lambda book: book.history[0][1])
-    noise_multiplier, rate, steps = book.history[0]
-    with quiet():
-        epsilons = [max(0.0, float(book.get_epsilon(delta))) for delta in sorted(deltas, reverse=True)]
+    book = max(_books(mechanism, neighbours, accountant, falling), key=lambda book: book.rate)
     # where an epsilon is repeated the smallest delta says most
-    profile = dict(zip(epsilons, sorted(deltas, reverse=True), strict=True))
+    profile = dict(zip(book.epsilons, falling, strict=True))
     return Claim(
         curve=TradeOff(law_from_profile(list(profile), list(profile.values()), error=1e-12)),
         name="opacus_claim",
         parameters={
             "accountant": accountant,
-            "version": opacus.__version__,
-            "sample_rate": rate,
-            "noise_multiplier": noise_multiplier,
-            "steps": steps,
+            "version": book.version,
+            "sample_rate": book.rate,
+            "noise_multiplier": book.noise_multiplier,
+            "steps": book.steps,
             "deltas": deltas,
         },
         relation="add_remove",
         observation="the update of one step",
-        source=f"Opacus {opacus.__version__}, {accountant} accountant",
+        source=f"Opacus {book.version}, {accountant} accountant",
     )
 
 
-def _account(step: OpacusStep, dataset: Any, accountant: str) -> Any:
-    """The accountant after one step on a dataset."""
+def _books(step: OpacusStep, neighbours: Neighbours, accountant: str, deltas: tuple[float, ...]) -> list[Account]:
+    """Both accounts; those of another version are read where that version can be imported."""
+    sides = [np.asarray(materialise(side)) for side in (neighbours.without, neighbours.with_record)]
+    if step.version is None:
+        return [read_account(step, side, accountant, deltas) for side in sides]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return [pool.submit(read_account, step, side, accountant, deltas).result() for side in sides]
+
+
+def read_account(step: OpacusStep, dataset: Any, accountant: str, deltas: tuple[float, ...]) -> Account:
+    """Take one step, then ask the accountant."""
     training = make_private(step, dataset, accountant)
+    import opacus
+
     with quiet():
         training.step(seed=0)
-    return training.engine.accountant
+        engine = training.engine
+        if step.version in LEGACY:
+            noise_multiplier, rate, steps = engine.noise_multiplier, engine.sample_rate, engine.steps
+            spent = [engine.get_privacy_spent(delta)[0] for delta in deltas]
+        else:
+            noise_multiplier, rate, steps = _entry(engine.accountant)
+            spent = [engine.get_epsilon(delta) for delta in deltas]
+    return Account(
+        version=step.version or opacus.__version__,
+        rate=float(rate),
+        noise_multiplier=float(noise_multiplier),
+        steps=int(steps),
+        epsilons=tuple(max(0.0, float(epsilon)) for epsilon in spent),
+    )
+
+
+def _entry(accountant: Any) -> tuple[float, float, int]:
+    """Noise multiplier, sampling rate and steps; until 1.0 each accountant kept them in a way of its own."""
+    if hasattr(accountant, "history"):
+        return accountant.history[0]
+    if isinstance(accountant.steps, list):
+        return accountant.steps[0]
+    return accountant.noise_multiplier, accountant.sample_rate, accountant.steps
