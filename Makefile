@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LIBRARIES := $(VENV)/.libraries
 EXTRAS := accountants,dev
 
 .PHONY: setup audit test test-full lint clean
@@ -20,13 +21,18 @@ $(STAMP): pyproject.toml
 	fi
 	@touch $@
 
+# PyTorch and Opacus, for the tests that audit them: tried once, skipped where they take too long.
+$(LIBRARIES): $(STAMP) tests/install_libraries.py
+	$(BIN)/python tests/install_libraries.py
+	@touch $@
+
 audit: setup
 	$(BIN)/dpsgd-audit run
 
-test: setup
+test: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 -m "not long"
 
-test-full: setup
+test-full: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2
 
 lint: setup
