@@ -1,10 +1,10 @@
-"""optax.contrib.differentially_private_aggregate under jit: an ordinary mechanism."""
+"""optax.contrib.differentially_private_aggregate and dpsgd under jit: an ordinary mechanism."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from mechanisms.contract import OutputKind
 from mechanisms.counts import poisson_batch
 from mechanisms.neighbours import materialise
 
+TRANSFORMS = ("aggregate", "dpsgd")
 MOST_RECORDS = 64
 """Records up to which Poisson batches are traced: one branch for every size of the batch."""
 
@@ -26,11 +27,13 @@ class OptaxStep:
     clip: float
     noise_multiplier: float
     rate: float = 1.0
+    transform: Literal["aggregate", "dpsgd"] = "aggregate"
 
     def __post_init__(self):
         require("clip", self.clip > 0, "> 0", self.clip)
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
         require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
+        require("transform", self.transform in TRANSFORMS, f"one of {TRANSFORMS}", self.transform)
 
     @property
     def name(self) -> str:
@@ -69,20 +72,33 @@ class OptaxStep:
 
     def _aggregate(self, key: jax.Array, gradients: jax.Array) -> jax.Array:
         try:
-            from optax.contrib import differentially_private_aggregate
+            from optax.contrib import differentially_private_aggregate, dpsgd
         except ImportError as error:
             raise ImportError(f"{error}; optax_step needs Optax: pip install 'dpsgd-audit[optax]'.") from error
-        transform = differentially_private_aggregate(self.clip, self.noise_multiplier, key=key)
-        return transform.update(gradients, transform.init(gradients[0]))[0]
+        if self.transform == "dpsgd":
+            # it takes no key: a seed of 32 bits, made into a key by the aggregate
+            seed: Any = jax.random.bits(key, dtype=jnp.uint32)
+            transform = dpsgd(1.0, self.clip, self.noise_multiplier, seed=seed)
+        else:
+            transform = differentially_private_aggregate(self.clip, self.noise_multiplier, key=key)
+        return jnp.asarray(transform.update(gradients, transform.init(gradients[0]))[0])
 
 
-def optax_step(*, clip: float, noise_multiplier: float, rate: float = 1.0) -> OptaxStep:
+def optax_step(
+    *,
+    clip: float,
+    noise_multiplier: float,
+    rate: float = 1.0,
+    transform: Literal["aggregate", "dpsgd"] = "aggregate",
+) -> OptaxStep:
     """The update that ``optax.contrib.differentially_private_aggregate`` makes of a batch of gradients.
 
+    ``transform`` 'dpsgd' is ``optax.contrib.dpsgd`` at learning rate 1, its first step: minus the aggregate,
+    with a seed of 32 bits, which is all that it takes.
     ``rate`` 1 hands it the whole dataset, as its examples do with a batch; below 1 every record joins with that
     probability. Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero.
     """
-    return OptaxStep(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+    return OptaxStep(clip=clip, noise_multiplier=noise_multiplier, rate=rate, transform=transform)
 
 
 def optax_claim(mechanism: OptaxStep) -> Claim:

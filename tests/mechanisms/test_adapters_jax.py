@@ -34,6 +34,15 @@ def test_optax_divides_by_the_size_of_the_batch():
         assert_has_law(drawn(step)[:, 1:].ravel(), stats.norm(0, NOISE * CLIP / 3.2).cdf)
 
 
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_dpsgd_steps_against_the_aggregate():
+    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
+    quiet, noisy = (optax_step(clip=CLIP, noise_multiplier=noise, transform="dpsgd") for noise in (0.0, NOISE))
+    aggregate = optax_step(clip=CLIP, noise_multiplier=0.0)
+    np.testing.assert_allclose(drawn(quiet, trials=2), -drawn(aggregate, trials=2), rtol=1e-6)
+    assert_has_law(drawn(noisy)[:, 1:].ravel(), stats.norm(0, NOISE * CLIP / 3).cdf)
+
+
 def test_optax_divides_poisson_batches_by_their_own_size():
     pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
     found = drawn(optax_step(clip=CLIP, noise_multiplier=NOISE, rate=RATE), trials=4000)
