@@ -104,7 +104,7 @@ def batch_programs(
 
     compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
     draws = drawer(mechanism, datasets)
-    size = chunk or batch_size(datasets["without"])
+    size = chunk or batch_size(datasets["without"], getattr(mechanism, "coordinates", None))
 
     def program(side: str) -> BatchProgram:
         return BatchProgram(side=side, chunk=size, drawer=draws, score=compiled)
@@ -112,8 +112,8 @@ def batch_programs(
     return program("without"), program("with")
 
 
-def batch_size(dataset: Any) -> int:
-    """Trials asked for at once, fewer where outputs are long."""
+def batch_size(dataset: Any, coordinates: int | None = None) -> int:
+    """Trials asked for at once, fewer where outputs are long: ``coordinates`` each, or like the dataset's rows."""
     shape = shape_of(dataset)
-    entries = shape[-1] if shape else 1
+    entries = coordinates or (shape[-1] if shape else 1)
     return int(np.clip(BATCH_ENTRIES // max(entries, 1), 1, BATCH_TRIALS))

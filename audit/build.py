@@ -65,20 +65,38 @@ def build(spec: AuditSpec) -> Built:
     known = catalogue()
     step = _mechanism(spec.mechanism, known["mechanism"], spec)
     pair = _part("neighbours", spec.neighbours, known["neighbours"], spec)
-    given = {"mechanism": step, "neighbours": pair}
-    distinguisher = None
-    if spec.distinguisher is not None:
-        words = dict(spec.distinguisher)
-        if "model" in words:
-            given["mechanism"] = _mechanism(words.pop("model"), known["mechanism"], spec)
-        distinguisher = _part("distinguisher", words, known["distinguisher"], spec, given)
     return Built(
         spec=spec,
         mechanism=step,
         neighbours=pair,
-        distinguisher=distinguisher,
+        distinguisher=None if spec.distinguisher is None else _distinguisher(spec, known, step, pair),
         claim=_part("claim", spec.claim, known["claim"], spec, {"mechanism": step, "neighbours": pair}),
         policy=None if spec.policy is None else _part("policy", spec.policy, known["policy"], spec),
+    )
+
+
+def _distinguisher(
+    spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, pair: Neighbours
+) -> Any:
+    """A distinguisher; its `model` and its `neighbours` are what it supposes, and may differ from what is audited."""
+    words = dict(spec.distinguisher or {})
+    given = {"mechanism": step, "neighbours": pair}
+    if "model" in words:
+        given["mechanism"] = _mechanism(_table(words.pop("model"), "model", spec), known["mechanism"], spec)
+    if "neighbours" in words:
+        supposed = _table(words.pop("neighbours"), "neighbours", spec)
+        given["neighbours"] = _part("neighbours", supposed, known["neighbours"], spec)
+    return _part("distinguisher", words, known["distinguisher"], spec, given)
+
+
+def _table(words: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
+    """A name alone stands for a table of that kind."""
+    if isinstance(words, str):
+        return {"kind": words}
+    if isinstance(words, Mapping) and ("kind" in words or "step" in words):
+        return words
+    raise SuiteError(
+        f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {words!r}.'
     )
 
 

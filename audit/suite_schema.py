@@ -39,6 +39,7 @@ NAMED = {
     },
     "expect": {"enum": list(OUTCOMES), "default": "no_violation_found"},
     "target": {"enum": list(TARGETS), "description": "Spend the whole risk on this number."},
+    "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
     "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},
 }
 
@@ -88,6 +89,7 @@ def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, A
         properties["simulator"] = {"enum": ["full", "collapsed"]}
     if part == "distinguisher":
         properties["model"] = {"$ref": "#/$defs/mechanism"}
+        properties["neighbours"] = {"$ref": "#/$defs/neighbours"}
     summary = (inspect.getdoc(constructor) or "").partition("\n")[0]
     return {
         "type": "object",

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.adapters.for_callable import callable_step
 from mechanisms.adapters.for_command import command_step
+from mechanisms.adapters.for_flax import flax_step
 from mechanisms.adapters.for_jax_privacy import jax_privacy_claim, jax_privacy_step
 from mechanisms.adapters.for_opacus import opacus_step
 from mechanisms.adapters.for_optax import optax_claim, optax_step
@@ -18,6 +19,7 @@ from mechanisms.constructions import (
     zero_pair,
 )
 from mechanisms.contract import OUTPUT_KINDS, Collapsed, Mechanism, OutputKind, Step, mechanism
+from mechanisms.images import image_pair, read_idx
 from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, prepare
 from mechanisms.one_round import (
     NORMALISERS,
@@ -46,6 +48,7 @@ CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProx
         "optax_step": optax_step,
         "jax_privacy_step": jax_privacy_step,
         "command_step": command_step,
+        "flax_step": flax_step,
     }
 )
 """Mechanisms by the names that suites use."""
@@ -58,6 +61,7 @@ NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = MappingProxyType(
         "zero_pair": zero_pair,
         "scalar_pair": scalar_pair,
         "bit_pair": bit_pair,
+        "image_pair": image_pair,
     }
 )
 """Constructions of neighbouring datasets by the names that suites use."""
@@ -83,7 +87,9 @@ __all__ = [
     "callable_step",
     "collapsed_round",
     "command_step",
+    "flax_step",
     "gaussian_mechanism",
+    "image_pair",
     "jax_privacy_claim",
     "jax_privacy_step",
     "laplace_mechanism",
@@ -99,6 +105,7 @@ __all__ = [
     "orthogonal_pair",
     "prepare",
     "randomised_response",
+    "read_idx",
     "scalar_pair",
     "worst_case_pair",
     "zero_pair",

@@ -1,4 +1,4 @@
-"""Opacus as its users call it: one step of PrivacyEngine.make_private on a model whose gradients are the dataset."""
+"""Opacus as its users call it: one step of PrivacyEngine.make_private on a model."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ from mechanisms.adapters.batch import Draw
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, library_folder
 from mechanisms.contract import OutputKind
 from mechanisms.neighbours import materialise
+from mechanisms.networks import NETWORKS, PARAMETERS
+from mechanisms.networks.for_torch import Network, mean_or_sum, network, parameters_of, reset_parameters
 
 REDUCTIONS = ("mean", "sum")
 CLIPPINGS = ("flat", "per_layer", "adaptive")
 MODES = ("hooks", "functorch", "ew", "ghost")
+STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
+"""Versions whose per-example gradients fail on an empty Poisson batch."""
+MOST_EMPTY = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpacusStep:
-    """One optimiser step of Opacus on a linear model: every record's gradient is its own row of the dataset."""
+    """One optimiser step of Opacus: on a linear model, every record's gradient is its own row of the dataset."""
 
     batch_size: int
     clip: float
@@ -35,6 +40,7 @@ class OpacusStep:
     poisson_sampling: bool = True
     clipping: Literal["flat", "per_layer", "adaptive"] = "flat"
     grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost"] = "hooks"
+    network: Literal["linear", "classifier", "denoiser"] = "linear"
     layers: int = 1
     physical_batch: int | None = None
     expected_batch_size: float | None = None
@@ -49,6 +55,7 @@ class OpacusStep:
         require("loss_reduction", self.loss_reduction in REDUCTIONS, f"one of {REDUCTIONS}", self.loss_reduction)
         require("clipping", self.clipping in CLIPPINGS, f"one of {CLIPPINGS}", self.clipping)
         require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
+        require("network", self.network in NETWORKS, f"one of {NETWORKS}", self.network)
         require("layers", self.layers >= 1, ">= 1", self.layers)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         if self.version is not None and not self.workers:
@@ -69,6 +76,11 @@ class OpacusStep:
         """What the constructor was given."""
         return dataclasses.asdict(self)
 
+    @property
+    def coordinates(self) -> int | None:
+        """Length of an output; None for that of the dataset's rows."""
+        return PARAMETERS.get(self.network)
+
     def prepare(self, dataset: Any) -> Draw:
         """Model, optimiser and loader made private once; a trial resets the parameters and reseeds PyTorch."""
         training = make_private(self, dataset)
@@ -83,43 +95,50 @@ class OpacusStep:
 class Training:
     """What make_private returned, and a step on it."""
 
-    def __init__(self, step: OpacusStep, *, model: Any, private: Iterable[Any], engine: Any):
+    def __init__(self, step: OpacusStep, *, network: Network, private: Iterable[Any], engine: Any):
+        import opacus
         import torch
 
         self._torch = torch
-        self.model = model
+        self._network = network
+        self._start = parameters_of(network.model)
         self.module, self.optimizer, self.criterion, self.loader = private
         self.engine = engine
         self._physical_batch = step.physical_batch
         self._bound = self.optimizer.max_grad_norm
+        self._stops = opacus.__version__.startswith(STOP_ON_EMPTY)
 
     def step(self, seed: int) -> np.ndarray:
         """The update of one logical batch, with the sign of the gradient and learning rate 1."""
-        torch = self._torch
         # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
-        torch.default_generator.manual_seed(seed)
+        self._torch.default_generator.manual_seed(seed)
         self.optimizer.max_grad_norm = self._bound
-        with torch.no_grad():
-            for parameter in self.model.parameters():
-                parameter.zero_()
+        reset_parameters(self._network.model, self._start)
         self.optimizer.zero_grad()
         if self._physical_batch is None:
-            self._run(next(iter(self.loader)))
+            self._run(self._batch())
         else:
-            self._run_split()
-        return -torch.cat([p.detach().ravel() for p in self.model.parameters()]).numpy()
+            self._run_split(self._physical_batch)
+        return (self._start - parameters_of(self._network.model)).numpy()
+
+    def _batch(self) -> Any:
+        for _ in range(MOST_EMPTY):
+            for batch in self.loader:
+                if len(batch[0]) or not self._stops:
+                    return batch
+        raise ValueError(f"{MOST_EMPTY} epochs of Poisson batches were all empty; raise batch_size.")
 
     def _run(self, batch: Any) -> None:
-        gradients, ones = batch
+        inputs, target = self._network.batch(batch[0])
         self.optimizer.zero_grad()
-        self.criterion(self.module(gradients), ones).backward()
+        self.criterion(self.module(*inputs), target).backward()
         self.optimizer.step()
 
-    def _run_split(self) -> None:
+    def _run_split(self, physical_batch: int) -> None:
         from opacus.utils.batch_memory_manager import BatchMemoryManager
 
         with BatchMemoryManager(
-            data_loader=self.loader, max_physical_batch_size=self._physical_batch, optimizer=self.optimizer
+            data_loader=self.loader, max_physical_batch_size=physical_batch, optimizer=self.optimizer
         ) as loader:
             for batch in loader:
                 self._run(batch)
@@ -128,7 +147,7 @@ class Training:
 
 
 def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) -> Training | LegacyTraining:
-    """PrivacyEngine(accountant).make_private(...) on a linear model, with SGD at learning rate 1."""
+    """PrivacyEngine(accountant).make_private(...) on the step's network, with SGD at learning rate 1."""
     if step.version is not None and (folder := library_folder(step.version)) not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -141,35 +160,35 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) 
         ) from error
     if multiprocessing.parent_process() is not None:
         torch.set_num_threads(1)
-    gradients = torch.from_numpy(np.array(materialise(dataset), np.float32))
-    records = TensorDataset(gradients, torch.ones(len(gradients)))
-    model = linear_model(gradients.shape[1], step.layers)
+    rows = torch.from_numpy(np.array(materialise(dataset), np.float32))
+    trained = network(step.network, columns=rows.shape[1], layers=step.layers)
     if step.version in LEGACY:
-        return _legacy(step, gradients, model)
-    criterion = linear_loss(step.loss_reduction)
+        return _legacy(step, rows, trained)
+    criterion = mean_or_sum(trained.losses, step.loss_reduction)
     with quiet():
         # the default differs between versions, and a step of another version must not name one it lacks
         engine = PrivacyEngine(accountant=accountant) if accountant else PrivacyEngine()
-        private = engine.make_private(
-            module=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
-            data_loader=DataLoader(records, batch_size=step.batch_size, shuffle=True),
+        private: tuple[Any, ...] = engine.make_private(
+            module=trained.model,
+            optimizer=torch.optim.SGD(trained.model.parameters(), lr=1.0),
+            data_loader=DataLoader(TensorDataset(rows), batch_size=step.batch_size, shuffle=True),
             noise_multiplier=step.noise_multiplier,
-            max_grad_norm=_bounds(step),
+            max_grad_norm=_bounds(step, trained.model),
             loss_reduction=step.loss_reduction,
             poisson_sampling=step.poisson_sampling,
             clipping=step.clipping,
             **_settings(step, criterion),
         )
-    if len(private) == 3:
-        module, optimizer, loader = private
-        private = (module, optimizer, criterion, loader)
+    # with ghost clipping Opacus gives back a criterion, too
+    module, optimizer, *wrapped, loader = private
     if step.expected_batch_size is not None:
-        private[1].expected_batch_size = step.expected_batch_size
-    return Training(step, model=model, private=private, engine=engine)
+        optimizer.expected_batch_size = step.expected_batch_size
+    return Training(
+        step, network=trained, private=(module, optimizer, *(wrapped or [criterion]), loader), engine=engine
+    )
 
 
-def _legacy(step: OpacusStep, gradients: Any, model: Any) -> LegacyTraining:
+def _legacy(step: OpacusStep, rows: Any, trained: Network) -> LegacyTraining:
     """Before 1.0 the sampling rate was the caller's; it is taken as 1/len(loader), as later versions do."""
     plain = step.poisson_sampling and step.clipping == "flat" and step.physical_batch is None
     require("version", plain and step.grad_sample_mode == "hooks", "1.0 or later for these settings", step.version)
@@ -179,13 +198,14 @@ def _legacy(step: OpacusStep, gradients: Any, model: Any) -> LegacyTraining:
         "loss_reduction": step.loss_reduction,
     }
     with quiet():
-        rate = 1 / -(-len(gradients) // step.batch_size)
-        return LegacyTraining(str(step.version), gradients, model, settings, rate)
+        rate = 1 / -(-len(rows) // step.batch_size)
+        return LegacyTraining(str(step.version), rows, trained, settings, rate)
 
 
-def _bounds(step: OpacusStep) -> Any:
-    """Per-layer clipping takes one bound a layer; these have the length ``clip`` together."""
-    return [step.clip / step.layers**0.5] * step.layers if step.clipping == "per_layer" else step.clip
+def _bounds(step: OpacusStep, model: Any) -> Any:
+    """Per-layer clipping takes one bound for every tensor of parameters; these have the length ``clip`` together."""
+    tensors = len(list(model.parameters()))
+    return [step.clip / tensors**0.5] * tensors if step.clipping == "per_layer" else step.clip
 
 
 def _settings(step: OpacusStep, criterion: Any) -> dict[str, Any]:
@@ -206,39 +226,6 @@ def _settings(step: OpacusStep, criterion: Any) -> dict[str, Any]:
     return settings
 
 
-def linear_model(dimension: int, layers: int = 1) -> Any:
-    """``sum_k <w_k, x_k>`` over ``layers`` slices of the input: its gradient at x is x itself, wherever w is."""
-    import torch
-
-    class LinearModel(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.sizes = [len(part) for part in np.array_split(np.arange(dimension), layers)]
-            self.parts = torch.nn.ModuleList(torch.nn.Linear(size, 1, bias=False) for size in self.sizes)
-
-        def forward(self, x: Any) -> Any:
-            slices = torch.split(x, self.sizes, dim=1)
-            return torch.stack([part(piece)[:, 0] for part, piece in zip(self.parts, slices, strict=True)]).sum(0)
-
-    return LinearModel()
-
-
-def linear_loss(reduction: str) -> Any:
-    """The model's output itself, reduced as PyTorch's losses are."""
-    import torch
-
-    class LinearLoss(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.reduction = reduction
-
-        def forward(self, outputs: Any, ones: Any) -> Any:
-            losses = outputs * ones
-            return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[self.reduction]()
-
-    return LinearLoss()
-
-
 def opacus_step(
     *,
     batch_size: int,
@@ -248,6 +235,7 @@ def opacus_step(
     poisson_sampling: bool = True,
     clipping: Literal["flat", "per_layer", "adaptive"] = "flat",
     grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost"] = "hooks",
+    network: Literal["linear", "classifier", "denoiser"] = "linear",
     layers: int = 1,
     physical_batch: int | None = None,
     expected_batch_size: float | None = None,
@@ -255,14 +243,19 @@ def opacus_step(
     workers: int = 0,
     timeout: float = 60.0,
 ) -> OpacusStep:
-    """The update of one step of the installed Opacus, on a dataset of per-example gradients.
+    """The update of one step of the installed Opacus, from the same initial weights in every trial.
+
+    ``network`` is ``linear``, whose per-example gradients are the rows of the dataset, or one that reads images
+    (image_pair): the ``classifier`` of 26,010 parameters or the ``denoiser`` of 1,485,217, whose own noise, too, comes
+    from the trial's seed.
 
     The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
     ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
     can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
     ``version`` is another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
 
-    Under adaptive clipping the update is audited and the adapted bound is not.
+    Under adaptive clipping the update is audited and the adapted bound is not. Versions before 1.3 stop on an empty
+    Poisson batch; here they take the next one, so what is audited is the step of a training that did not stop.
     """
     return OpacusStep(
         batch_size=batch_size,
@@ -272,6 +265,7 @@ def opacus_step(
         poisson_sampling=poisson_sampling,
         clipping=clipping,
         grad_sample_mode=grad_sample_mode,
+        network=network,
         layers=layers,
         physical_batch=physical_batch,
         expected_batch_size=expected_batch_size,

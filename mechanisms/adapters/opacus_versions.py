@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.networks.for_torch import Network, mean_or_sum, parameters_of, reset_parameters
+
 LEGACY = ("0.12.0", "0.13.0", "0.14.0", "0.15.0")
 """Versions with PrivacyEngine(module, ...).attach(optimizer); 0.9 to 0.11 cannot take Poisson batches."""
 POISSON_FLAG = ("0.14.0", "0.15.0")
@@ -56,38 +58,37 @@ class LegacyTraining:
     adds steps of pure noise); here the next batch is taken in all four.
     """
 
-    def __init__(self, version: str, gradients: Any, model: Any, settings: dict[str, Any], rate: float):
+    def __init__(self, version: str, rows: Any, trained: Network, settings: dict[str, Any], rate: float):
         import torch
         from opacus import PrivacyEngine
         from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 
-        self._torch, self._rows, self.model = torch, gradients, model
+        self._torch, self._rows, self._network = torch, rows, trained
+        self._start = parameters_of(trained.model)
         if version in POISSON_FLAG:
-            settings = {**settings, "poisson": True, "sample_size": len(gradients)}
-        self._reduction = settings["loss_reduction"]
-        self.engine = PrivacyEngine(model, sample_rate=rate, **settings)
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            settings = {**settings, "poisson": True, "sample_size": len(rows)}
+        self._criterion = mean_or_sum(trained.losses, settings["loss_reduction"])
+        engine: Any = PrivacyEngine
+        self.engine = engine(trained.model, sample_rate=rate, **settings)
+        self._optimizer = torch.optim.SGD(trained.model.parameters(), lr=1.0)
         # as PyTorch did before 2.0: the engine's steps on empty batches read gradients that were zeroed
         self._optimizer.zero_grad = functools.partial(self._optimizer.zero_grad, set_to_none=False)
         self.engine.attach(self._optimizer)
         self._sampler = UniformWithReplacementSampler(
-            num_samples=len(gradients), sample_rate=rate, generator=torch.default_generator
+            num_samples=len(rows), sample_rate=rate, generator=torch.default_generator
         )
 
     def step(self, seed: int) -> np.ndarray:
         """The update of one call of the optimiser, with the sign of the gradient and learning rate 1."""
-        torch = self._torch
-        torch.default_generator.manual_seed(seed)
+        self._torch.default_generator.manual_seed(seed)
         # the number of empty batches is drawn by SciPy
         np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
-        with torch.no_grad():
-            for parameter in self.model.parameters():
-                parameter.zero_()
+        reset_parameters(self._network.model, self._start)
         self._optimizer.zero_grad()
-        losses = self.model(self._rows[self._batch()])
-        (losses.mean() if self._reduction == "mean" else losses.sum()).backward()
+        inputs, target = self._network.batch(self._rows[self._batch()])
+        self._criterion(self._network.model(*inputs), target).backward()
         self._optimizer.step()
-        return -torch.cat([p.detach().ravel() for p in self.model.parameters()]).numpy()
+        return (self._start - parameters_of(self._network.model)).numpy()
 
     def _batch(self) -> list[int]:
         for _ in range(MOST_EMPTY):

@@ -139,3 +139,72 @@ def test_a_sum_or_a_fixed_batch_size_breaks_nothing(more):
 def test_another_version_needs_a_process_of_its_own():
     with pytest.raises(ValueError, match="workers=1"):
         opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, version="1.5.4")
+
+
+IMAGES = mechanisms.image_pair(records=3)
+
+
+def network_outputs(dataset, seeds=SEEDS[:12], *, network="classifier", noise_multiplier=NOISE, **more):
+    step = opacus_step(batch_size=2, clip=CLIP, noise_multiplier=noise_multiplier, network=network, **more)
+    return step.prepare(dataset)(seeds)
+
+
+@pytest.mark.parametrize("more", [{}, {"physical_batch": 1}, {"grad_sample_mode": "ghost"}], ids=str)
+def test_a_networks_update_is_divided_by_the_floor_of_the_expected_batch(more):
+    """Three images or four at rate 1/2: the gradients are a millionth of the noise's mean square."""
+    assert_noise_is(network_outputs(IMAGES.without, **more), NOISE * CLIP)
+    found = network_outputs(IMAGES.with_record, **more)
+    assert found.shape == (12, 26_010)
+    assert_noise_is(found, NOISE * CLIP / 2)
+    with pytest.raises(AssertionError, match="was expected"):
+        assert_noise_is(found, 1.01 * NOISE * CLIP / 2)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_a_networks_gradients_are_clipped_one_by_one(mode):
+    """Without noise and with every image in the batch, the update is the sum of gradients found without Opacus."""
+    import torch
+
+    from mechanisms.networks.for_torch import network
+
+    step = opacus_step(
+        batch_size=3,
+        clip=CLIP,
+        noise_multiplier=0.0,
+        loss_reduction="sum",
+        poisson_sampling=False,
+        grad_sample_mode=mode,
+        network="classifier",
+    )
+    found = step.prepare(IMAGES.without)(SEEDS[:1])[0]
+    expected = np.zeros(26_010)
+    net = network("classifier", columns=785)
+    for row in torch.from_numpy(IMAGES.without).split(1):
+        inputs, target = net.batch(row)
+        parts = torch.autograd.grad(net.losses(net.model(*inputs), target).sum(), list(net.model.parameters()))
+        gradient = torch.cat([part.ravel() for part in parts]).double().numpy()
+        assert np.linalg.norm(gradient) > CLIP
+        expected += CLIP * gradient / np.linalg.norm(gradient)
+    # weights near 1 are read back to 6e-8, and Opacus adds 1e-6 to the norm
+    np.testing.assert_allclose(found, expected, atol=5e-7)
+    assert np.linalg.norm(found) <= 3 * CLIP
+
+
+@pytest.mark.parametrize("network", ["classifier", "denoiser"])
+def test_a_networks_trial_depends_on_its_seed_alone(network):
+    whole = network_outputs(IMAGES.with_record, SEEDS[:4], network=network)
+    np.testing.assert_array_equal(network_outputs(IMAGES.with_record, SEEDS[2:4], network=network), whole[2:])
+    assert len(np.unique(whole[:, 5])) == 4
+
+
+def test_the_denoiser_is_updated_by_clipped_gradients():
+    found = network_outputs(IMAGES.without, SEEDS[:3], network="denoiser", noise_multiplier=0.0, loss_reduction="sum")
+    assert found.shape == (3, 1_485_217)
+    lengths = np.linalg.norm(found, axis=1)
+    assert (lengths <= 3 * CLIP * (1 + 1e-4)).all()
+    assert lengths.max() > 0.5 * CLIP
+
+
+def test_networks_read_images_only():
+    with pytest.raises(ValueError, match="784 pixels and a label"):
+        network_outputs(PAIR.without)

@@ -1,0 +1,102 @@
+"""One round of DP-SGD on a Flax network: an ordinary mechanism over images."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mechanisms.contract import OutputKind
+from mechanisms.counts import poisson_batch
+from mechanisms.networks.for_flax import FlatNetwork, flat_network
+from mechanisms.one_round import Normaliser, OneRound, check_parameters
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlaxStep:
+    """``one_round`` on the gradients of a network's loss, one for every image, at its initial weights."""
+
+    network: str
+    normalise_by: Normaliser
+    rate: float
+    clip: float
+    noise_multiplier: float
+    skip_empty: bool = False
+
+    def __post_init__(self):
+        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
+        _ = self._flat
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "flax_step"
+
+    @property
+    def kind(self) -> OutputKind:
+        """The whole update."""
+        return "vector"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return dataclasses.asdict(self)
+
+    @functools.cached_property
+    def _flat(self) -> FlatNetwork:
+        return flat_network(self.network)
+
+    @functools.cached_property
+    def _round(self) -> OneRound:
+        return OneRound(
+            normalise_by=self.normalise_by, rate=self.rate, clip=self.clip, noise_multiplier=self.noise_multiplier
+        )
+
+    def gradients(self, dataset: Any) -> jax.Array:
+        """Per-example gradients at the initial weights, shape (records, parameters); not clipped."""
+        rows = jnp.asarray(dataset, jnp.float32)
+        return _per_example(self._flat.loss, self._flat.initial, rows)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The update on rows of pixels and a label, with the sign of the gradient and learning rate 1."""
+        # no key in them: under vmap over keys the gradients are found once for all trials
+        update = self._round(key, self.gradients(dataset))
+        if not self.skip_empty:
+            return update
+        batch = poisson_batch(key, records=len(dataset), rate=self.rate)
+        return jnp.where(jnp.any(batch > 0), update, 0.0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _per_example(loss: Callable[..., jax.Array], parameters: jax.Array, rows: jax.Array) -> jax.Array:
+    return jax.vmap(jax.grad(loss), in_axes=(None, 0))(parameters, rows)
+
+
+def flax_step(
+    *,
+    network: str = "classifier",
+    normalise_by: Normaliser,
+    rate: float,
+    clip: float,
+    noise_multiplier: float,
+    skip_empty: bool = False,
+) -> FlaxStep:
+    """The update of one round of DP-SGD on a Flax network and a dataset of images (image_pair).
+
+    Per-example gradients by ``vmap(grad)``, then ``one_round``. An empty batch gives noise divided by the divisor (1
+    for the realised batch), or, with ``skip_empty``, leaves the parameters as they are, as DPSUR's sampler does.
+    DPSUR is ``normalise_by="realised_batch", skip_empty=True``; its test of the new model, which comes after and may
+    take the update back, is accounted by itself and is not part of this output. [fu2024; wang2026, section 5.1]
+    """
+    return FlaxStep(
+        network=network,
+        normalise_by=normalise_by,
+        rate=rate,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        skip_empty=skip_empty,
+    )
