@@ -21,6 +21,8 @@ _HOME = {
     "anytime_test": "audit.sequential",
     "band_from_scores": "audit.local_level_band",
     "delta_lower_bound": "audit.bounds",
+    "Diagnosis": "audit.diagnosis",
+    "diagnose": "audit.diagnosis",
     "diagnose_mechanism": "audit.diagnosis",
     "epsilon_lower_bound": "audit.bounds",
     "from_scores": "audit.scores",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from audit.diagnosis import words
 from audit.record import AuditRecord
 from audit.summary_text import record_lines
 from audit.table import told
@@ -27,6 +28,11 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
             f"| {record.name.replace('|', '&#124;')} | {epsilon} | {delta} | {told(record.verdict)} | {seen} |"
         )
     risk = sum(record.risk for record in records)
+    for record in records:
+        if record.diagnoses:
+            said = " ".join(words.looks_wrong(record.diagnoses))
+            counted = words.asked(record.diagnoses)
+            lines += ["", f"**{record.name}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
     return "\n".join(lines) + "\n"
 

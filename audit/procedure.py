@@ -16,6 +16,7 @@ from audit import anytime, engine, thresholds
 from audit.assemble import Subject, write_record
 from audit.batch_source import batch_programs
 from audit.bounds import require_risk
+from audit.diagnosis.after import explain
 from audit.record import AuditRecord, Part, plain
 from audit.thresholds import Anytime, Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
 from audit.verdict import Outcome
@@ -59,6 +60,7 @@ def run_audit(
     deadline: float | None = None,
     progress: Callable[[engine.Tally], None] = lambda _: None,
     resume: engine.Tally | None = None,
+    diagnose: bool = True,
 ) -> AuditRecord:
     """Audit one mechanism against one claim.
 
@@ -67,6 +69,7 @@ def run_audit(
     otherwise on a split); ``target`` spends the whole risk on one number instead of three.
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
+    ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
     """
     step = mechanism if isinstance(mechanism, Mechanism | BatchMechanism) else as_mechanism(mechanism)
     chosen = distinguisher if distinguisher is not None else _battery(neighbours, step)
@@ -116,7 +119,7 @@ def run_audit(
             deadline=deadline,
             report=progress,
         )
-    return write_record(
+    record = write_record(
         subject,
         tally,
         edges=test.edges,
@@ -126,6 +129,7 @@ def run_audit(
         goal=goal,
         seconds=time.monotonic() - began,
     )
+    return explain(record, step, neighbours, key=key, deadline=deadline) if diagnose else record
 
 
 def fix_test(

@@ -14,6 +14,8 @@ import numpy as np
 
 from audit import evidence
 from audit.bounds import ErrorCounts, Limits
+from audit.diagnosis import answer
+from audit.diagnosis.answer import Diagnosis
 from audit.verdict import Outcome
 
 SCHEMA = 1
@@ -138,7 +140,8 @@ class AuditRecord:
     environment: Mapping[str, str]
     started: str
     seconds: float
-    diagnoses: tuple[str, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """After a violation: what looks wrong. They explain and never decide."""
     schema: int = SCHEMA
 
     @property
@@ -227,7 +230,7 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
     )
     fields["band"] = Band(risk=data["band"]["risk"], **dataclasses.asdict(_curve(data["band"])))
     fields["theory"] = None if data["theory"] is None else _curve(data["theory"])
-    fields["diagnoses"] = tuple(data["diagnoses"])
+    fields["diagnoses"] = tuple(answer.from_json(item) for item in data["diagnoses"])
     return AuditRecord(**fields)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from audit.diagnosis import words
 from audit.plots import trade_off_svg
 from audit.record import AuditRecord
 from audit.table import p_value_told, told
@@ -16,6 +17,7 @@ def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) 
     loader = jinja2.PackageLoader("audit", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(told=told, p_value=p_value_told, distinguisher=distinguisher)
+    environment.filters.update(looks_wrong=words.looks_wrong, remarks=words.remarks, asked=words.asked)
     page = environment.get_template("index.html").render(
         title=title,
         records=records,

@@ -12,6 +12,7 @@ import jax
 
 from audit.build import Built, build
 from audit.checkpoint import Checkpoint, Saver, checkpoint
+from audit.diagnosis.after import explain
 from audit.engine import Tally
 from audit.environment import describe_environment
 from audit.procedure import run_audit
@@ -54,7 +55,18 @@ def run_suite(
         deadline = _deadline(audit.spec, end, len(built) - index)
         records.append(_run(audit, suite, risk, deadline, resume_in, progress))
         finished(records[-1])
-    return adjust(tuple(records), risk=suite.risk)
+    return tuple(
+        _explained(record, audit, suite, end)
+        for record, audit in zip(adjust(tuple(records), risk=suite.risk), built, strict=True)
+    )
+
+
+def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None) -> AuditRecord:
+    """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
+    if not audit.spec.diagnose:
+        return record
+    key = audit_key(suite.seed, audit.spec.name)
+    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=end)
 
 
 def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:
@@ -130,6 +142,7 @@ def _run(
             deadline=deadline,
             progress=report,
             resume=_started(place),
+            diagnose=spec.diagnose,
         )
     except BaseException:
         if saver is not None:

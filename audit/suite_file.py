@@ -15,7 +15,7 @@ from typing import Any
 OUTCOMES = ("violation", "no_violation_found", "inconclusive")
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
-AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "parameters", *PARTS)
+AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
 
 
 class SuiteError(ValueError):
@@ -39,6 +39,7 @@ class AuditSpec:
     distinguisher: Mapping[str, Any] | None
     policy: Mapping[str, Any] | None
     where: str
+    diagnose: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,6 +138,9 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
     trials = _whole(merged, "trials", 10_000, lines, index)
     if trials < 2 or trials % 2:
         raise SuiteError(f"{where('trials')}: trials must be even and >= 2 (half on each dataset), got {trials}.")
+    diagnose = merged.get("diagnose", True)
+    if not isinstance(diagnose, bool):
+        raise SuiteError(f"{where('diagnose')}: diagnose must be true or false, got {diagnose!r}.")
     budget = seconds(merged["time_budget"], where("time_budget")) if "time_budget" in merged else None
     for suffix, parameters in _grid(merged.get("parameters", {})):
         yield AuditSpec(
@@ -153,6 +157,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
             distinguisher=merged.get("distinguisher"),
             policy=merged.get("policy"),
             where=where("audit"),
+            diagnose=diagnose,
         )
 
 

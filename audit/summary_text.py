@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit.diagnosis import words
 from audit.record import AuditRecord
 from audit.table import told
 
@@ -20,4 +21,14 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
         f"  because: {record.reason}",
         f"  key:     {record.key}",
+        *_wrong_lines(record),
     ]
+
+
+def _wrong_lines(record: AuditRecord) -> list[str]:
+    """What looks wrong, after a violation."""
+    if not record.diagnoses:
+        return []
+    tail = words.asked(record.diagnoses)
+    lines = [f"  wrong:   {says}" for says in words.looks_wrong(record.diagnoses)]
+    return [*lines, f"           ({tail})"] if tail else lines

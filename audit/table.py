@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from audit.diagnosis import words
 from audit.record import AuditRecord
 from audit.verdict import SMALLEST_RISK
 
@@ -54,3 +55,6 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     for record in records:
         if record.verdict == "inconclusive":
             console.print(f"{record.name}: {record.reason}", highlight=False)
+        if record.diagnoses:
+            lines = "".join(f"\n  {says}" for says in words.looks_wrong(record.diagnoses))
+            console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)

@@ -2,24 +2,27 @@ import foreign
 import jax
 import numpy as np
 import pytest
-from checks import assert_rate_at_most
+from checks import FALSE_FAILURE, assert_rate_at_most
 
 import mechanisms
 from audit.diagnosis import diagnose, diagnose_mechanism, read_noise
+from mechanisms import faulty_steps
 
 CLIP, NOISE, WIDTH, TRIALS = 1.0, 2.0, 40, 300
 PAIR = mechanisms.worst_case_pair(records=4, dimension=WIDTH, clip=CLIP)
-QUESTIONS = (
-    "noise scale, side 'without'",
-    "noise scale, side 'with'",
-    "does the noise depend on the record?",
-    "does the noise change from trial to trial?",
-    "is noise shared between coordinates?",
-    "is noise repeated from trial to trial?",
-    "does the record move the sum by more than the clipping norm?",
-    "is the noise normal?",
-    "does the noise take too few values?",
-)
+WITHOUT, WITH = "noise scale, side 'without'", "noise scale, side 'with'"
+DIVISORS = "do trials have different divisors?"
+MOVES = "does the record move the sum by more than the clipping norm?"
+RECORD = "does the noise depend on the record?"
+BATCH = "does the noise change from trial to trial?"
+SHARED = "is noise shared between coordinates?"
+COPIED = "is noise repeated across parameters or steps?"
+REPEATED = "is noise repeated from trial to trial?"
+NORMAL = "is the noise normal?"
+TAILS = "does the noise end too early?"
+GRAINED = "does the noise take too few values?"
+NOMINAL = (WITHOUT, WITH, DIVISORS, MOVES)
+ALWAYS = (RECORD, BATCH, SHARED, COPIED, REPEATED, NORMAL, TAILS, GRAINED)
 
 
 def right(generator, shift):
@@ -28,10 +31,10 @@ def right(generator, shift):
     return outputs.astype(np.float32)
 
 
-def asked(make_without=right, make_with=right, seed=1, moved=CLIP):
+def asked(make_without=right, make_with=right, seed=1, moved=CLIP, risk=FALSE_FAILURE):
     generator = np.random.default_rng(seed)
     first, second = make_without(generator, -4 * CLIP), make_with(generator, -4 * CLIP + moved)
-    return diagnose(first, second, PAIR, clip=CLIP, noise_multiplier=NOISE)
+    return diagnose(first, second, PAIR, clip=CLIP, noise_multiplier=NOISE, risk=risk)
 
 
 def wrong(*makers, **more):
@@ -68,49 +71,159 @@ def rough(generator, shift):
     return np.round(right(generator, shift) * 8) / 8
 
 
+def blocks(generator, shift):
+    outputs = right(generator, shift)
+    outputs[:, 30:40] = outputs[:, 10:20]
+    return outputs
+
+
+def partly_copied(generator, shift):
+    outputs = right(generator, shift)
+    outputs[:, 30] = 0.6 * outputs[:, 13] + 0.8 * outputs[:, 30]
+    return outputs
+
+
+def cut(generator, shift):
+    noise = generator.standard_normal((TRIALS, WIDTH))
+    again = generator.standard_normal((TRIALS, WIDTH))
+    outputs = NOISE * CLIP * np.where(np.abs(noise) < 2.7, noise, np.clip(again, -2.7, 2.7))
+    outputs[:, 0] += shift
+    return outputs
+
+
+def in_half_precision(generator, shift):
+    outputs = right(generator, 0.0).astype(np.float16).astype(np.float32)
+    outputs[:, 0] += shift
+    return outputs
+
+
+def in_brain_precision(generator, shift):
+    outputs = (right(generator, 0.0).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    outputs[:, 0] += shift
+    return outputs
+
+
 def test_every_question_is_asked_and_the_risk_is_shared():
     found = asked()
-    assert tuple(d.question for d in found) == QUESTIONS
-    assert sum(d.risk for d in found) == pytest.approx(0.05)
+    assert tuple(d.question for d in found) == NOMINAL + ALWAYS
+    assert sum(d.risk for d in found) == pytest.approx(FALSE_FAILURE)
     assert not any(d.wrong for d in found)
 
 
-def test_right_code_is_rarely_called_wrong():
-    runs = 200
-    assert_rate_at_most(sum(bool(wrong(seed=seed)) for seed in range(runs)), runs, 0.05)
+def test_without_nominal_values_the_others_are_asked():
+    generator = np.random.default_rng(2)
+    found = diagnose(right(generator, 0.0), right(generator, 1.0), PAIR)
+    assert tuple(d.question for d in found) == ALWAYS
+    assert sum(d.risk for d in found) == pytest.approx(0.05)
+
+
+@pytest.fixture(scope="module")
+def right_runs():
+    return [asked(seed=seed, risk=0.05) for seed in range(250)]
+
+
+@pytest.mark.parametrize("question", NOMINAL + ALWAYS)
+def test_p_values_of_right_code_are_rarely_small(right_runs, question):
+    """The record moves the sum by exactly the clipping norm: the edge of what is right."""
+    values = np.array([d.p_value for run in right_runs for d in run if d.question == question])
+    assert len(values) == len(right_runs)
+    for level in (0.01, 0.05, 0.2, 0.5):
+        assert_rate_at_most(int((values <= level).sum()), len(values), level)
+
+
+def test_right_code_is_rarely_called_wrong(right_runs):
+    assert_rate_at_most(sum(any(d.wrong for d in run) for run in right_runs), len(right_runs), 0.05)
 
 
 CASES = [
-    ((halved, halved), QUESTIONS[0]),
-    ((right, halved), QUESTIONS[2]),
-    ((by_batch, by_batch), QUESTIONS[3]),
-    ((one_key, one_key), QUESTIONS[4]),
-    ((seed_twice, seed_twice), QUESTIONS[5]),
-    ((uniform, uniform), QUESTIONS[7]),
-    ((rough, rough), QUESTIONS[8]),
+    ((halved, halved), WITHOUT),
+    ((halved, halved), WITH),
+    ((right, halved), RECORD),
+    ((by_batch, by_batch), BATCH),
+    ((by_batch, by_batch), DIVISORS),
+    ((one_key, one_key), SHARED),
+    ((one_key, one_key), COPIED),
+    ((blocks, blocks), COPIED),
+    ((partly_copied, partly_copied), COPIED),
+    ((seed_twice, seed_twice), REPEATED),
+    ((uniform, uniform), NORMAL),
+    ((uniform, uniform), TAILS),
+    ((cut, cut), TAILS),
+    ((rough, rough), GRAINED),
+    ((in_half_precision, in_half_precision), GRAINED),
+    ((in_brain_precision, in_brain_precision), GRAINED),
 ]
 
 
-@pytest.mark.parametrize(("makers", "question"), CASES, ids=[case[1] for case in CASES])
+@pytest.mark.parametrize(("makers", "question"), CASES, ids=[f"{m[0].__name__}: {q}" for m, q in CASES])
 def test_what_is_wrong_is_named(makers, question):
-    assert question in wrong(*makers)
+    assert question in wrong(*makers, risk=0.05)
+
+
+def test_noise_copied_between_blocks_is_found_at_its_distance():
+    found = {d.question: d for d in asked(blocks, blocks)}
+    assert "coordinates 20 apart" in found[COPIED].says
+    assert not found[REPEATED].wrong
+    assert not found[RECORD].wrong
+
+
+def test_low_precision_is_told_by_its_grid():
+    def says(maker):
+        return next(d.says for d in asked(maker, maker) if d.question == GRAINED)
+
+    assert "float16 numbers" in says(in_half_precision)
+    assert "bfloat16 numbers" in says(in_brain_precision)
+    assert "multiples of 0.125" in says(rough)
 
 
 def test_a_record_that_is_not_clipped_is_named():
-    assert QUESTIONS[6] in wrong(moved=3 * CLIP)
+    found = {d.question: d for d in asked(moved=3 * CLIP)}
+    assert found[MOVES].wrong
+    assert found[MOVES].interval[0] < 3 * CLIP < found[MOVES].interval[1]
+
+
+def test_the_clipping_bound_is_found_under_a_divisor_that_varies():
+    generator = np.random.default_rng(3)
+    found = diagnose(
+        by_batch(generator, -4 * CLIP),
+        by_batch(generator, -2.5 * CLIP),
+        PAIR,
+        clip=2 * CLIP,
+        noise_multiplier=NOISE / 2,
+    )
+    moves = next(d for d in found if d.question == MOVES)
+    assert not moves.wrong
+    assert moves.interval[0] < 1.5 * CLIP < moves.interval[1]
 
 
 def test_a_divisor_is_found_with_its_interval_and_does_not_look_like_unclipped_gradients():
     found = {d.question: d for d in asked(halved, halved)}
-    low, high = found[QUESTIONS[0]].interval
+    low, high = found[WITHOUT].interval
     assert low < NOISE * CLIP / 2 < high
-    assert "as if divided by 2" in found[QUESTIONS[0]].says or "as if divided by 1.9" in found[QUESTIONS[0]].says
-    assert not found[QUESTIONS[6]].wrong
+    assert "as if divided by 2" in found[WITHOUT].says or "as if divided by 1.9" in found[WITHOUT].says
+    assert not found[MOVES].wrong
+    assert not found[DIVISORS].wrong
+
+
+def test_divisors_of_single_trials_are_told_where_they_can_be_told_apart():
+    wide, trials = 4000, 60
+    pair = mechanisms.worst_case_pair(records=4, dimension=wide, clip=CLIP)
+    generator = np.random.default_rng(4)
+    divisors = generator.integers(2, 5, (2, trials))
+    sides = [NOISE * CLIP * generator.standard_normal((trials, wide)) / own[:, None] for own in divisors]
+    found = diagnose(*sides, pair, clip=CLIP, noise_multiplier=NOISE)
+    says = next(d.says for d in found if d.question == DIVISORS)
+    for number in (2, 3, 4):
+        assert f"{number} ({int((divisors == number).sum())} trials)" in says
+    assert "0 of 120 trials undecided" in says
 
 
 def test_no_noise_at_all_is_named():
-    silent = wrong(lambda _, shift: np.eye(1, WIDTH) * shift * np.ones((TRIALS, 1)), right)
-    assert {QUESTIONS[0], QUESTIONS[2], QUESTIONS[8]} <= silent
+    def silent(_, shift):
+        return np.eye(1, WIDTH) * shift * np.ones((TRIALS, 1))
+
+    assert {WITHOUT, RECORD, GRAINED} <= wrong(silent, right)
+    assert {WITHOUT, WITH, MOVES, GRAINED} <= wrong(silent, silent, moved=2 * CLIP)
 
 
 def test_a_rotated_span_leaves_independent_noise():
@@ -128,16 +241,42 @@ def test_outputs_of_the_wrong_shape_are_refused():
 
 def test_mechanisms_are_drawn_and_diagnosed():
     step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=CLIP, noise_multiplier=NOISE)
-    found = {
-        d.question: d for d in diagnose_mechanism(step, PAIR, clip=CLIP, noise_multiplier=NOISE, key=jax.random.key(3))
-    }
-    assert found[QUESTIONS[2]].wrong
-    assert found[QUESTIONS[0]].interval[0] < NOISE * CLIP / 2 < found[QUESTIONS[0]].interval[1]
-    assert not found[QUESTIONS[4]].wrong
+    answers = diagnose_mechanism(step, PAIR, clip=CLIP, noise_multiplier=NOISE, rate=0.5, key=jax.random.key(3))
+    found = {d.question: d for d in answers}
+    assert found[RECORD].wrong
+    assert found[WITHOUT].interval[0] < NOISE * CLIP / 2 < found[WITHOUT].interval[1]
+    assert not found[SHARED].wrong
+    assert not found[MOVES].wrong
 
 
 def test_foreign_code_is_drawn_and_diagnosed():
     step = mechanisms.callable_step(foreign.too_little_noise)
     found = diagnose_mechanism(step, PAIR, clip=foreign.CLIP, noise_multiplier=foreign.NOISE, key=jax.random.key(3))
     assert "as if divided by 2.0" in found[0].says or "as if divided by 1.9" in found[0].says
-    assert not found[2].wrong
+    assert not next(d for d in found if d.question == RECORD).wrong
+
+
+WIDE_STEPS = mechanisms.neighbours_from_gradients(np.eye(1, 20) * -np.ones((4, 1)), np.eye(1, 20)[0])
+
+
+@pytest.mark.parametrize(
+    ("step", "distance"),
+    [(faulty_steps.key_reused_across_steps, "10"), (faulty_steps.key_reused_across_parameters, "1")],
+)
+def test_reused_keys_of_the_zoo_are_found(step, distance):
+    found = diagnose_mechanism(mechanisms.mechanism(step), WIDE_STEPS, key=jax.random.key(4))
+    answer = next(d for d in found if d.question == COPIED)
+    assert answer.wrong
+    assert f"coordinates {distance} apart have correlation" in answer.says
+
+
+@pytest.mark.parametrize("step", [faulty_steps.every_step, faulty_steps.whole_dataset])
+def test_their_right_twins_are_not_accused(step):
+    found = diagnose_mechanism(mechanisms.mechanism(step), WIDE_STEPS, key=jax.random.key(4), risk=FALSE_FAILURE)
+    assert not any(d.wrong for d in found)
+
+
+def test_too_little_time_for_twenty_trials_is_said():
+    step = mechanisms.callable_step(foreign.noisy_sum)
+    with pytest.raises(TimeoutError, match="after 0 trials a side"):
+        diagnose_mechanism(step, PAIR, key=jax.random.key(3), deadline=0.0)

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checks import assert_rate_at_most
+from checks import FALSE_FAILURE, assert_rate_at_most
 
 import guarantees
 import mechanisms
@@ -47,14 +47,14 @@ def test_noise_that_ends_is_found_and_leaks_at_the_claimed_epsilon(step):
 
 
 def test_right_noise_is_not_accused():
-    answer = found(mechanisms.mechanism(right), thresholds=(3.0, 4.0))
+    answer = found(mechanisms.mechanism(right), thresholds=(3.0, 4.0), risk=2 * FALSE_FAILURE)
     assert not answer.ends
     assert not answer.exceeds_claim
     assert answer.claimed_delta == pytest.approx(1e-5, rel=1e-3)
 
 
 def test_a_divisor_sets_the_unit():
-    halved = found(mechanisms.mechanism(lambda key, rows: right(key, rows) / 4), divisor=4.0)
+    halved = found(mechanisms.mechanism(lambda key, rows: right(key, rows) / 4), divisor=4.0, risk=2 * FALSE_FAILURE)
     assert not halved.ends
     assert halved.largest == pytest.approx(found(mechanisms.mechanism(right)).largest, rel=1e-6)
 
@@ -125,15 +125,15 @@ def test_outputs_that_are_not_finite_are_refused():
 def test_float32_normals_of_jax_end_and_ours_do_not():
     pair = mechanisms.worst_case_pair(records=1, dimension=10**6, clip=1.0, shared=0.0, relation="zero_out")
 
-    def tails_of(step):
-        return noise_tails(
-            step, pair, claim=CLAIM, clip=1.0, noise_multiplier=NOISE, draws=300_000_000, key=jax.random.key(6)
-        )
+    def tails_of(step, risk):
+        given = {"claim": CLAIM, "clip": 1.0, "noise_multiplier": NOISE, "key": jax.random.key(6)}
+        return noise_tails(step, pair, draws=300_000_000, risk=risk, **given)
 
     def by_jax(key, gradients):
         return gradients.sum(0) + NOISE * jax.random.normal(key, gradients.shape[1:], jnp.float32)
 
-    assert tails_of(mechanisms.mechanism(by_jax)).exceeds_claim
-    ours = tails_of(mechanisms.mechanism(right))
+    assert tails_of(mechanisms.mechanism(by_jax), 0.05).exceeds_claim
+    assert tails_of(mechanisms.mechanism(by_jax), 2 * FALSE_FAILURE).ends
+    ours = tails_of(mechanisms.mechanism(right), 2 * FALSE_FAILURE)
     assert not ours.ends
     assert not ours.exceeds_claim

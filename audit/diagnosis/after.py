@@ -1,0 +1,115 @@
+"""After a verdict 'violation': draw a few hundred fresh outputs and put what looks wrong into the record."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import jax
+
+from audit import evidence
+from audit.diagnosis.answer import Diagnosis, not_asked
+from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
+from audit.record import AuditRecord
+from distinguishers.directions import span_of
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import Neighbours
+
+MOST_TRIALS = 300
+"""Fresh outputs a side; never more than the audit itself drew."""
+MOST_ENTRIES = 20_000_000
+PURPOSE = 0xD1A6
+"""Folded into the audit's key: the audit's own keys come from splitting it."""
+
+
+def explain(
+    record: AuditRecord,
+    mechanism: Mechanism | BatchMechanism,
+    neighbours: Neighbours,
+    *,
+    key: jax.Array,
+    deadline: float | None = None,
+) -> AuditRecord:
+    """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
+
+    The diagnoses share a risk as large as the record's, and are drawn with a key of their own. What fails in a
+    diagnosis is told in its place and never costs the record.
+    """
+    if record.verdict != "violation" or record.diagnoses:
+        return record
+    began = time.monotonic()
+    try:
+        answers = _answers(record, mechanism, neighbours, jax.random.fold_in(key, PURPOSE), deadline)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
+    seconds = record.seconds + time.monotonic() - began
+    return dataclasses.replace(record, diagnoses=(*answers, direction(record)), seconds=seconds)
+
+
+def _answers(
+    record: AuditRecord,
+    mechanism: Mechanism | BatchMechanism,
+    neighbours: Neighbours,
+    key: jax.Array,
+    deadline: float | None,
+) -> tuple[Diagnosis, ...]:
+    if mechanism.kind != "vector":
+        return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
+    if deadline is not None and time.monotonic() >= deadline:
+        return (not_asked("the time budget is over."),)
+    try:
+        frame = span_of(neighbours)[0]
+    except ValueError:
+        return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read."),)
+    if frame.dimension - frame.rank < 2:
+        return (not_asked("fewer than two coordinates carry noise alone."),)
+    clip, noise_multiplier, rate = told(record)
+    most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // frame.dimension)
+    return diagnose_mechanism(
+        mechanism,
+        neighbours,
+        key=key,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        rate=rate,
+        trials=max(FEWEST_TRIALS, most),
+        risk=record.risk,
+        deadline=deadline,
+    )
+
+
+def told(record: AuditRecord) -> tuple[float | None, float | None, float]:
+    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm."""
+    own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
+    source, clip = (own, own.get("clip")) if _positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
+    clip, noise, rate = (_positive(value) for value in (clip, source.get("noise_multiplier"), source.get("rate")))
+    if clip is None or noise is None:
+        return None, None, 1.0
+    return clip, noise, min(rate or 1.0, 1.0)
+
+
+def _positive(value: Any) -> float | None:
+    """A number above zero, or None."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return float(value) if good else None
+
+
+def direction(record: AuditRecord) -> Diagnosis:
+    """In which direction more was proven: a statement about the evidence, at the record's own risk."""
+    limits = tuple(point.limits for point in record.points)
+    forth, back = evidence.epsilon(limits, delta=record.report_delta)
+    larger, smaller, words = (forth, back, "with") if forth >= back else (back, forth, "without")
+    return Diagnosis(
+        question="which direction leaks more?",
+        wrong=False,
+        says=f"epsilon >= {larger:.4g} is proven from outputs likelier {words} the record, and >= {smaller:.4g} in the "
+        "other direction.",
+        p_value=1.0,
+        risk=0.0,
+        assumes="nothing; a smaller bound does not mean that less leaks",
+        estimate=larger,
+    )

@@ -1,0 +1,41 @@
+"""The answer to one question, as records keep it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The answer to one question about the noise or the sum."""
+
+    question: str
+    wrong: bool
+    says: str
+    p_value: float
+    risk: float
+    """Probability of saying 'wrong' when it is right, given the assumption. Zero: nothing was tested."""
+    assumes: str
+    estimate: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+def not_asked(reason: str) -> Diagnosis:
+    """No question was asked, and why."""
+    says = f"not asked: {reason}"
+    return Diagnosis(question="what looks wrong?", wrong=False, says=says, p_value=1.0, risk=0.0, assumes="nothing")
+
+
+def from_json(data: Mapping[str, Any]) -> Diagnosis:
+    """Read an answer back; infinities are strings in JSON."""
+    estimate, interval = data["estimate"], data["interval"]
+    return Diagnosis(
+        **{
+            **data,
+            "p_value": float(data["p_value"]),
+            "estimate": None if estimate is None else float(estimate),
+            "interval": None if interval is None else (float(interval[0]), float(interval[1])),
+        }
+    )

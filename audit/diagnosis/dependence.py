@@ -1,0 +1,99 @@
+"""Whether noise is used more than once: by all coordinates, by some of them, or by later trials."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special, stats
+
+from audit.diagnosis.answer import Diagnosis
+from audit.diagnosis.noise import Array
+
+LAG_ENTRIES = 2**21
+"""Coordinates, over all trials, whose distances are searched for repeated noise."""
+
+
+def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
+    """Whether coordinates share noise: the mean of a trial's coordinates against their spread, by an F test.
+
+    With independent noise both mean squares are equal, and their ratio is F(trials, trials (width - 1)).
+    """
+    trials, width = standard.shape
+    means = standard.mean(axis=1)
+    within = float(np.sum((standard - means[:, None]) ** 2)) / (trials * (width - 1))
+    between = width * float(np.mean(means**2))
+    ratio = between / within if within > 1e-12 else math.inf if between > 1e-12 else 1.0
+    p = float(stats.f.sf(ratio, trials, trials * (width - 1)))
+    share = max(0.0, (between - within) / max(between + (width - 1) * within, 1e-300))
+    wrong = p < risk
+    return Diagnosis(
+        question="is noise shared between coordinates?",
+        wrong=wrong,
+        says=f"{share:.1%} of the noise is common to all coordinates: a key used more than once."
+        if wrong
+        else "no common part.",
+        p_value=p,
+        risk=risk,
+        assumes="normal noise",
+        estimate=share,
+    )
+
+
+def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
+    """Whether coordinates a fixed distance apart repeat noise, as parameters or steps do that share a key.
+
+    For every distance h the products ``x_j x_(j+h)`` have independent random signs, whatever their sizes, when the
+    noise is symmetric and independent: ``P(|sum| > z root(sum of squares)) <= 2 exp(-z^2 / 2)``. [hoeffding1963] The
+    largest z over all distances pays for their number (Bonferroni).
+    """
+    width = standard.shape[1]
+    rows = standard[: max(2, LAG_ENTRIES // width)]
+    sums, squares = _lagged(rows), _lagged(rows**2)
+    # round-off of the transforms must not pass for a product; a distance without any is no evidence
+    known = squares > 1e-9 * squares.max(initial=0.0)
+    z = np.where(known, np.abs(sums) / np.sqrt(np.where(known, squares, 1.0)), 0.0)
+    at = int(np.argmax(z))
+    p = min(1.0, 2 * (width - 1) * math.exp(-(float(z[at]) ** 2) / 2))
+    correlation = float(sums[at]) / max(float(np.sum(rows**2)) * (width - 1 - at) / width, 1e-300)
+    wrong = p < risk
+    return Diagnosis(
+        question="is noise repeated across parameters or steps?",
+        wrong=wrong,
+        says=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}: parameters or steps share a key."
+        if wrong
+        else f"no distance between coordinates, of {width - 1:,}, at which noise repeats.",
+        p_value=p,
+        risk=risk,
+        assumes="symmetric noise",
+        estimate=correlation,
+    )
+
+
+def _lagged(rows: Array) -> Array:
+    """Sums of products of coordinates at every distance 1, 2, ... over all rows, by Fourier transforms."""
+    width = rows.shape[1]
+    size = 1 << (2 * width - 1).bit_length()
+    power = np.zeros(size // 2 + 1)
+    for row in rows:
+        power += np.abs(np.fft.rfft(row, size)) ** 2
+    return np.fft.irfft(power, size)[1:width]
+
+
+def repeated_noise(standard: Array, *, risk: float) -> Diagnosis:
+    """Whether trials repeat earlier noise: the products of successive trials, asymptotically normal."""
+    products = standard[:-1] * standard[1:]
+    z = float(np.sum(products)) / math.sqrt(max(float(np.sum(products**2)), 1e-300))
+    p = 2 * float(special.ndtr(-abs(z)))
+    wrong = p < risk
+    return Diagnosis(
+        question="is noise repeated from trial to trial?",
+        wrong=wrong,
+        says="successive trials have correlated noise: a key or seed is used again."
+        if wrong
+        else "successive trials are uncorrelated.",
+        p_value=p,
+        risk=risk,
+        assumes="many independent coordinates",
+        estimate=float(np.mean(products)),
+    )

@@ -1,0 +1,106 @@
+"""Whether the noise is normal: its shape, its tails, and how many values it takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special, stats
+
+from audit.diagnosis.answer import Diagnosis
+from audit.diagnosis.noise import Array
+
+FLOAT32_COLLISION = 2.0**-22
+"""Chance that two float32 normals agree is below this, whether drawn from 23 bits or more."""
+TIE_SAMPLE = 4000
+NORMALITY_SAMPLE = 100_000
+
+
+def not_normal(standard: Array, *, risk: float) -> Diagnosis:
+    """Skewness and excess kurtosis of the noise against a normal law, half of the risk each. [dagostino1973]
+
+    A trial over its own size is a point on a sphere: its kurtosis is ``3 n / (n + 2)``, and varies less than that of
+    independent normals, whose limits ``6/N`` and ``24/N`` are used.
+    """
+    width = standard.shape[1]
+    values = standard[: max(1, NORMALITY_SAMPLE // width)].ravel()
+    count = len(values)
+    centred = values - values.mean()
+    square = max(float(np.mean(centred**2)), 1e-100)
+    skew = float(np.mean(centred**3)) / square**1.5
+    kurtosis = float(np.mean(centred**4)) / square**2 - 3 * width / (width + 2)
+    z = max(abs(skew) / math.sqrt(6 / count), abs(kurtosis) / math.sqrt(24 / count))
+    p = min(1.0, 4 * float(special.ndtr(-z)))
+    wrong = p < risk
+    return Diagnosis(
+        question="is the noise normal?",
+        wrong=wrong,
+        says=f"the noise is not normal: skewness {skew:.3g}, excess kurtosis {kurtosis:.3g}."
+        if wrong
+        else "a normal law fits the noise.",
+        p_value=p,
+        risk=risk,
+        assumes="independent coordinates, many of them",
+        estimate=kurtosis,
+    )
+
+
+def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
+    """Whether the noise ends too early: how likely its largest coordinate is to be no larger.
+
+    For a point on the sphere ``z^2 / n`` is Beta(1/2, (n - 1)/2), and squares that sum to n are negatively associated:
+    ``P(all |z| <= x) <= P(|z| <= x)^N``. [joagdev1983] Ends beyond 5 need millions of draws: audit.noise_tails.
+    """
+    width = standard.shape[1]
+    rows = standard[np.any(standard != 0, axis=1)]
+    largest = float(np.abs(rows).max(initial=0.0))
+    beyond = float(special.betaincc(0.5, (width - 1) / 2, min(1.0, largest**2 / width)))
+    p = math.exp(rows.size * math.log1p(-beyond)) if rows.size and beyond < 1 else 1.0
+    wrong = p < risk
+    return Diagnosis(
+        question="does the noise end too early?",
+        wrong=wrong,
+        says=f"the largest of {rows.size:,} coordinates is {largest:.4g} standard deviations"
+        + (": the tails are cut." if wrong else "."),
+        p_value=p,
+        risk=risk,
+        assumes="normal noise of one scale within a trial",
+        estimate=largest,
+    )
+
+
+def grained(rest: Array, *, risk: float) -> Diagnosis:
+    """Whether the noise takes few values: equal pairs among 4,000 draws, which float32 noise hardly ever has.
+
+    The number of equal pairs is at most about Poisson with mean ``pairs * 2^-22``.
+    """
+    values = rest.astype(np.float32).ravel()[:: max(1, rest.size // TIE_SAMPLE)][:TIE_SAMPLE]
+    distinct, counts = np.unique(values, return_counts=True)
+    ties = int(np.sum(counts * (counts - 1) // 2))
+    expected = len(values) * (len(values) - 1) / 2 * FLOAT32_COLLISION
+    p = float(stats.poisson.sf(ties - 1, expected))
+    wrong = p < risk
+    return Diagnosis(
+        question="does the noise take too few values?",
+        wrong=wrong,
+        says=f"{len(counts)} different values among {len(values)} draws"
+        + (f": noise of low precision or entropy{_grid(distinct)}." if wrong else "."),
+        p_value=p,
+        risk=risk,
+        assumes="independent coordinates",
+        estimate=float(len(counts)),
+    )
+
+
+def _grid(values: Array) -> str:
+    """The grid on which float32 values lie, where it is a plain one."""
+    if len(values) < 3:
+        return ""
+    step = float(np.diff(values.astype(float)).min())
+    places = values / step
+    # a floating-point format is a grid too, but one of which few places are taken
+    if np.abs(places).max() < 4 * len(values) and np.abs(places - np.round(places)).max() < 1e-3:
+        return f", all of them multiples of {step:.4g}"
+    if not np.any(values.view(np.uint32) & 0xFFFF):
+        return ", all of them bfloat16 numbers"
+    return ", all of them float16 numbers" if np.all(values.astype(np.float16) == values) else ""

@@ -1,0 +1,25 @@
+"""Diagnoses as reports tell them: what looks wrong, and how much was asked."""
+
+from __future__ import annotations
+
+from audit.diagnosis.answer import Diagnosis
+
+
+def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
+    """What every answer 'wrong' says; where there is none, that or why nothing was asked."""
+    wrong = [answer.says for answer in diagnoses if answer.wrong]
+    reasons = [answer.says for answer in diagnoses if answer.says.startswith("not asked")]
+    return wrong or reasons or (["none of the questions found anything wrong with the noise."] if diagnoses else [])
+
+
+def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
+    """Statements that are no tests: which direction leaks more."""
+    return [d.says for d in diagnoses if d.risk == 0 and not d.says.startswith("not asked")]
+
+
+def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
+    """How many questions were asked, at what risk together."""
+    tests = [answer for answer in diagnoses if answer.risk > 0]
+    if not tests:
+        return ""
+    return f"{len(tests)} questions asked of fresh outputs, at risk {sum(answer.risk for answer in tests):.3g} together"
