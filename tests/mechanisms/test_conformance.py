@@ -24,7 +24,7 @@ EXAMPLES = {
 }
 
 
-ADAPTERS = {"opacus_step", "optax_step", "jax_privacy_step", "command_step"}
+ADAPTERS = {"opacus_step", "optax_step", "jax_privacy_step", "command_step", "flax_step"}
 """Other people's code, tried in tests of its own."""
 
 
