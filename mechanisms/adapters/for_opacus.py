@@ -23,7 +23,7 @@ from mechanisms.networks.for_torch import Network, mean_or_sum, network, paramet
 
 REDUCTIONS = ("mean", "sum")
 CLIPPINGS = ("flat", "per_layer", "adaptive")
-MODES = ("hooks", "functorch", "ew", "ghost")
+MODES = ("hooks", "functorch", "ew", "ghost", "fast")
 STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
 """Versions whose per-example gradients fail on an empty Poisson batch."""
 MOST_EMPTY = 1000
@@ -39,11 +39,12 @@ class OpacusStep:
     loss_reduction: Literal["mean", "sum"] = "mean"
     poisson_sampling: bool = True
     clipping: Literal["flat", "per_layer", "adaptive"] = "flat"
-    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost"] = "hooks"
+    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost", "fast"] = "hooks"
     network: Literal["linear", "classifier", "denoiser"] = "linear"
     layers: int = 1
     physical_batch: int | None = None
     expected_batch_size: float | None = None
+    infinite: float | None = None
     version: str | None = None
     workers: int = 0
     timeout: float = 60.0
@@ -87,7 +88,10 @@ class OpacusStep:
 
         def draw(seeds: np.ndarray) -> np.ndarray:
             with quiet():
-                return np.stack([training.step(int(seed)) for seed in seeds])
+                updates = np.stack([training.step(int(seed)) for seed in seeds])
+            if self.infinite is None:
+                return updates
+            return np.nan_to_num(updates, nan=self.infinite, posinf=self.infinite, neginf=-self.infinite)
 
         return draw
 
@@ -169,7 +173,7 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) 
         # the default differs between versions, and a step of another version must not name one it lacks
         engine = PrivacyEngine(accountant=accountant) if accountant else PrivacyEngine()
         private: tuple[Any, ...] = engine.make_private(
-            module=trained.model,
+            module=_fast(trained.model, step) if step.grad_sample_mode == "fast" else trained.model,
             optimizer=torch.optim.SGD(trained.model.parameters(), lr=1.0),
             data_loader=DataLoader(TensorDataset(rows), batch_size=step.batch_size, shuffle=True),
             noise_multiplier=step.noise_multiplier,
@@ -202,6 +206,17 @@ def _legacy(step: OpacusStep, rows: Any, trained: Network) -> LegacyTraining:
         return LegacyTraining(str(step.version), rows, trained, settings, rate)
 
 
+def _fast(model: Any, step: OpacusStep) -> Any:
+    """Fast gradient clipping without ghost norms: make_private takes it as a module that is wrapped already."""
+    from opacus.grad_sample import GradSampleModuleFastGradientClipping
+
+    # its default, 1, makes type checkers think that norms are whole numbers
+    norm: Any = step.clip
+    return GradSampleModuleFastGradientClipping(
+        model, loss_reduction=step.loss_reduction, max_grad_norm=norm, use_ghost_clipping=False
+    )
+
+
 def _bounds(step: OpacusStep, model: Any) -> Any:
     """Per-layer clipping takes one bound for every tensor of parameters; these have the length ``clip`` together."""
     tensors = len(list(model.parameters()))
@@ -211,10 +226,10 @@ def _bounds(step: OpacusStep, model: Any) -> Any:
 def _settings(step: OpacusStep, criterion: Any) -> dict[str, Any]:
     """Arguments that older versions do not know are passed only where they say something."""
     settings: dict[str, Any] = {}
-    if step.grad_sample_mode != "hooks":
+    if step.grad_sample_mode in ("ghost", "fast"):
+        settings |= {"grad_sample_mode": "ghost", "criterion": criterion}
+    elif step.grad_sample_mode != "hooks":
         settings["grad_sample_mode"] = step.grad_sample_mode
-    if step.grad_sample_mode == "ghost":
-        settings["criterion"] = criterion
     if step.clipping == "adaptive":
         settings |= {
             "target_unclipped_quantile": 0.5,
@@ -234,11 +249,12 @@ def opacus_step(
     loss_reduction: Literal["mean", "sum"] = "mean",
     poisson_sampling: bool = True,
     clipping: Literal["flat", "per_layer", "adaptive"] = "flat",
-    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost"] = "hooks",
+    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost", "fast"] = "hooks",
     network: Literal["linear", "classifier", "denoiser"] = "linear",
     layers: int = 1,
     physical_batch: int | None = None,
     expected_batch_size: float | None = None,
+    infinite: float | None = None,
     version: str | None = None,
     workers: int = 0,
     timeout: float = 60.0,
@@ -252,6 +268,7 @@ def opacus_step(
     The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
     ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
     can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
+    ``infinite`` stands for every coordinate that is not finite (None refuses them): post-processing, so bounds hold;
     ``version`` is another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
 
     Under adaptive clipping the update is audited and the adapted bound is not. Versions before 1.3 stop on an empty
@@ -269,6 +286,7 @@ def opacus_step(
         layers=layers,
         physical_batch=physical_batch,
         expected_batch_size=expected_batch_size,
+        infinite=infinite,
         version=version,
         workers=workers,
         timeout=timeout,

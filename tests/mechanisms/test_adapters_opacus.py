@@ -36,6 +36,7 @@ def assert_noise_is(found, deviation):
 VARIANTS = [
     {},
     {"grad_sample_mode": "ghost"},
+    {"grad_sample_mode": "fast"},
     {"grad_sample_mode": "functorch"},
     {"physical_batch": 1},
     {"clipping": "per_layer", "layers": 4},
@@ -60,7 +61,7 @@ def test_the_check_of_the_noise_can_fail():
         assert_noise_is(outputs(4), NOISE * CLIP)
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+@pytest.mark.parametrize("mode", ["hooks", "ghost", "fast"])
 def test_gradients_are_those_of_the_dataset_clipped(mode):
     """Without noise the update is minus clip times the size of the batch."""
     step = opacus_step(
@@ -96,6 +97,11 @@ def test_a_float_floor_divides_by_zero():
     step = opacus_step(batch_size=1, clip=CLIP, noise_multiplier=NOISE)
     assert not np.isfinite(step.prepare(np.zeros((49, 3), np.float32))(SEEDS[:1])).any()
     assert np.isfinite(step.prepare(np.zeros((50, 3), np.float32))(SEEDS[:1])).all()
+
+
+def test_a_number_can_stand_for_infinite_updates():
+    step = opacus_step(batch_size=1, clip=CLIP, noise_multiplier=NOISE, infinite=1e6)
+    assert (np.abs(step.prepare(np.zeros((49, 3), np.float32))(SEEDS[:1])) == 1e6).all()
 
 
 def test_the_accountant_speaks_for_the_step_taken():
@@ -160,7 +166,7 @@ def test_a_networks_update_is_divided_by_the_floor_of_the_expected_batch(more):
         assert_noise_is(found, 1.01 * NOISE * CLIP / 2)
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+@pytest.mark.parametrize("mode", ["hooks", "ghost", "fast"])
 def test_a_networks_gradients_are_clipped_one_by_one(mode):
     """Without noise and with every image in the batch, the update is the sum of gradients found without Opacus."""
     import torch
