@@ -1,11 +1,11 @@
-"""JAX Privacy 2.x: its Poisson sampler, clipped_grad and gaussian_privatizer, put together as its examples do."""
+"""JAX Privacy 2.x: its samplers, clipped_grad and gaussian_privatizer, put together as its examples do."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from mechanisms.adapters.batch import Draw
 from mechanisms.contract import OutputKind
 from mechanisms.neighbours import materialise
 
+Sampler = Literal["poisson", "fixed_batch", "balls_in_bins", "b_min_sep"]
+SAMPLERS = ("poisson", "fixed_batch", "balls_in_bins", "b_min_sep")
 RATE_STEPS = 2**30
 """Records of the dataset in which a sampling rate is written for the accountant."""
 
@@ -30,6 +32,8 @@ class JaxPrivacyStep:
     clip: float
     noise_multiplier: float
     normalise_by: float | str = 1.0
+    sampler: Sampler = "poisson"
+    min_sep: int = 2
     workers: int = 0
     timeout: float = 60.0
 
@@ -42,6 +46,13 @@ class JaxPrivacyStep:
         )
         require("normalise_by", good, "> 0 or 'expected_batch'", self.normalise_by)
         require("workers", self.workers >= 0, ">= 0", self.workers)
+        require("sampler", self.sampler in SAMPLERS, f"one of {SAMPLERS}", self.sampler)
+        require("min_sep", self.min_sep >= 1, ">= 1", self.min_sep)
+        bins = 1 / self.rate
+        if self.sampler == "balls_in_bins":
+            require("rate", abs(bins - round(bins)) < 1e-9 * bins, "1 over the number of bins", self.rate)
+        if self.sampler == "b_min_sep":
+            require("rate", self.rate * self.min_sep <= 1, f"at most 1 / min_sep, {1 / self.min_sep:g}", self.rate)
 
     @property
     def name(self) -> str:
@@ -67,13 +78,13 @@ class JaxPrivacyStep:
         rows = jnp.asarray(materialise(dataset), jnp.float32)
         records, dimension = rows.shape
         divisor = records * self.rate if isinstance(self.normalise_by, str) else self.normalise_by
-        sampler = batch_selection.CyclicPoissonSampling(sampling_prob=self.rate, iterations=1)
+        sampler = self._batches(batch_selection, records)
         gradient = clipped_grad(
             jnp.dot, l2_clip_norm=self.clip, normalize_by=divisor, keep_batch_dim=False, batch_argnums=1
         )
         deviation = self.noise_multiplier * gradient.sensitivity()
 
-        def release(seed: jax.Array, chosen: jax.Array) -> jax.Array:
+        def release(seed: jax.Array, chosen: jax.Array) -> Any:
             privatizer = noise_addition.gaussian_privatizer(stddev=deviation, prng_key=jax.random.wrap_key_data(seed))
             weights = jnp.zeros(dimension)
             update = gradient(weights, rows, is_padding_example=~chosen)
@@ -92,6 +103,21 @@ class JaxPrivacyStep:
 
         return draw
 
+    def _batches(self, library: Any, records: int) -> Any:
+        """The library's sampler, for one batch to which every record belongs with probability ``rate``."""
+        if self.sampler == "poisson":
+            return library.CyclicPoissonSampling(sampling_prob=self.rate, iterations=1)
+        if self.sampler == "balls_in_bins":
+            return library.BallsInBinsSampling(iterations=1, cycle_length=round(1 / self.rate))
+        if self.sampler == "b_min_sep":
+            # the library's own: the expected batch is N / (min_sep - 1 + 1 / sampling_prob) from a warm start
+            chance = self.rate / (1 - (self.min_sep - 1) * self.rate)
+            return library.BMinSepSampling(sampling_prob=min(1.0, chance), iterations=1, min_sep=self.min_sep)
+        size = records * self.rate
+        rule = f"a whole number over the number of records, {records}, for batches of a fixed size"
+        require("rate", abs(size - round(size)) < 1e-6, rule, self.rate)
+        return library.FixedBatchSampling(batch_size=round(size), iterations=1)
+
 
 def jax_privacy_step(
     *,
@@ -99,30 +125,44 @@ def jax_privacy_step(
     clip: float,
     noise_multiplier: float,
     normalise_by: float | str = 1.0,
+    sampler: Sampler = "poisson",
+    min_sep: int = 2,
     workers: int = 0,
     timeout: float = 60.0,
 ) -> JaxPrivacyStep:
-    """One step of JAX Privacy: CyclicPoissonSampling, clipped_grad(normalize_by=...), gaussian_privatizer.
+    """One step of JAX Privacy: a sampler's first batch, clipped_grad(normalize_by=...), gaussian_privatizer.
 
     ``normalise_by`` is the caller's in JAX Privacy: a number fixed beforehand is post-processing, 'expected_batch'
-    computes N * rate from the dataset at hand and so tells N. Other samplers of the library are not covered.
+    computes N * rate from the dataset at hand and so tells N.
+
+    ``rate`` is the probability that a record is in the batch. In one step balls-in-bins (rate 1/bins) and b-min-sep
+    (``min_sep``, from a warm start) sample as Poisson does: what sets them apart, over many steps, is not audited.
+    'fixed_batch' draws N * rate records, which must be whole: datasets of one size (zero_out, substitution).
     """
     return JaxPrivacyStep(
         rate=rate,
         clip=clip,
         noise_multiplier=noise_multiplier,
         normalise_by=normalise_by,
+        sampler=sampler,
+        min_sep=min_sep,
         workers=workers,
         timeout=timeout,
     )
 
 
 def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = (1e-5,)) -> Claim:
-    """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together."""
+    """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together.
+
+    Batches of a fixed size are accounted as such (Poisson batches of twice the sensitivity, any neighbours), the others
+    as Poisson batches.
+    """
     from jax_privacy import __version__, accounting
 
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
     accountant = accounting.DpsgdTrainingAccountant(accounting.PldAccountantConfig())
+    fixed = mechanism.sampler == "fixed_batch"
+    method = accounting.SamplingMethod.FIXED_BATCH_SIZE if fixed else accounting.SamplingMethod.POISSON
 
     def epsilon(delta: float) -> float:
         # the accountant reads whole numbers and uses their ratio alone, the sampling rate
@@ -131,6 +171,7 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
             num_samples=RATE_STEPS,
             delta=delta,
             batch_size=max(1, math.ceil(mechanism.rate * RATE_STEPS)),
+            sampling_method=method,
         )
         return max(0.0, float(accountant.compute_epsilon(1, settings)))
 
@@ -138,8 +179,13 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
     return Claim(
         curve=TradeOff(law_from_profile(list(profile), list(profile.values()), error=1e-12)),
         name="jax_privacy_claim",
-        parameters={"rate": mechanism.rate, "noise_multiplier": mechanism.noise_multiplier, "deltas": deltas},
-        relation="add_remove",
+        parameters={
+            "rate": mechanism.rate,
+            "noise_multiplier": mechanism.noise_multiplier,
+            "deltas": deltas,
+            **({"sampler": mechanism.sampler} if mechanism.sampler != "poisson" else {}),
+        },
+        relation="any" if fixed else "add_remove",
         observation="the update of one step",
         source=f"JAX Privacy {__version__}, DpsgdTrainingAccountant with PLD",
     )

@@ -118,3 +118,55 @@ def test_the_accountant_of_jax_privacy_agrees_with_ours():
     claim = jax_privacy_claim(jax_privacy())
     truth = float(guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE).epsilon(1e-5))
     assert truth - 1e-9 <= float(claim.epsilon(1e-5)) < truth + 0.01
+
+
+ORTHOGONAL = mechanisms.orthogonal_pair(records=4, dimension=6, clip=CLIP, relation="zero_out").with_record
+
+
+def members(sampler, rate, trials=3000, **more):
+    """Who was in the batch, shape (trials, records): without noise the sum shows it."""
+    pytest.importorskip("jax_privacy", reason="JAX Privacy is not installed: pip install dpsgd-audit[jax-privacy]")
+    step = jax_privacy_step(rate=rate, clip=CLIP, noise_multiplier=0.0, sampler=sampler, **more)
+    seeds = trial_seeds(np.array([1, 2], np.uint32), 0, trials)
+    return np.rint(step.prepare(np.asarray(ORTHOGONAL.dense()))(seeds)[:, :5] / CLIP)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "rate", "more"),
+    [("poisson", 0.3, {}), ("balls_in_bins", 0.25, {}), ("b_min_sep", 0.3, {"min_sep": 3}), ("b_min_sep", 0.5, {})],
+)
+def test_one_batch_of_these_samplers_is_a_poisson_batch(sampler, rate, more):
+    found = members(sampler, rate, **more)
+    for record in found.T:
+        assert_rate_is(int(record.sum()), len(found), rate)
+    sizes = found.sum(axis=1)
+    for size in range(6):
+        assert_rate_is(int((sizes == size).sum()), len(found), stats.binom.pmf(size, 5, rate))
+    with pytest.raises(AssertionError, match="two-sided p"):
+        assert_rate_is(int(found[:, 0].sum()), len(found), rate + 0.1)
+
+
+def test_batches_of_a_fixed_size_have_it():
+    found = members("fixed_batch", 0.4)
+    assert set(found.sum(axis=1)) == {2.0}
+    for record in found.T:
+        assert_rate_is(int(record.sum()), len(found), 0.4)
+
+
+def test_samplers_refuse_rates_that_they_cannot_have():
+    for sampler, rate, rule in (
+        ("balls_in_bins", 0.3, "1 over the number of bins"),
+        ("b_min_sep", 0.6, "at most 1 / min_sep"),
+        ("shuffled", 0.5, "one of"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            jax_privacy_step(rate=rate, clip=CLIP, noise_multiplier=NOISE, sampler=sampler)
+    with pytest.raises(ValueError, match="whole number over the number of records, 5"):
+        members("fixed_batch", 0.5)
+
+
+def test_a_fixed_size_is_accounted_as_twice_the_sensitivity():
+    claim = jax_privacy_claim(jax_privacy(sampler="fixed_batch"))
+    truth = float(guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE / 2).epsilon(1e-5))
+    assert claim.covers("substitution")
+    assert truth - 1e-9 <= float(claim.epsilon(1e-5)) < truth + 0.01
