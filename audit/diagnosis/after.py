@@ -110,6 +110,6 @@ def direction(record: AuditRecord) -> Diagnosis:
         "other direction.",
         p_value=1.0,
         risk=0.0,
-        assumes="nothing; a smaller bound does not mean that less leaks",
+        assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",
         estimate=larger,
     )

@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+NOT_ASKED = "what looks wrong?"
+"""The question of an answer that says why nothing was asked."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -25,7 +28,7 @@ class Diagnosis:
 def not_asked(reason: str) -> Diagnosis:
     """No question was asked, and why."""
     says = f"not asked: {reason}"
-    return Diagnosis(question="what looks wrong?", wrong=False, says=says, p_value=1.0, risk=0.0, assumes="nothing")
+    return Diagnosis(question=NOT_ASKED, wrong=False, says=says, p_value=1.0, risk=0.0, assumes="nothing")
 
 
 def from_json(data: Mapping[str, Any]) -> Diagnosis:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from audit.diagnosis.answer import Diagnosis
+from audit.diagnosis.answer import NOT_ASKED, Diagnosis
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """What every answer 'wrong' says; where there is none, that or why nothing was asked."""
     wrong = [answer.says for answer in diagnoses if answer.wrong]
-    reasons = [answer.says for answer in diagnoses if answer.says.startswith("not asked")]
+    reasons = [answer.says for answer in diagnoses if answer.question == NOT_ASKED]
     return wrong or reasons or (["none of the questions found anything wrong with the noise."] if diagnoses else [])
 
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """Statements that are no tests: which direction leaks more."""
-    return [d.says for d in diagnoses if d.risk == 0 and not d.says.startswith("not asked")]
+    return [d.says for d in diagnoses if d.risk == 0 and d.question != NOT_ASKED]
 
 
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:

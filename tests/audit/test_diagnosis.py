@@ -135,6 +135,15 @@ def test_right_code_is_rarely_called_wrong(right_runs):
     assert_rate_at_most(sum(any(d.wrong for d in run) for run in right_runs), len(right_runs), 0.05)
 
 
+def test_twenty_trials_of_six_coordinates_keep_the_risk_too():
+    pair, runs = mechanisms.worst_case_pair(records=4, dimension=6, clip=CLIP), 300
+    called = 0
+    for seed in range(runs):
+        sides = NOISE * np.random.default_rng(seed).standard_normal((2, 20, 6))
+        called += any(d.wrong for d in diagnose(*sides, pair, clip=CLIP, noise_multiplier=NOISE))
+    assert_rate_at_most(called, runs, 0.05)
+
+
 CASES = [
     ((halved, halved), WITHOUT),
     ((halved, halved), WITH),
