@@ -7,6 +7,7 @@ from scipy import stats
 import audit
 import guarantees
 import mechanisms
+from audit.batch_source import BATCH_TRIALS, batch_size
 from distinguishers import likelihood_ratio
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_opacus import opacus_step
@@ -214,3 +215,33 @@ def test_the_denoiser_is_updated_by_clipped_gradients():
 def test_networks_read_images_only():
     with pytest.raises(ValueError, match="784 pixels and a label"):
         network_outputs(PAIR.without)
+
+
+def test_long_outputs_are_asked_for_a_few_at_a_time():
+    step = opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, network="denoiser")
+    assert step.coordinates == 1_485_217
+    assert batch_size(IMAGES.without, step.coordinates) == 2
+    assert batch_size(IMAGES.without) == BATCH_TRIALS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_on_images_the_mean_is_found_out_and_the_sum_is_not_accused(reduction):
+    """The same distinguisher by norm on the same images; for the sum 1,000 trials are too few to clear it."""
+    step = opacus_step(
+        batch_size=2, clip=CLIP, noise_multiplier=NOISE, network="classifier", loss_reduction=reduction, workers=2
+    )
+    supposed = mechanisms.one_round(normalise_by="floored_expected_batch", rate=0.5, clip=CLIP, noise_multiplier=NOISE)
+    zero = mechanisms.zero_pair(records=3, dimension=26_010, clip=CLIP)
+    record = audit.run_audit(
+        step,
+        IMAGES,
+        likelihood_ratio(supposed, zero),
+        claim=guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE),
+        trials=1000,
+        risk=0.05,
+        key=jax.random.key(6),
+        policy=audit.thresholds.Split(fit_trials=200),
+        diagnose=False,
+    )
+    assert (record.verdict == "violation") == (reduction == "mean")
