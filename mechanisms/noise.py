@@ -1,8 +1,8 @@
 """Noise with right tails: a function of (key, coordinate), correct in law to 1e-12.
 
-``jax.random.normal`` in float32 inverts the normal distribution function at 23-bit uniforms and therefore never
-exceeds 5.42 standard deviations: an audit of many coordinates then counts too few false alarms. Here every draw
-spends 64 bits, of which 44 or more decide how far out it lies.
+``jax.random.normal`` in float32 inverts the normal distribution function at 23-bit uniforms and therefore ends at
+5.22 standard deviations above and 5.42 below: an audit of many coordinates then counts too few false alarms. Here
+every draw spends 64 bits, of which 44 or more decide how far out it lies.
 """
 
 from __future__ import annotations
