@@ -12,6 +12,7 @@ from audit.record import AuditRecord, ScoreGrid
 from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
+MOST_IN_A_ROW = 4
 
 
 def trade_off_svg(record: AuditRecord) -> str:
@@ -34,21 +35,26 @@ def trade_off_svg(record: AuditRecord) -> str:
 
 
 def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
-    """Small trade-off plots of several records in a row, as for the top of a page."""
+    """Small trade-off plots of several records, four or fewer in a row, as for the top of a page."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9}):
-        shape = {"figsize": (3.0 * len(records), 4.2), "layout": "constrained", "sharey": True}
-        figure, row = pyplot.subplots(1, len(records), squeeze=False, **shape)
-        for axes, record in zip(row[0], records, strict=True):
+        rows = -(-len(records) // MOST_IN_A_ROW)
+        columns = -(-len(records) // rows)
+        shape = {"figsize": (3.0 * columns, 0.6 + 3.6 * rows), "layout": "constrained", "sharey": True}
+        figure, grid = pyplot.subplots(rows, columns, squeeze=False, **shape)
+        for axes in grid.flat[len(records) :]:
+            axes.remove()
+        for axes, record in zip(grid.flat, records, strict=False):
             _draw(axes, record)
             axes.set_title(f"{record.name}\n{record.verdict.replace('_', ' ')}", fontsize=9)
-        row[0][0].set_ylabel("miss rate")
-        handles, labels = row[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, frameon=False, ncols=5, loc="outside lower center")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("miss rate")
+        handles, labels = grid[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, ncols=5 if columns > 3 else 3, loc="outside lower center")
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
         pyplot.close(figure)
 
@@ -67,7 +73,16 @@ def _draw(axes: Any, record: AuditRecord) -> None:
         label = "observed" if index == 0 else None
         axes.plot(alpha, beta, color=OBSERVED, linewidth=1, alpha=1 / (1 + index), label=label)
     band = sorted(zip(record.band.alpha, record.band.beta, strict=True))
-    axes.plot(*zip(*band, strict=True), color=PROVEN, linewidth=0.7, alpha=0.6, label="band, all thresholds at once")
+    # a curve never rises: what holds at one false-alarm rate holds at every larger one
+    lowest = np.minimum.accumulate([beta for _, beta in band])
+    axes.plot(
+        [alpha for alpha, _ in band],
+        lowest,
+        color=PROVEN,
+        linewidth=0.7,
+        alpha=0.6,
+        label="band, all thresholds at once",
+    )
     points = [point.limits for point in record.points] if len(record.points) <= 12 else []
     if points:
         axes.scatter([p.alpha for p in points], [p.beta for p in points], color=PROVEN, s=22, zorder=5, label="proven")

@@ -61,6 +61,8 @@ def _answers(
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if deadline is not None and time.monotonic() >= deadline:
         return (not_asked("the time budget is over."),)
+    if getattr(mechanism, "coordinates", None) is not None:
+        return (not_asked("a network stands between the pair and the update: which coordinates carry noise alone?"),)
     try:
         frame = span_of(neighbours)[0]
     except ValueError:

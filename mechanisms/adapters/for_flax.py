@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from mechanisms.contract import OutputKind
 from mechanisms.counts import poisson_batch
+from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_flax import FlatNetwork, flat_network
 from mechanisms.one_round import Normaliser, OneRound, check_parameters
 
@@ -45,6 +46,11 @@ class FlaxStep:
     def parameters(self) -> Mapping[str, Any]:
         """What the constructor was given."""
         return dataclasses.asdict(self)
+
+    @property
+    def coordinates(self) -> int:
+        """Length of an output."""
+        return PARAMETERS[self.network]
 
     @functools.cached_property
     def _flat(self) -> FlatNetwork:
