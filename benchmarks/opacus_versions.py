@@ -37,11 +37,14 @@ def version_row(record: AuditRecord) -> str:
 
 def divisors(record: AuditRecord) -> str:
     """What the diagnoses of a violation say about the divisor, without and with the record."""
-    found = [answer for answer in record.diagnoses if answer.question.startswith("noise scale")]
-    varies = [answer for answer in record.diagnoses if answer.question.startswith("does the noise change")]
-    if any(answer.wrong for answer in varies):
-        return "; ".join(answer.says for answer in varies)
-    return " / ".join(f"{NOISE * CLIP / answer.estimate:.2f}" for answer in found if answer.estimate) or "-"
+    answers = {answer.question: answer for answer in record.diagnoses}
+    if not answers:
+        return "not asked"
+    if answers["does the noise change from trial to trial?"].wrong:
+        low, high = answers["do trials have different divisors?"].interval or (0.0, 0.0)
+        return f"differs from trial to trial, {low:.2g} to {high:.2g}"
+    sides = (answers[f"noise scale, side '{side}'"].estimate or 0.0 for side in ("without", "with"))
+    return " / ".join(f"{NOISE * CLIP / deviation:.2f}" for deviation in sides)
 
 
 def loader_row(records: int, batch_size: int, trials: int) -> str:
