@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 
@@ -42,6 +44,25 @@ class Mechanism(Protocol):
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
         """The output on one dataset."""
         ...
+
+
+class Described:
+    """How a dataclass that makes full vectors describes itself; its name is its constructor's: OneRound, one_round."""
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        return dataclasses.asdict(cast(Any, self))
+
+    @property
+    def kind(self) -> OutputKind:
+        """The whole update."""
+        return "vector"
 
 
 class Step(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 
 from guarantees.claim import require
 from mechanisms.chi_square import mean_square
-from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.contract import Collapsed, Described, OutputKind
 from mechanisms.counts import binomial, poisson_batch
 from mechanisms.neighbours import GradientTable, materialise
 from mechanisms.noise import normal
@@ -61,7 +60,7 @@ def table_sum(batch: jax.Array, table: GradientTable, clip: float) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneRound:
+class OneRound(Described):
     """``(sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)) / divisor``."""
 
     normalise_by: Normaliser
@@ -73,24 +72,9 @@ class OneRound:
         check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
 
     @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "one_round"
-
-    @property
     def reads_tables(self) -> bool:
         """Whether it reads a GradientTable as it is."""
         return True
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     def divisor(self, records: int) -> float | None:
         """What the noisy sum is divided by; None where it depends on the batch."""
@@ -119,7 +103,7 @@ class OneRound:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollapsedRound:
+class CollapsedRound(Described):
     """One round seen in the span of the gradients, with the mean square of the rest: the same law, O(1) in n.
 
     The noise outside the span is independent of everything, so its mean square is one scaled chi-square; a group of
@@ -135,11 +119,6 @@ class CollapsedRound:
         check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
 
     @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "collapsed_round"
-
-    @property
     def reads_tables(self) -> bool:
         """Whether it reads a GradientTable as it is."""
         return True
@@ -148,11 +127,6 @@ class CollapsedRound:
     def kind(self) -> OutputKind:
         """Sufficient statistics."""
         return "collapsed"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     def divisor(self, records: int) -> float | None:
         """What the noisy sum is divided by; None where it depends on the batch."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 from guarantees.claim import require
 from mechanisms import noise
 from mechanisms.bits import Stream, below, positions, words
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 from mechanisms.counts import probability_to_integer
 from mechanisms.neighbours import Neighbours, Relation, materialise
 
@@ -31,22 +30,15 @@ def _records(dataset: Any) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GaussianMechanism:
+class GaussianMechanism(Described):
     """Sum of the records plus ``noise_multiplier * sensitivity * N(0, I)``."""
 
     noise_multiplier: float
     sensitivity: float = 1.0
-    name: str = dataclasses.field(default="gaussian_mechanism", init=False)
-    kind: OutputKind = dataclasses.field(default="vector", init=False)
 
     def __post_init__(self):
         _positive("noise_multiplier", self.noise_multiplier)
         _positive("sensitivity", self.sensitivity)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return {"noise_multiplier": self.noise_multiplier, "sensitivity": self.sensitivity}
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The noisy sum of an array of shape (records, dimension)."""
@@ -55,22 +47,15 @@ class GaussianMechanism:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceMechanism:
+class LaplaceMechanism(Described):
     """Sum of the records plus ``sensitivity / epsilon`` times standard Laplace noise a coordinate."""
 
     epsilon: float
     sensitivity: float = 1.0
-    name: str = dataclasses.field(default="laplace_mechanism", init=False)
-    kind: OutputKind = dataclasses.field(default="vector", init=False)
 
     def __post_init__(self):
         _positive("epsilon", self.epsilon)
         _positive("sensitivity", self.sensitivity)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return {"epsilon": self.epsilon, "sensitivity": self.sensitivity}
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The noisy sum of an array of shape (records, dimension)."""
@@ -79,20 +64,13 @@ class LaplaceMechanism:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomisedResponse:
+class RandomisedResponse(Described):
     """Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped."""
 
     epsilon: float
-    name: str = dataclasses.field(default="randomised_response", init=False)
-    kind: OutputKind = dataclasses.field(default="vector", init=False)
 
     def __post_init__(self):
         require("epsilon", bool(self.epsilon >= 0 and math.isfinite(self.epsilon)), ">= 0 and finite", self.epsilon)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return {"epsilon": self.epsilon}
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The told bits of an array of zeros and ones."""

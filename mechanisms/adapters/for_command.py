@@ -15,14 +15,13 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from guarantees.claim import require
 from mechanisms.adapters.batch import Draw
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 from mechanisms.neighbours import materialise
 
 PIECE = 2**16
@@ -34,7 +33,7 @@ class CommandError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CommandStep:
+class CommandStep(Described):
     """One release by a program."""
 
     command: tuple[str, ...]
@@ -49,21 +48,6 @@ class CommandStep:
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)
-
-    @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "command_step"
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     def prepare(self, dataset: Any) -> Draw:
         """Start the program and send it the dataset."""

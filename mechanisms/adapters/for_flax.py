@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 from mechanisms.counts import poisson_batch
 from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_flax import FlatNetwork, flat_network
@@ -18,7 +18,7 @@ from mechanisms.one_round import Normaliser, OneRound, check_parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FlaxStep:
+class FlaxStep(Described):
     """``one_round`` on the gradients of a network's loss, one for every image, at its initial weights."""
 
     network: str
@@ -31,21 +31,6 @@ class FlaxStep:
     def __post_init__(self):
         check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
         _ = self._flat
-
-    @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "flax_step"
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     @property
     def coordinates(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -15,7 +14,7 @@ from guarantees.claim import Claim, require
 from guarantees.profile import law_from_profile
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import Draw
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 from mechanisms.neighbours import materialise
 
 Sampler = Literal["poisson", "fixed_batch", "balls_in_bins", "b_min_sep"]
@@ -25,7 +24,7 @@ RATE_STEPS = 2**30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JaxPrivacyStep:
+class JaxPrivacyStep(Described):
     """One step of DP-SGD through JAX Privacy; ``normalise_by`` is a number, or 'expected_batch' for N * rate."""
 
     rate: float
@@ -53,21 +52,6 @@ class JaxPrivacyStep:
             require("rate", abs(bins - round(bins)) < 1e-9 * bins, "1 over the number of bins", self.rate)
         if self.sampler == "b_min_sep":
             require("rate", self.rate * self.min_sep <= 1, f"at most 1 / min_sep, {1 / self.min_sep:g}", self.rate)
-
-    @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "jax_privacy_step"
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     def prepare(self, dataset: Any) -> Draw:
         """The step compiled for any number of trials; its batches are drawn on the host, as the library draws them."""

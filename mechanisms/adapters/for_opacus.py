@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from guarantees.claim import require
 from mechanisms.adapters.batch import Draw
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, library_folder
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 from mechanisms.neighbours import materialise
 from mechanisms.networks import NETWORKS, PARAMETERS
 from mechanisms.networks.for_torch import Network, mean_or_sum, network, parameters_of, reset_parameters
@@ -30,7 +30,7 @@ MOST_EMPTY = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OpacusStep:
+class OpacusStep(Described):
     """One optimiser step of Opacus: on a linear model, every record's gradient is its own row of the dataset."""
 
     batch_size: int
@@ -61,21 +61,6 @@ class OpacusStep:
         require("workers", self.workers >= 0, ">= 0", self.workers)
         if self.version is not None and not self.workers:
             raise ValueError("version= is not the installed Opacus and needs a process of its own: workers=1.")
-
-    @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "opacus_step"
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     @property
     def coordinates(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 
 from guarantees import gaussian, subsampled_gaussian
 from guarantees.claim import Claim, require
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 from mechanisms.counts import poisson_batch
 from mechanisms.neighbours import materialise
 
@@ -21,7 +20,7 @@ MOST_RECORDS = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptaxStep:
+class OptaxStep(Described):
     """The aggregate of one batch of per-example gradients, by Optax: it divides by the size of the batch."""
 
     clip: float
@@ -34,21 +33,6 @@ class OptaxStep:
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
         require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
         require("transform", self.transform in TRANSFORMS, f"one of {TRANSFORMS}", self.transform)
-
-    @property
-    def name(self) -> str:
-        """As suites spell it."""
-        return "optax_step"
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        return dataclasses.asdict(self)
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The update on an array of per-example gradients, shape (records, dimension)."""
