@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, test, test-full, lint.
+# The whole project in a few words: setup, audit, opacus, test, test-full, lint.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 LIBRARIES := $(VENV)/.libraries
 EXTRAS := accountants,dev
 
-.PHONY: setup audit test test-full lint clean
+.PHONY: setup audit opacus test test-full lint clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,9 @@ $(LIBRARIES): $(STAMP) tests/install_libraries.py
 audit: setup
 	$(BIN)/dpsgd-audit run
 
+opacus: $(LIBRARIES)
+	$(BIN)/dpsgd-audit run suites/opacus.toml --out opacus-report
+
 test: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 -m "not long"
 
@@ -42,4 +45,4 @@ lint: setup
 	$(BIN)/basedpyright
 
 clean:
-	rm -rf $(VENV) audit-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) audit-report opacus-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
