@@ -179,6 +179,7 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
         epsilon=float(claim.epsilon(delta)),
         delta=claim.total_variation,
         curve=_curve(claim.curve),
+        times=claim.times,
     )
 
 

@@ -25,6 +25,8 @@ JAX_END, TORCH_END = 5.221, 5.769
 """Just above the largest float32 normals of jax.random.normal (its smallest is -5.41998) and of PyTorch's vectorised
 Box-Muller draw (sqrt(48 ln 2)): known from the generators, see docs/float-tails.md."""
 
+LARGEST_EXPONENT = 700.0
+
 ASSUMES = (
     "the coordinates that carry noise alone are independent draws of one law, and the coordinate along the record, on "
     "either dataset, has that law around its mean"
@@ -157,22 +159,26 @@ def count_beyond(
     chunk = max(1, CHUNK_ENTRIES // frame.dimension)
     chunks = -(-draws // (coordinates * chunk))
     count = _count_foreign if isinstance(mechanism, BatchMechanism) else _count_traced
-    beyond, largest = count(mechanism, neighbours.without, levels.astype(np.float32), frame.rank, chunk, chunks, key)
+    cuts = levels.astype(np.float32)
+    beyond, largest = count(mechanism, neighbours.without, cuts, frame.rank, frame.dimension, chunk, chunks, key)
     if not math.isfinite(largest):
         raise ValueError("an output is not finite: check the gradients for NaN and the divisor for zero.")
     return Counted(draws=chunks * chunk * coordinates, beyond=tuple(int(k) for k in beyond), largest=largest)
 
 
 def _count_traced(
-    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, chunk: int, chunks: int, key: jax.Array
+    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, dimension: int, chunk: int, chunks: int, key: jax.Array
 ) -> tuple[np.ndarray, float]:
     data = prepare(mechanism, dataset)
 
     @jax.jit
     def count(first: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.vmap(lambda trial: jax.random.fold_in(key, trial))(first + jnp.arange(chunk, dtype=jnp.uint32))
-        noise = jax.vmap(lambda own: mechanism(own, data)[rank:])(keys)
-        return jnp.stack([jnp.sum(noise > level) for level in levels]), jnp.max(noise)
+        outputs = jax.vmap(lambda own: mechanism(own, data))(keys)
+        _refuse_length(outputs.shape, dimension)
+        noise = outputs[:, rank:]
+        largest = jnp.where(jnp.all(jnp.isfinite(noise)), jnp.max(noise), jnp.inf)
+        return jnp.stack([jnp.sum(noise > level) for level in levels]), largest
 
     beyond, largest = np.zeros(len(levels), np.int64), -math.inf
     for index in range(chunks):
@@ -183,20 +189,29 @@ def _count_traced(
 
 
 def _count_foreign(
-    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, chunk: int, chunks: int, key: jax.Array
+    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, dimension: int, chunk: int, chunks: int, key: jax.Array
 ) -> tuple[np.ndarray, float]:
     words = np.asarray(jax.random.key_data(key)).ravel()
     beyond, largest = np.zeros(len(levels), np.int64), -math.inf
 
     def add(_: int, outputs: np.ndarray) -> None:
         nonlocal largest
+        _refuse_length(outputs.shape, dimension)
         noise = outputs[:, rank:]
+        if not np.isfinite(noise).all():
+            largest = math.inf
+            return
         beyond[:] += [int(np.count_nonzero(noise > level)) for level in levels]
         largest = float(np.maximum(largest, noise.max()))
 
     batches = [Batch("without", words, i * chunk, (i + 1) * chunk) for i in range(chunks)]
     drawer(mechanism, {"without": np.asarray(materialise(dataset))}).draw(batches, add)
     return beyond, largest
+
+
+def _refuse_length(shape: tuple[int, ...], dimension: int) -> None:
+    if shape[1:] != (dimension,):
+        raise ValueError(f"outputs must have as many coordinates as the pair, {dimension}, got {shape[1:]}.")
 
 
 def _p_value(counted: Counted, unit: float, thresholds: np.ndarray) -> float:
@@ -215,7 +230,7 @@ def _points(
     without, moved = counted.beyond[: len(thresholds)], counted.beyond[len(thresholds) :]
     upper = clopper_pearson_upper(np.array(without), total, risk=share)
     lower = [float(special.betaincinv(k, total - k + 1, share)) if k else 0.0 for k in moved]
-    growth = math.expm1(epsilon) + rate
+    growth = float(np.expm1(min(epsilon, LARGEST_EXPONENT))) + rate
     return tuple(
         TailPoint(
             threshold=t,

@@ -63,10 +63,13 @@ class ClaimPart:
     delta: float
     """Claimed delta at epsilon 0: the advantage that the claim allows."""
     curve: Curve
+    times: int = 1
+    """Independent outputs that it is about."""
 
     def describe(self) -> str:
         """The constructor call that makes this claim."""
-        return Part(name=self.name, parameters=self.parameters).describe()
+        call = Part(name=self.name, parameters=self.parameters).describe()
+        return f"{call}.compose({self.times})" if self.times > 1 else call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | Non
     if not audit.spec.diagnose:
         return record
     key = audit_key(suite.seed, audit.spec.name)
-    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=end)
+    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=_deadline(audit.spec, end, 1))
 
 
 def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:

@@ -16,8 +16,9 @@ from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.constructions import zero_pair
 from mechanisms.contract import Mechanism, OutputKind
-from mechanisms.neighbours import Neighbours
+from mechanisms.neighbours import Neighbours, shape_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,8 +58,11 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     last two are left out. Members that the pair gives no meaning to (equal sums, no coordinates outside the span)
     are left out too.
 
+    Where a network stands between the records and the output, all gradients are supposed to be zero.
+
     Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does.
     """
+    neighbours = _supposed(neighbours, getattr(mechanism, "coordinates", None))
     frame, direction = span_of(neighbours)
     collapsed = mechanism is not None and mechanism.kind == "collapsed"
     moves, room = bool(np.any(direction)), frame.dimension > frame.rank
@@ -73,3 +77,11 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     if not collapsed:
         members.append(max_coordinate(neighbours))
     return Battery(members=tuple(members), neighbours=neighbours)
+
+
+def _supposed(neighbours: Neighbours, coordinates: int | None) -> Neighbours:
+    """The pair itself, or zero gradients of as many coordinates as the outputs have."""
+    shape = shape_of(neighbours.without)
+    if coordinates is None or shape is None or shape[1:] == (coordinates,):
+        return neighbours
+    return zero_pair(records=shape[0], dimension=coordinates, clip=1.0, relation=neighbours.relation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,13 @@ def law_from_profile(
             HalfProfile(epsilon=eps, delta=np.append(1.0, backward)),
         )
     return law_from_halves(upper, lower, error=error, smallest_delta=smallest_delta)
+
+
+def law_from_promises(promises: Iterable[tuple[float, float]]) -> DiscreteLaw:
+    """What several pairs (epsilon, delta) promise together; an epsilon below zero, as accountants give, counts as 0."""
+    # where an epsilon is repeated the smallest delta says most
+    profile = {max(epsilon, 0.0): delta for epsilon, delta in sorted(promises, key=lambda promise: -promise[1])}
+    return law_from_profile(list(profile), list(profile.values()), error=1e-12)
 
 
 def law_from_halves(

@@ -22,47 +22,32 @@ class Collapsed(NamedTuple):
     """Mean square of the other ``dimension - rank`` coordinates (a chi-square over its degrees)."""
 
 
-@runtime_checkable
-class Mechanism(Protocol):
-    """One release. Pure and traceable by JAX: it is vmapped over keys and compiled."""
+class Described(Protocol):
+    """How anything that releases describes itself; dataclasses with a constructor of their name take this as it is."""
 
     @property
     def name(self) -> str:
-        """The name of its constructor, as suites and reports spell it."""
-        ...
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What its constructor was given."""
-        ...
-
-    @property
-    def kind(self) -> OutputKind:
-        """What its outputs are: a full vector, or collapsed statistics."""
-        ...
-
-    def __call__(self, key: jax.Array, dataset: Any) -> Any:
-        """The output on one dataset."""
-        ...
-
-
-class Described:
-    """How a dataclass that makes full vectors describes itself; its name is its constructor's: OneRound, one_round."""
-
-    @property
-    def name(self) -> str:
-        """As suites spell it."""
+        """The name of its constructor, as suites and reports spell it: one_round for OneRound."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
+        """What its constructor was given."""
         return dataclasses.asdict(cast(Any, self))
 
     @property
     def kind(self) -> OutputKind:
-        """The whole update."""
+        """What its outputs are: a full vector, unless it says collapsed statistics."""
         return "vector"
+
+
+@runtime_checkable
+class Mechanism(Described, Protocol):
+    """One release. Pure and traceable by JAX: it is vmapped over keys and compiled."""
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Any:
+        """The output on one dataset."""
+        ...
 
 
 class Step(NamedTuple):

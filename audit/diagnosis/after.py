@@ -85,13 +85,19 @@ def _answers(
 
 
 def told(record: AuditRecord) -> tuple[float | None, float | None, float]:
-    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm."""
+    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
+
+    Both are unknown where the claim is about several outputs, or a number chosen beforehand divides them.
+    """
     own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
     source, clip = (own, own.get("clip")) if _positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
-    clip, noise, rate = (_positive(value) for value in (clip, source.get("noise_multiplier"), source.get("rate")))
-    if clip is None or noise is None:
+    clip, noise = _positive(clip), _positive(source.get("noise_multiplier"))
+    rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
+    rate = next((found for found in map(_positive, rates) if found is not None), 1.0)
+    rescaled = record.claim.times > 1 or (_positive(own.get("normalise_by")) or 1.0) != 1.0
+    if clip is None or noise is None or rescaled:
         return None, None, 1.0
-    return clip, noise, min(rate or 1.0, 1.0)
+    return clip, noise, min(rate, 1.0)
 
 
 def _positive(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,8 +46,12 @@ def diagnose(
     """
     require("risk", 0 < risk < 1, "in (0, 1)", risk)
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    for name, value in (("clip", clip), ("noise_multiplier", noise_multiplier)):
+        require(name, value is None or 0 < value < math.inf, "> 0 and finite, or None", value)
+    for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
+        require(name, len(outputs) >= 2, "two trials or more", len(outputs))
     without, with_record = read_noise(outputs_without, neighbours), read_noise(outputs_with, neighbours)
-    standard = np.concatenate([without.standard, with_record.standard])
+    standard = _moving(np.concatenate([without.standard, with_record.standard]))
     nominal = clip is not None and noise_multiplier is not None
     share = risk / (QUESTIONS + NOMINAL_QUESTIONS * nominal)
     answers = (
@@ -57,7 +62,7 @@ def diagnose(
         dependence.repeated_noise(standard, risk=share),
         distribution.not_normal(standard, risk=share),
         distribution.cut_tails(standard, risk=share),
-        distribution.grained(np.concatenate([without.rest, with_record.rest]), risk=share),
+        distribution.grained(_moving(np.concatenate([without.rest, with_record.rest])), risk=share),
     )
     if clip is None or noise_multiplier is None:
         return answers
@@ -70,6 +75,12 @@ def diagnose(
         scale.record_moves(without, with_record, deviation=deviation, rate=rate, most=most, risk=share),
         *answers,
     )
+
+
+def _moving(rows: Array) -> Array:
+    """Trials with any noise: an update that was skipped says nothing about the noise of others."""
+    moving = rows[np.any(rows != 0, axis=1)]
+    return moving if len(moving) > 1 else rows
 
 
 def diagnose_mechanism(

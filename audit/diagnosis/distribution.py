@@ -52,15 +52,14 @@ def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
     ``P(all |z| <= x) <= P(|z| <= x)^N``. [joagdev1983] Ends beyond 5 need millions of draws: audit.noise_tails.
     """
     width = standard.shape[1]
-    rows = standard[np.any(standard != 0, axis=1)]
-    largest = float(np.abs(rows).max(initial=0.0))
+    largest = float(np.abs(standard).max(initial=0.0))
     beyond = float(special.betaincc(0.5, (width - 1) / 2, min(1.0, largest**2 / width)))
-    p = math.exp(rows.size * math.log1p(-beyond)) if rows.size and beyond < 1 else 1.0
+    p = math.exp(standard.size * math.log1p(-beyond)) if largest > 0 and beyond < 1 else 1.0
     wrong = p < risk
     return Diagnosis(
         question="does the noise end too early?",
         wrong=wrong,
-        says=f"the largest of {rows.size:,} coordinates is {largest:.4g} standard deviations"
+        says=f"the largest of {standard.size:,} coordinates is {largest:.4g} standard deviations"
         + (": the tails are cut." if wrong else "."),
         p_value=p,
         risk=risk,

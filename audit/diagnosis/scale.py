@@ -30,32 +30,42 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
         f"{divisor}.",
         p_value=p,
         risk=risk,
-        assumes="independent normal noise of one scale",
+        assumes="independent normal noise of one scale; an output is one noisy sum, not rescaled by intent",
         estimate=found,
         interval=(low, high),
     )
 
 
 def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
-    """Whether the noise has another scale with the record: an F test of two variances."""
-    sizes = without.rest.size, with_record.rest.size
-    squares = float(np.mean(without.rest**2)), float(np.mean(with_record.rest**2))
-    ratio = squares[1] / squares[0] if squares[0] > 0 else (1.0 if squares[1] == 0 else math.inf)
-    law = stats.f(sizes[1], sizes[0])
-    p = min(1.0, 2 * min(float(law.cdf(ratio)), float(law.sf(ratio))))
-    low, high = (math.sqrt(ratio / float(law.isf(q))) for q in (risk / 2, 1 - risk / 2))
+    """Whether the noise has another scale with the record: trials' sizes compared by their ranks. [mann1947]
+
+    The unit is the trial, whose scale may vary with its batch on either side.
+    """
+    first, second = without.sizes, with_record.sizes
+    p = float(stats.mannwhitneyu(first, second).pvalue) if np.ptp(np.append(first, second)) > 0 else 1.0
+    ratio, (low, high) = _size_ratio(first, second, risk)
     wrong = p < risk
     return Diagnosis(
         question="does the noise depend on the record?",
         wrong=wrong,
-        says=f"with the record the noise is {math.sqrt(ratio):.4g} times ({low:.4g} to {high:.4g}) as large"
+        says=f"with the record the noise is {ratio:.4g} times ({low:.4g} to {high:.4g}) as large"
         + (": a divisor or bound that reads the dataset." if wrong else "."),
         p_value=p,
         risk=risk,
-        assumes="independent normal noise",
-        estimate=math.sqrt(ratio),
+        assumes="independent trials; the interval also that means of their logarithmic sizes are normal",
+        estimate=ratio,
         interval=(low, high),
     )
+
+
+def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[float, float]]:
+    """Geometric mean size of trials with the record over that without, and Welch's interval; silent trials apart."""
+    logs = [np.log(sizes[sizes > 0]) for sizes in (first, second)]
+    if min(map(len, logs)) < 2:
+        ratio = 1.0 if not len(logs[0]) and not len(logs[1]) else math.inf if len(logs[1]) else 0.0
+        return ratio, (0.0, math.inf)
+    found = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(1 - risk)
+    return math.exp(float(logs[1].mean() - logs[0].mean())), (math.exp(float(found.low)), math.exp(float(found.high)))
 
 
 def depends_on_batch(noise: Noise, *, risk: float) -> Diagnosis:
@@ -152,7 +162,7 @@ def record_moves(
 
     A trial's output is scaled by (noise due / noise found in it), over the mean of that factor for normal noise,
     ``sqrt(width / 2) Gamma((width - 1) / 2) / Gamma(width / 2)``; the difference of the means over ``rate`` is compared
-    with ``most`` by Welch's one-sided t test with the smaller degrees of freedom.
+    with ``most`` by Welch's t test with the smaller degrees of freedom, both ways.
     """
     width = without.rest.shape[1]
     bias = math.sqrt(width / 2) * math.exp(special.gammaln((width - 1) / 2) - special.gammaln(width / 2))
@@ -165,7 +175,7 @@ def record_moves(
     error = max(math.sqrt(float(first.var(ddof=1)) / len(first) + float(second.var(ddof=1)) / len(second)), 1e-300)
     degrees = min(len(first), len(second)) - 1
     reach = float(stats.t.isf(risk / 2, degrees)) * error
-    p = float(stats.t.sf((abs(shift) - most) / error, degrees))
+    p = float(stats.t.sf((abs(shift) - most) / error, degrees) + stats.t.sf((abs(shift) + most) / error, degrees))
     wrong = p < risk
     return Diagnosis(
         question="does the record move the sum by more than the clipping norm?",

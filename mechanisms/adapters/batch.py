@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from mechanisms.contract import OutputKind
+from mechanisms.contract import Described
 
 Draw = Callable[[np.ndarray], np.ndarray]
 """Seeds, uint64 of shape (trials,), to outputs, float32 of shape (trials, coordinates)."""
@@ -17,23 +17,8 @@ FEISTEL_ROUNDS = 6
 
 
 @runtime_checkable
-class BatchMechanism(Protocol):
+class BatchMechanism(Described, Protocol):
     """One release by foreign code. It must not have ``__call__``: that would make it an ordinary mechanism."""
-
-    @property
-    def name(self) -> str:
-        """The name of its constructor, as suites and reports spell it."""
-        ...
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What its constructor was given."""
-        ...
-
-    @property
-    def kind(self) -> OutputKind:
-        """What its outputs are: full vectors."""
-        ...
 
     @property
     def workers(self) -> int:

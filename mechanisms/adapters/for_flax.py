@@ -10,8 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from guarantees.claim import require
 from mechanisms.contract import Described
 from mechanisms.counts import poisson_batch
+from mechanisms.images import PIXELS
+from mechanisms.neighbours import materialise
 from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_flax import FlatNetwork, flat_network
 from mechanisms.one_round import Normaliser, OneRound, check_parameters
@@ -49,7 +52,9 @@ class FlaxStep(Described):
 
     def gradients(self, dataset: Any) -> jax.Array:
         """Per-example gradients at the initial weights, shape (records, parameters); not clipped."""
-        rows = jnp.asarray(dataset, jnp.float32)
+        rows = jnp.asarray(materialise(dataset), jnp.float32)
+        shape = f"(records, {PIXELS + 1}): {PIXELS} pixels and a label (image_pair)"
+        require("dataset", rows.ndim == 2 and rows.shape[1] == PIXELS + 1, f"of shape {shape}", rows.shape)
         return _per_example(self._flat.loss, self._flat.initial, rows)
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:

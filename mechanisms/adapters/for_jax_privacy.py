@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guarantees.claim import Claim, require
-from guarantees.profile import law_from_profile
+from guarantees.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import Draw
 from mechanisms.contract import Described
@@ -144,6 +144,7 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
     from jax_privacy import __version__, accounting
 
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
+    require("noise_multiplier", mechanism.noise_multiplier > 0, "> 0 for a claim", mechanism.noise_multiplier)
     accountant = accounting.DpsgdTrainingAccountant(accounting.PldAccountantConfig())
     fixed = mechanism.sampler == "fixed_batch"
     method = accounting.SamplingMethod.FIXED_BATCH_SIZE if fixed else accounting.SamplingMethod.POISSON
@@ -157,11 +158,10 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
             batch_size=max(1, math.ceil(mechanism.rate * RATE_STEPS)),
             sampling_method=method,
         )
-        return max(0.0, float(accountant.compute_epsilon(1, settings)))
+        return float(accountant.compute_epsilon(1, settings))
 
-    profile = {epsilon(delta): delta for delta in sorted(deltas, reverse=True)}
     return Claim(
-        curve=TradeOff(law_from_profile(list(profile), list(profile.values()), error=1e-12)),
+        curve=TradeOff(law_from_promises((epsilon(delta), delta) for delta in deltas)),
         name="jax_privacy_claim",
         parameters={
             "rate": mechanism.rate,

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import multiprocessing
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ import numpy as np
 
 from guarantees.claim import require
 from mechanisms.adapters.batch import Draw
-from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, library_folder
+from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
 from mechanisms.contract import Described
 from mechanisms.neighbours import materialise
 from mechanisms.networks import NETWORKS, PARAMETERS
@@ -23,10 +24,10 @@ from mechanisms.networks.for_torch import Network, mean_or_sum, network, paramet
 
 REDUCTIONS = ("mean", "sum")
 CLIPPINGS = ("flat", "per_layer", "adaptive")
+RELEASE = re.compile(r"[1-9]\d*\.\d+\.\d+")
 MODES = ("hooks", "functorch", "ew", "ghost", "fast")
 STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
 """Versions whose per-example gradients fail on an empty Poisson batch."""
-MOST_EMPTY = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,11 @@ class OpacusStep(Described):
         require("network", self.network in NETWORKS, f"one of {NETWORKS}", self.network)
         require("layers", self.layers >= 1, ">= 1", self.layers)
         require("workers", self.workers >= 0, ">= 0", self.workers)
+        size, infinite = self.expected_batch_size, self.infinite
+        require("expected_batch_size", size is None or size > 0, "> 0 or None", size)
+        require("infinite", infinite is None or np.isfinite(infinite), "finite or None", infinite)
+        known = self.version is None or self.version in LEGACY or RELEASE.fullmatch(self.version)
+        require("version", known, f"one of {LEGACY} or a release from 1.0.0 on", self.version)
         if self.version is not None and not self.workers:
             raise ValueError("version= is not the installed Opacus and needs a process of its own: workers=1.")
 
@@ -111,11 +117,7 @@ class Training:
         return (self._start - parameters_of(self._network.model)).numpy()
 
     def _batch(self) -> Any:
-        for _ in range(MOST_EMPTY):
-            for batch in self.loader:
-                if len(batch[0]) or not self._stops:
-                    return batch
-        raise ValueError(f"{MOST_EMPTY} epochs of Poisson batches were all empty; raise batch_size.")
+        return first_batch(self.loader, lambda batch: len(batch[0]) > 0 or not self._stops)
 
     def _run(self, batch: Any) -> None:
         inputs, target = self._network.batch(batch[0])
@@ -179,8 +181,10 @@ def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) 
 
 def _legacy(step: OpacusStep, rows: Any, trained: Network) -> LegacyTraining:
     """Before 1.0 the sampling rate was the caller's; it is taken as 1/len(loader), as later versions do."""
-    plain = step.poisson_sampling and step.clipping == "flat" and step.physical_batch is None
-    require("version", plain and step.grad_sample_mode == "hooks", "1.0 or later for these settings", step.version)
+    plain = step.poisson_sampling and step.clipping == "flat" and step.grad_sample_mode == "hooks"
+    whole = step.physical_batch is None and step.expected_batch_size is None
+    require("version", plain and whole, "1.0 or later for these settings", step.version)
+    require("batch_size", step.batch_size < len(rows), "below the number of records in these versions", step.batch_size)
     settings = {
         "max_grad_norm": step.clip,
         "noise_multiplier": step.noise_multiplier,

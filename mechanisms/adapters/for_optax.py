@@ -90,6 +90,7 @@ def optax_claim(mechanism: OptaxStep) -> Claim:
 
     Optax has no accountant; its example computes one step as a subsampled Gaussian mechanism.
     """
+    require("noise_multiplier", mechanism.noise_multiplier > 0, "> 0 for a claim", mechanism.noise_multiplier)
     if mechanism.rate == 1.0:
         return gaussian(mu=1 / mechanism.noise_multiplier, relation="add_remove")
     return subsampled_gaussian(rate=mechanism.rate, noise_multiplier=mechanism.noise_multiplier)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.claim import Claim, require
-from guarantees.profile import law_from_profile
+from guarantees.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.for_opacus import OpacusStep, make_private, quiet
 from mechanisms.adapters.opacus_versions import LEGACY
@@ -47,13 +47,12 @@ def opacus_claim(
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
     if mechanism.version in LEGACY:
         require("accountant", accountant == "rdp", f"'rdp', the only one of {mechanism.version}", accountant)
-    falling = tuple(sorted(deltas, reverse=True))
-    # one step of one mechanism: the account with the higher sampling rate promises less
-    book = max(_books(mechanism, neighbours, accountant, falling), key=lambda book: book.rate)
-    # where an epsilon is repeated the smallest delta says most
-    profile = dict(zip(book.epsilons, falling, strict=True))
+    require("noise_multiplier", mechanism.noise_multiplier > 0, "> 0 for a claim", mechanism.noise_multiplier)
+    books = _books(mechanism, neighbours, accountant, deltas)
+    book = max(books, key=lambda book: book.epsilons)
+    weaker = np.max([book.epsilons for book in books], axis=0)
     return Claim(
-        curve=TradeOff(law_from_profile(list(profile), list(profile.values()), error=1e-12)),
+        curve=TradeOff(law_from_promises(zip(weaker.tolist(), deltas, strict=True))),
         name="opacus_claim",
         parameters={
             "accountant": accountant,
@@ -88,6 +87,8 @@ def read_account(step: OpacusStep, dataset: Any, accountant: str, deltas: tuple[
         training.step(seed=0)
         engine = training.engine
         if step.version in LEGACY:
+            # 0.14 and 0.15 also count empty batches that they suppose, drawn at random, as steps
+            engine.steps = 1
             noise_multiplier, rate, steps = engine.noise_multiplier, engine.sample_rate, engine.steps
             spent = [engine.get_privacy_spent(delta)[0] for delta in deltas]
         else:
@@ -98,7 +99,7 @@ def read_account(step: OpacusStep, dataset: Any, accountant: str, deltas: tuple[
         rate=float(rate),
         noise_multiplier=float(noise_multiplier),
         steps=int(steps),
-        epsilons=tuple(max(0.0, float(epsilon)) for epsilon in spent),
+        epsilons=tuple(float(epsilon) for epsilon in spent),
     )
 
 

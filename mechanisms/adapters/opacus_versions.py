@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,12 @@ def library_folder(version: str) -> str:
         with tempfile.TemporaryDirectory(dir=cache) as place:
             target = Path(place) / "library"
             _install(f"opacus=={version}", target)
-            if not folder.is_dir():
+            try:
                 target.rename(folder)
+            except OSError:
+                # another process was faster
+                if not folder.is_dir():
+                    raise
     return str(folder)
 
 
@@ -49,6 +54,15 @@ def _install(requirement: str, target: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ImportError(f"installing {requirement} failed:\n{done.stderr.strip()[-2000:]}")
+
+
+def first_batch(batches: Iterable[Any], good: Callable[[Any], bool]) -> Any:
+    """The first good batch of an epoch, or of the epochs after it."""
+    for _ in range(MOST_EMPTY):
+        for batch in batches:
+            if good(batch):
+                return batch
+    raise ValueError(f"{MOST_EMPTY} epochs of Poisson batches were all empty; raise batch_size.")
 
 
 class LegacyTraining:
@@ -85,14 +99,7 @@ class LegacyTraining:
         np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
         reset_parameters(self._network.model, self._start)
         self._optimizer.zero_grad()
-        inputs, target = self._network.batch(self._rows[self._batch()])
+        inputs, target = self._network.batch(self._rows[first_batch(self._sampler, bool)])
         self._criterion(self._network.model(*inputs), target).backward()
         self._optimizer.step()
         return (self._start - parameters_of(self._network.model)).numpy()
-
-    def _batch(self) -> list[int]:
-        for _ in range(MOST_EMPTY):
-            for batch in self._sampler:
-                if batch:
-                    return batch
-        raise ValueError(f"{MOST_EMPTY} epochs of Poisson batches were all empty; raise batch_size.")

@@ -144,6 +144,35 @@ def test_twenty_trials_of_six_coordinates_keep_the_risk_too():
     assert_rate_at_most(called, runs, 0.05)
 
 
+def test_a_record_that_hardly_moves_the_sum_keeps_the_risk_on_both_sides():
+    """With a bound far below the noise of the means, |shift| exceeds it in either direction."""
+    pair, runs, level = mechanisms.worst_case_pair(records=4, dimension=6, clip=CLIP), 300, 0.05
+    low = 0
+    for seed in range(runs):
+        sides = 100 * NOISE * np.random.default_rng(seed).standard_normal((2, 40, 6))
+        answers = {d.question: d for d in diagnose(*sides, pair, clip=CLIP, noise_multiplier=100 * NOISE)}
+        low += answers[MOVES].p_value <= level
+    assert_rate_at_most(low, runs, level)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(low, runs, level / 4)
+
+
+def test_a_divisor_that_reads_the_batch_alike_on_both_sides_does_not_read_the_record():
+    runs = 100
+    low = sum(
+        {d.question: d for d in asked(by_batch, by_batch, seed=seed)}[RECORD].p_value <= 0.01 for seed in range(runs)
+    )
+    assert_rate_at_most(low, runs, 0.01)
+
+
+def test_updates_that_were_skipped_say_nothing_about_the_noise_of_others():
+    def skipping(generator, shift):
+        return right(generator, shift) * (generator.random((TRIALS, 1)) > 0.06)
+
+    assert not {NORMAL, GRAINED, SHARED, COPIED, TAILS} & wrong(skipping, skipping)
+    assert BATCH in wrong(skipping, skipping)
+
+
 CASES = [
     ((halved, halved), WITHOUT),
     ((halved, halved), WITH),
@@ -231,7 +260,7 @@ def test_no_noise_at_all_is_named():
     def silent(_, shift):
         return np.eye(1, WIDTH) * shift * np.ones((TRIALS, 1))
 
-    assert {WITHOUT, RECORD, GRAINED} <= wrong(silent, right)
+    assert {WITHOUT, RECORD} <= wrong(silent, right)
     assert {WITHOUT, WITH, MOVES, GRAINED} <= wrong(silent, silent, moved=2 * CLIP)
 
 
@@ -246,6 +275,25 @@ def test_a_rotated_span_leaves_independent_noise():
 def test_outputs_of_the_wrong_shape_are_refused():
     with pytest.raises(ValueError, match="of 40 coordinates"):
         diagnose(np.zeros((5, 3)), np.zeros((5, 3)), PAIR, clip=CLIP, noise_multiplier=NOISE)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"clip": np.nan}, "clip must be > 0 and finite"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be > 0"),
+        ({"rate": 2.0}, "rate must be in"),
+    ],
+)
+def test_wrong_nominal_values_are_refused(words, message):
+    outputs = right(np.random.default_rng(0), 0.0)
+    with pytest.raises(ValueError, match=message):
+        diagnose(outputs, outputs, PAIR, **{"clip": CLIP, "noise_multiplier": NOISE, **words})
+
+
+def test_a_single_trial_is_refused():
+    with pytest.raises(ValueError, match="two trials or more"):
+        diagnose(np.zeros((1, WIDTH)), np.zeros((1, WIDTH)), PAIR)
 
 
 def test_mechanisms_are_drawn_and_diagnosed():

@@ -111,11 +111,20 @@ def test_a_diagnosis_that_fails_keeps_the_record(record):
     assert kept.p_value == record.p_value
 
 
-def test_fresh_outputs_never_come_from_the_audits_own_keys():
-    own = jax.random.split(KEY, 4)
-    fresh = jax.random.split(jax.random.fold_in(KEY, after.PURPOSE))
-    seen = {tuple(jax.random.key_data(key).tolist()) for key in (*own, *fresh)}
-    assert len(seen) == 6
+def test_fresh_outputs_never_come_from_the_audits_own_seeds():
+    seeds = []
+
+    def step(seed, dataset):
+        seeds.append(seed)
+        return foreign.too_little_noise(seed, dataset)
+
+    given = {"step": mechanisms.callable_step(step), "claim": guarantees.gaussian(mu=1 / foreign.NOISE)}
+    pair = mechanisms.worst_case_pair(records=4, dimension=10, clip=foreign.CLIP)
+    assert audited(pair=pair, **given).verdict == "violation"
+    told, seeds[:] = set(seeds), []
+    audited(pair=pair, diagnose=False, **given)
+    assert set(seeds) < told
+    assert len(told - set(seeds)) == 2 * after.MOST_TRIALS
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
@@ -124,6 +133,27 @@ def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
     assert after.told(bare) == (0.1, 10.0, 0.5)
     unknown = dataclasses.replace(bare, claim=dataclasses.replace(bare.claim, parameters=plain({"mu": 1.0})))
     assert after.told(unknown) == (None, None, 1.0)
+
+
+def test_the_rate_may_be_the_accountants(record):
+    told = dataclasses.replace(record.claim, parameters={"sample_rate": 0.25})
+    step = dataclasses.replace(record.mechanism, parameters={"clip": 0.1, "noise_multiplier": 10.0})
+    assert after.told(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
+
+
+def test_no_noise_is_due_where_outputs_are_several_or_divided_by_a_number(record):
+    several = dataclasses.replace(record, claim=dataclasses.replace(record.claim, times=4))
+    assert after.told(several) == (None, None, 1.0)
+    parameters = {**record.mechanism.parameters, "normalise_by": 8.0}
+    divided = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters=parameters))
+    assert after.told(divided) == (None, None, 1.0)
+    assert after.told(record) != (None, None, 1.0)
+
+
+def test_a_network_between_the_pair_and_the_update_is_said(record):
+    bare = dataclasses.replace(record, diagnoses=())
+    step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="classifier")
+    assert "a network stands between" in reason(after.explain(bare, step, mechanisms.image_pair(), key=KEY))
 
 
 def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path, capsys):

@@ -116,9 +116,16 @@ def test_pairs_and_arguments_that_cannot_be_used_are_refused():
         found(mechanisms.mechanism(right), thresholds=())
 
 
-def test_outputs_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="not finite"):
-        found(mechanisms.mechanism(lambda key, rows: right(key, rows) / 0.0), draws=10)
+def test_outputs_that_are_not_finite_or_of_another_length_are_refused():
+    for value in (0.0, -0.0):
+        with pytest.raises(ValueError, match="not finite"):
+            found(mechanisms.mechanism(lambda key, rows, value=value: jnp.abs(right(key, rows)) / value), draws=10)
+    with pytest.raises(ValueError, match="as many coordinates as the pair"):
+        found(mechanisms.mechanism(lambda key, rows: jnp.repeat(right(key, rows), 2)), draws=10)
+
+
+def test_a_claim_of_enormous_epsilon_gives_no_delta():
+    assert found(mechanisms.mechanism(right), draws=1000, claim=guarantees.gaussian(mu=100.0)).delta == 0.0
 
 
 @pytest.mark.long

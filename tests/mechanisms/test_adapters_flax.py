@@ -10,7 +10,7 @@ from scipy import stats
 import audit
 import guarantees
 import mechanisms
-from distinguishers import likelihood_ratio
+from distinguishers import battery, likelihood_ratio
 from mechanisms.adapters.for_flax import flax_step
 from mechanisms.images import image_pair
 from mechanisms.one_round import clip_rows
@@ -82,6 +82,17 @@ def test_the_realised_batch_divides():
     sizes = NOISE * CLIP / found[(found != 0).any(axis=1)].std(axis=1)
     np.testing.assert_allclose(sizes, np.round(sizes), atol=0.15)
     assert len(np.unique(np.round(sizes))) > 2
+
+
+def test_the_battery_supposes_zero_gradients_of_the_networks_size():
+    members = battery(PAIR, mechanism=dpsur()).members
+    assert [member.name for member in members] == ["norm", "max_coordinate"]
+    assert np.isfinite([member(jax.random.key(0), drawn(dpsur(), PAIR.without, 1)[0]) for member in members]).all()
+
+
+def test_rows_that_are_no_images_are_refused():
+    with pytest.raises(ValueError, match="784 pixels and a label"):
+        dpsur()(jax.random.key(0), mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP).without)
 
 
 @pytest.mark.long

@@ -143,6 +143,27 @@ def test_a_sum_or_a_fixed_batch_size_breaks_nothing(more):
     assert audited("none", 2000, **more).verdict == "no_violation_found"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"version": "0.11.0", "workers": 1}, "version must be one of"),
+        ({"version": "0.15", "workers": 1}, "version must be one of"),
+        ({"infinite": np.nan}, "infinite must be finite"),
+        ({"expected_batch_size": -1}, "expected_batch_size must be > 0"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, **words)
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "prv", "gdp"])
+def test_no_noise_has_no_claim(accountant):
+    with pytest.raises(ValueError, match="noise_multiplier must be > 0"):
+        opacus_claim(opacus_step(batch_size=2, clip=CLIP, noise_multiplier=0.0), PAIR, accountant=accountant)
+
+
 def test_another_version_needs_a_process_of_its_own():
     with pytest.raises(ValueError, match="workers=1"):
         opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, version="1.5.4")
