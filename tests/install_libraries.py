@@ -1,7 +1,7 @@
 """Install the libraries that some tests audit, where that takes reasonable time: PyTorch and Opacus.
 
-Run by `make test`. A CPU build of PyTorch takes half a minute; gigabytes of CUDA are given up on. Nothing depends on it:
-without them their tests are skipped, and say so.
+Run by `make test`. A CPU build of PyTorch takes half a minute; gigabytes of CUDA are given up on. Nothing depends on
+it: without them their tests are skipped, and say so.
 """
 
 from __future__ import annotations
