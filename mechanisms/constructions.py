@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -181,6 +183,21 @@ def neighbours_from_gradients(
         relation=relation,
         name="neighbours_from_gradients",
         parameters={"records": len(common), "dimension": common.shape[1], "relation": relation},
+    )
+
+
+def gradient_pair(neighbours: Neighbours, gradients: Callable[[Any], ArrayLike]) -> Neighbours:
+    """The pair of gradients that a network makes of a pair of records, the differing one last.
+
+    ``gradients`` gives one row for every record of a dataset, the same in every trial.
+    """
+    without, with_record = (np.asarray(gradients(side)) for side in (neighbours.without, neighbours.with_record))
+    substituted = neighbours.relation == "substitution"
+    return neighbours_from_gradients(
+        with_record[:-1],
+        with_record[-1],
+        relation=neighbours.relation,
+        replacement=without[-1] if substituted else None,
     )
 
 

@@ -15,6 +15,7 @@ from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
 from audit.record import AuditRecord
 from distinguishers.directions import span_of
 from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.constructions import gradient_pair
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours
 
@@ -61,12 +62,11 @@ def _answers(
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if deadline is not None and time.monotonic() >= deadline:
         return (not_asked("the time budget is over."),)
-    if getattr(mechanism, "coordinates", None) is not None:
-        return (not_asked("a network stands between the pair and the update: which coordinates carry noise alone?"),)
     try:
-        frame = span_of(neighbours)[0]
-    except ValueError:
-        return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read."),)
+        read_as = _gradients(mechanism, neighbours)
+        frame = span_of(read_as)[0]
+    except ValueError as error:
+        return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read: {error}"),)
     if frame.dimension - frame.rank < 2:
         return (not_asked("fewer than two coordinates carry noise alone."),)
     clip, noise_multiplier, rate = told(record)
@@ -81,7 +81,14 @@ def _answers(
         trials=max(FEWEST_TRIALS, most),
         risk=record.risk,
         deadline=deadline,
+        read_as=read_as,
     )
+
+
+def _gradients(mechanism: Any, neighbours: Neighbours) -> Neighbours:
+    """The pair itself, or the gradients that the mechanism's network makes of it."""
+    network = getattr(mechanism, "coordinates", None) is not None
+    return gradient_pair(neighbours, mechanism.gradients) if network else neighbours
 
 
 def told(record: AuditRecord) -> tuple[float | None, float | None, float]:

@@ -94,21 +94,25 @@ def diagnose_mechanism(
     trials: int = 300,
     risk: float = 0.05,
     deadline: float | None = None,
+    read_as: Neighbours | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Draw ``trials`` outputs a side, apart from those of any audit with another key, and diagnose them.
 
+    ``read_as`` is the pair of gradients where ``neighbours`` are records that a network reads (gradient_pair).
     ``deadline`` (a time.monotonic() value) may leave fewer, which has nothing to do with what they are.
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
+    seen = read_as or neighbours
+    size = int(np.clip(CHUNK_ENTRIES // span_of(seen)[0].dimension, 1, min(PIECE, trials)))
     draw = _foreign if isinstance(mechanism, BatchMechanism) else _traced
-    first, second = draw(key, mechanism, neighbours, trials, deadline)
+    first, second = draw(key, mechanism, neighbours, trials, size, deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
         raise TimeoutError(f"the time budget was over after {count} trials a side.")
     return diagnose(
         first[:count],
         second[:count],
-        neighbours,
+        seen,
         clip=clip,
         noise_multiplier=noise_multiplier,
         rate=rate,
@@ -116,9 +120,10 @@ def diagnose_mechanism(
     )
 
 
-def _traced(key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int, deadline: float | None) -> list[Array]:
-    """Full outputs of both sides of an ordinary mechanism, a few at a time, kept on the host."""
-    size = int(np.clip(CHUNK_ENTRIES // span_of(neighbours)[0].dimension, 1, min(PIECE, trials)))
+def _traced(
+    key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int, size: int, deadline: float | None
+) -> list[Array]:
+    """Full outputs of both sides of an ordinary mechanism, ``size`` at a time, kept on the host."""
 
     def side(own: jax.Array, dataset: Any) -> Array:
         data = prepare(mechanism, dataset)
@@ -140,7 +145,7 @@ def _traced(key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int,
 
 
 def _foreign(
-    key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int, deadline: float | None
+    key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int, size: int, deadline: float | None
 ) -> list[Array]:
     """Full outputs of both sides of foreign code, in turns, until the trials or the time are used up."""
     datasets = {}
@@ -152,9 +157,9 @@ def _foreign(
     }
     source = drawer(mechanism, datasets)
     found: dict[str, list[Array]] = {name: [] for name in datasets}
-    for start in range(0, trials, PIECE):
+    for start in range(0, trials, size):
         for name, pieces in found.items():
             if deadline is None or time.monotonic() < deadline:
-                batch = Batch(name, words[name], start, min(start + PIECE, trials))
+                batch = Batch(name, words[name], start, min(start + size, trials))
                 source.draw([batch], lambda _, outputs, own=pieces: own.append(outputs))
     return [np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()]

@@ -20,7 +20,14 @@ from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, first_ba
 from mechanisms.contract import Described
 from mechanisms.neighbours import materialise
 from mechanisms.networks import NETWORKS, PARAMETERS
-from mechanisms.networks.for_torch import Network, mean_or_sum, network, parameters_of, reset_parameters
+from mechanisms.networks.for_torch import (
+    Network,
+    mean_or_sum,
+    network,
+    parameters_of,
+    per_example_gradients,
+    reset_parameters,
+)
 
 REDUCTIONS = ("mean", "sum")
 CLIPPINGS = ("flat", "per_layer", "adaptive")
@@ -72,6 +79,14 @@ class OpacusStep(Described):
     def coordinates(self) -> int | None:
         """Length of an output; None for that of the dataset's rows."""
         return PARAMETERS.get(self.network)
+
+    def gradients(self, dataset: Any) -> np.ndarray:
+        """Per-example gradients at the initial weights, shape (records, parameters); not clipped."""
+        require("network", self.network != "denoiser", "one whose gradients are the same in every trial", self.network)
+        import torch
+
+        rows = torch.from_numpy(np.array(materialise(dataset), np.float32))
+        return per_example_gradients(network(self.network, columns=rows.shape[1]), rows)
 
     def prepare(self, dataset: Any) -> Draw:
         """Model, optimiser and loader made private once; a trial resets the parameters and reseeds PyTorch."""

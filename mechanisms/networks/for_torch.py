@@ -61,6 +61,20 @@ def mean_or_sum(losses: Callable[[Any, Any], Any], reduction: str) -> Any:
     return Loss()
 
 
+def per_example_gradients(trained: Network, rows: Any) -> np.ndarray:
+    """The gradient of every row's loss at the model's weights, shape (records, parameters)."""
+    import torch
+
+    weights = list(trained.model.parameters())
+
+    def gradient(row: Any) -> Any:
+        inputs, target = trained.batch(row[None])
+        parts = torch.autograd.grad(trained.losses(trained.model(*inputs), target).sum(), weights)
+        return torch.cat([part.ravel() for part in parts])
+
+    return torch.stack([gradient(row) for row in rows]).numpy()
+
+
 def parameters_of(model: Any) -> Any:
     """All parameters as one vector, a copy."""
     import torch

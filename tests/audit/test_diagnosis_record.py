@@ -150,10 +150,26 @@ def test_no_noise_is_due_where_outputs_are_several_or_divided_by_a_number(record
     assert after.told(record) != (None, None, 1.0)
 
 
-def test_a_network_between_the_pair_and_the_update_is_said(record):
+def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
     bare = dataclasses.replace(record, diagnoses=())
-    step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="classifier")
-    assert "a network stands between" in reason(after.explain(bare, step, mechanisms.image_pair(), key=KEY))
+    step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser")
+    assert "the same in every trial" in reason(after.explain(bare, step, mechanisms.image_pair(), key=KEY))
+
+
+def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
+    pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
+    settings = {"rate": 1.0, "clip": 0.1, "noise_multiplier": 0.1}
+    bare = dataclasses.replace(record, diagnoses=(), trials=60, risk=1e-6)
+
+    def told(normalise_by):
+        step = mechanisms.flax_step(normalise_by=normalise_by, **settings)
+        part = dataclasses.replace(record.mechanism, parameters=plain(step.parameters))
+        pair = mechanisms.image_pair(records=4)
+        return after.explain(dataclasses.replace(bare, mechanism=part), step, pair, key=KEY).diagnoses
+
+    assert len(told("none")) == 13
+    assert not [d.says for d in told("none") if d.wrong]
+    assert any("as if divided by 4" in d.says for d in told("expected_batch") if d.wrong)
 
 
 def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path, capsys):

@@ -233,6 +233,22 @@ def test_the_denoiser_is_updated_by_clipped_gradients():
     assert lengths.max() > 0.5 * CLIP
 
 
+def test_a_network_is_updated_by_the_gradients_that_its_step_tells():
+    step = opacus_step(
+        batch_size=len(IMAGES.without),
+        clip=1e3,
+        noise_multiplier=0.0,
+        loss_reduction="sum",
+        poisson_sampling=False,
+        network="classifier",
+    )
+    found, told = step.prepare(IMAGES.without)(SEEDS[:1])[0], step.gradients(IMAGES.without)
+    assert told.shape == (len(IMAGES.without), 26_010)
+    np.testing.assert_allclose(found, told.sum(axis=0), atol=1e-5)
+    with pytest.raises(ValueError, match="the same in every trial"):
+        opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, network="denoiser").gradients(IMAGES.without)
+
+
 def test_networks_read_images_only():
     with pytest.raises(ValueError, match="784 pixels and a label"):
         network_outputs(PAIR.without)
