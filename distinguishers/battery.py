@@ -16,7 +16,7 @@ from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.constructions import zero_pair
+from mechanisms.constructions import gradient_pair, zero_pair
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours, shape_of
 
@@ -58,11 +58,12 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     last two are left out. Members that the pair gives no meaning to (equal sums, no coordinates outside the span)
     are left out too.
 
-    Where a network stands between the records and the output, all gradients are supposed to be zero.
+    Where a network stands between the records and the output, its gradients are read; zero ones are supposed where
+    they change from trial to trial.
 
     Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does.
     """
-    neighbours = _supposed(neighbours, getattr(mechanism, "coordinates", None))
+    neighbours = _gradients(neighbours, mechanism)
     frame, direction = span_of(neighbours)
     collapsed = mechanism is not None and mechanism.kind == "collapsed"
     moves, room = bool(np.any(direction)), frame.dimension > frame.rank
@@ -79,9 +80,12 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     return Battery(members=tuple(members), neighbours=neighbours)
 
 
-def _supposed(neighbours: Neighbours, coordinates: int | None) -> Neighbours:
-    """The pair itself, or zero gradients of as many coordinates as the outputs have."""
-    shape = shape_of(neighbours.without)
-    if coordinates is None or shape is None or shape[1:] == (coordinates,):
+def _gradients(neighbours: Neighbours, mechanism: Any) -> Neighbours:
+    """The pair itself, or what a network makes of it."""
+    coordinates, shape = getattr(mechanism, "coordinates", None), shape_of(neighbours.without)
+    if coordinates is None or shape is None:
         return neighbours
-    return zero_pair(records=shape[0], dimension=coordinates, clip=1.0, relation=neighbours.relation)
+    try:
+        return gradient_pair(neighbours, mechanism.gradients)
+    except ValueError:
+        return zero_pair(records=shape[0], dimension=coordinates, clip=1.0, relation=neighbours.relation)

@@ -84,10 +84,18 @@ def test_the_realised_batch_divides():
     assert len(np.unique(np.round(sizes))) > 2
 
 
-def test_the_battery_supposes_zero_gradients_of_the_networks_size():
+def test_the_battery_reads_the_networks_gradients():
     members = battery(PAIR, mechanism=dpsur()).members
-    assert [member.name for member in members] == ["norm", "max_coordinate"]
-    assert np.isfinite([member(jax.random.key(0), drawn(dpsur(), PAIR.without, 1)[0]) for member in members]).all()
+    assert [member.name for member in members] == ["projection", "norm", "ratio", "contrast", "max_coordinate"]
+    quiet = dpsur(rate=1.0, noise_multiplier=1e-3, normalise_by="none")
+    sides = [drawn(quiet, side, 1)[0] for side in (PAIR.without, PAIR.with_record)]
+    first, second = (members[0](jax.random.key(0), output) for output in sides)
+    assert float(second) - float(first) == pytest.approx(CLIP, rel=0.02)
+
+
+def test_the_battery_supposes_zero_gradients_where_they_change():
+    step = mechanisms.opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, network="denoiser")
+    assert [member.name for member in battery(PAIR, mechanism=step).members] == ["norm", "max_coordinate"]
 
 
 def test_rows_that_are_no_images_are_refused():
