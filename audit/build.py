@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -64,6 +65,7 @@ def build(spec: AuditSpec) -> Built:
     """Construct every part of one audit; a wrong word gets a message with its place."""
     known = catalogue()
     step = _mechanism(spec.mechanism, known["mechanism"], spec)
+    _refuse_missing(step, spec)
     pair = _part("neighbours", spec.neighbours, known["neighbours"], spec)
     return Built(
         spec=spec,
@@ -98,6 +100,16 @@ def _table(words: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
     raise SuiteError(
         f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {words!r}.'
     )
+
+
+def _refuse_missing(step: Any, spec: AuditSpec) -> None:
+    """A library that only the trials would miss is missed now, before another audit has cost time."""
+    missing = [name for name in getattr(step, "libraries", ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SuiteError(
+            f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
+            "dpsgd-audit has the extras opacus, optax, jax-privacy and flax: pip install 'dpsgd-audit[...]'."
+        )
 
 
 def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Any:

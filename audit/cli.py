@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from audit.commands import COMMANDS
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+CUT_SHORT = 141
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +41,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     module = importlib.import_module(f"audit.commands.{arguments.command}")
     try:
-        return module.execute(arguments)
+        code = module.execute(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # the reader has seen enough, as `| head` does; Python would complain once more at its own exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CUT_SHORT
     except (ValueError, TypeError, FileNotFoundError, RuntimeError) as error:
         print(f"dpsgd-audit: {error}", file=sys.stderr)
         return BAD_INPUT

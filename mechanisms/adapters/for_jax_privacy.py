@@ -53,6 +53,11 @@ class JaxPrivacyStep(Described):
         if self.sampler == "b_min_sep":
             require("rate", self.rate * self.min_sep <= 1, f"at most 1 / min_sep, {1 / self.min_sep:g}", self.rate)
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What it imports when it runs."""
+        return ("jax_privacy",)
+
     def prepare(self, dataset: Any) -> Draw:
         """The step compiled for any number of trials; its batches are drawn on the host, as the library draws them."""
         try:

@@ -76,6 +76,11 @@ class OpacusStep(Described):
             raise ValueError("version= is not the installed Opacus and needs a process of its own: workers=1.")
 
     @property
+    def libraries(self) -> tuple[str, ...]:
+        """What it imports when it runs."""
+        return ("torch",) if self.version else ("torch", "opacus")
+
+    @property
     def coordinates(self) -> int | None:
         """Length of an output; None for that of the dataset's rows."""
         return PARAMETERS.get(self.network)

@@ -34,6 +34,11 @@ class OptaxStep(Described):
         require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
         require("transform", self.transform in TRANSFORMS, f"one of {TRANSFORMS}", self.transform)
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What it imports when it runs."""
+        return ("optax",)
+
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The update on an array of per-example gradients, shape (records, dimension)."""
         gradients = jnp.asarray(materialise(dataset), jnp.float32)

@@ -1,4 +1,6 @@
-"""What a distinguisher supposes may differ from what is audited."""
+"""From words to parts: what a distinguisher supposes may differ from what is audited; libraries are looked for first."""
+
+import importlib.util
 
 import pytest
 
@@ -55,3 +57,12 @@ def test_without_words_it_supposes_what_is_audited():
 def test_wrong_words_are_refused(more, message):
     with pytest.raises(SuiteError, match=message):
         built(more)
+
+
+def test_a_library_that_is_missing_is_said_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    text = 'mechanism = { kind = "optax_step" }\nclaim = { kind = "gaussian", mu = 1.0 }'
+    parameters = "parameters = { records = 4, dimension = 5, clip = 1.0, noise_multiplier = 1.0 }"
+    suite = f'risk = 0.05\ntrials = 10\n[[audit]]\nname = "a"\nneighbours = "worst_case_pair"\n{text}\n{parameters}\n'
+    with pytest.raises(SuiteError, match=r"optax_step of audit 'a' needs optax.*pip install"):
+        build(parse_suite(suite, "a.toml").audits[0])

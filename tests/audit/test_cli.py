@@ -198,3 +198,10 @@ def test_claim_prints_every_way_of_reporting(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)[0]["total_variation"] == pytest.approx(0.8842946, abs=2e-6)
     assert run_command("claim", "--rate", 0.05, "--noise", 10, "--normalise-by", "expected_batch") == 2
     assert run_command("claim", "gauss") == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m audit.cli list | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout == "mechanism\n"
+    assert done.stderr == ""
