@@ -1,4 +1,4 @@
-"""From words to parts: what a distinguisher supposes may differ from what is audited; libraries are looked for first."""
+"""From words to parts: a distinguisher may suppose other neighbours than the audited; missing libraries are said first."""
 
 import importlib.util
 
