@@ -1,4 +1,4 @@
-"""From words to parts: a distinguisher may suppose other neighbours than the audited; missing libraries are said first."""
+"""From words to parts: what a distinguisher supposes, and libraries that are missing."""
 
 import importlib.util
 
