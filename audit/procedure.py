@@ -12,16 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit import anytime, engine, thresholds
-from audit.assemble import Subject, write_record
-from audit.batch_source import batch_programs
-from audit.bounds import require_risk
+from audit.bounds.clopper_pearson import require_risk
 from audit.diagnosis.after import explain
-from audit.record import AuditRecord, Part, plain
-from audit.thresholds import Anytime, Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
-from audit.verdict import Outcome
+from audit.policies import anytime
+from audit.policies import policy as thresholds
+from audit.policies.policy import Anytime, Candidates, Cut, Fixed, FromTheory, Goal, Policy, Simultaneous, Split, Target
+from audit.record.assemble import Subject, write_record
+from audit.record.record import AuditRecord, Part, plain
+from audit.trials import source, traced
+from audit.trials.foreign import batch_programs
+from audit.verdict.verdict import Outcome
 from distinguishers.contract import Distinguisher
-from guarantees.claim import Claim, require
+from guarantees.checks import require
+from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.contract import Mechanism
@@ -58,8 +61,8 @@ def run_audit(
     expect: Outcome = "no_violation_found",
     chunk: int | None = None,
     deadline: float | None = None,
-    progress: Callable[[engine.Tally], None] = lambda _: None,
-    resume: engine.Tally | None = None,
+    progress: Callable[[source.Tally], None] = lambda _: None,
+    resume: source.Tally | None = None,
     diagnose: bool = True,
 ) -> AuditRecord:
     """Audit one mechanism against one claim.
@@ -79,9 +82,9 @@ def run_audit(
     key_fit_without, key_fit_with, key_without, key_with = jax.random.split(key, 4)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
 
-    def program(side: str, dataset: Any) -> engine.Program:
+    def program(side: str, dataset: Any) -> traced.Program:
         assert isinstance(step, Mechanism)
-        return engine.compile_program(step, dataset, chosen, side=side, chunk=chunk)
+        return traced.compile_program(step, dataset, chosen, side=side, chunk=chunk)
 
     if isinstance(step, BatchMechanism):
         without, with_record = batch_programs(step, neighbours, chosen, chunk=chunk)
@@ -111,7 +114,7 @@ def run_audit(
             *sides, edges=test.edges, cuts=test.cuts, goal=goal, start=resume, deadline=deadline, report=progress
         )
     else:
-        tally = engine.tally(
+        tally = source.tally(
             *sides,
             edges=test.edges,
             trials_per_side=goal.trials_per_side,
@@ -242,7 +245,7 @@ def _check(
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     require("trials", isinstance(trials, int) and trials >= 2, "an integer >= 2", trials)
     require("trials", trials % 2 == 0, "even (half are drawn on each dataset)", trials)
-    require("trials", trials // 2 < engine.LAST_TRIAL, f"below {2 * engine.LAST_TRIAL}", trials)
+    require("trials", trials // 2 < source.LAST_TRIAL, f"below {2 * source.LAST_TRIAL}", trials)
     if not claim.covers(neighbours.relation):
         raise ValueError(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "

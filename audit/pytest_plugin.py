@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from audit.suite_file import SuiteError, nearest, seconds
+from audit.suites.file import SuiteError, nearest, seconds
 
 if TYPE_CHECKING:
-    from audit.record import AuditRecord
-    from audit.thresholds import Policy
+    from audit.policies.policy import Policy
+    from audit.record.record import AuditRecord
     from distinguishers.contract import Distinguisher
     from guarantees.claim import Claim
     from mechanisms.neighbours import Neighbours
@@ -95,7 +95,7 @@ class _Auditor:
     ) -> AuditRecord:
         """Run one audit. Call k of a test spends 1 / (k (k + 1)) of the test's share: the sum never exceeds it."""
         from audit.procedure import run_audit
-        from audit.suite import audit_key
+        from audit.suites.run import audit_key
 
         self._calls += 1
         stated = self._stated()
@@ -149,7 +149,7 @@ class _Auditor:
             raise pytest.UsageError(str(error)) from None
 
     def _told(self, record: AuditRecord) -> str:
-        from audit.summary_text import record_lines
+        from audit.report.text import record_lines
 
         # run alone, the test has the whole risk: stating its share gives the same thresholds and bounds
         again = f'pytest "{self._node.nodeid}" --dp-audit-seed={self._option("seed")} --dp-audit-risk={self._share!r}'
@@ -174,8 +174,8 @@ class _Gatherer:
         folder = self._config.getoption("--dp-audit-report")
         if not folder or not self._found:
             return
-        from audit.record import from_json, save_records
-        from audit.report import write_report
+        from audit.record.record import from_json, save_records
+        from audit.report.page import write_report
 
         out = Path(folder)
         out.mkdir(parents=True, exist_ok=True)

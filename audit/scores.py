@@ -7,12 +7,13 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit import evidence
-from audit.band import middle_share
-from audit.bounds import ErrorCounts, Limits, require_risk
-from audit.local_level_band import band_from_scores, rate_band
-from audit.verdict import Verdict, judge
-from guarantees.claim import Claim, require
+from audit.bounds.band import middle_share
+from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
+from audit.bounds.local_levels import band_from_scores, rate_band
+from audit.verdict import evidence
+from audit.verdict.verdict import Verdict, judge
+from guarantees.checks import require
+from guarantees.claim import Claim
 
 CONDITIONS = (
     "the trials are independent: each score comes from its own run of the mechanism with fresh randomness",

@@ -19,7 +19,7 @@ import numpy as np
 
 import guarantees
 import mechanisms
-from audit.noise_tails import ASSUMES, JAX_END, TORCH_END, NoiseTails, noise_tails
+from audit.diagnosis.noise_tails import ASSUMES, JAX_END, TORCH_END, NoiseTails, noise_tails
 
 CLIP, NOISE, DIMENSION = 1.0, 0.5, 1_000_000
 MANTISSAS = 2**23

@@ -15,8 +15,8 @@ import numpy as np  # noqa: E402
 
 import audit  # noqa: E402
 import mechanisms  # noqa: E402
-from audit.batch_source import batch_programs  # noqa: E402
-from audit.sequential import anytime_test, pilot_thresholds  # noqa: E402
+from audit.bounds.betting import anytime_test, pilot_thresholds  # noqa: E402
+from audit.trials.foreign import batch_programs  # noqa: E402
 from distinguishers import battery  # noqa: E402
 
 CLIP, NOISE, RISK, PILOT = 0.1, 10.0, 0.05, 200

@@ -15,8 +15,8 @@ import argparse
 import numpy as np
 
 import guarantees
-from audit.planning import plan
-from audit.sequential import anytime_test, spread_thresholds
+from audit.bounds.betting import anytime_test, spread_thresholds
+from audit.verdict.plan import plan
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)
 NO_NOISE = (np.zeros(10), np.zeros(10))

@@ -10,8 +10,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from audit.plots import save_overview
-from audit.record import AuditRecord, load_records
+from audit.record.record import AuditRecord, load_records
+from audit.report.plots import save_overview
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 DIVISORS = {

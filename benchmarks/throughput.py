@@ -18,7 +18,7 @@ import numpy as np
 
 import distinguishers
 import mechanisms
-from audit import engine
+from audit.trials import traced
 from mechanisms.noise import normal
 
 RECORDS = 4
@@ -28,7 +28,7 @@ def audit_rate(dimension: int, seconds: float) -> tuple[float, int]:
     pair = mechanisms.worst_case_pair(records=RECORDS, dimension=dimension, clip=0.1)
     step = mechanisms.one_round(normalise_by="expected_batch", rate=0.05, clip=0.1, noise_multiplier=10.0)
     ratio = distinguishers.likelihood_ratio(step, pair)
-    program = engine.compile_program(step, pair.without, ratio, side="without")
+    program = traced.compile_program(step, pair.without, ratio, side="without")
     source = program.source(jax.random.key(0))
     edges = np.linspace(-20, 20, 201, dtype=np.float32)[None]
     return rate(lambda n: source.cells(0, n, edges), program.chunk, seconds), program.chunk

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from audit import engine
-from audit.sequential import AnytimeTest, anytime_test, pilot_thresholds
+from audit.bounds.betting import AnytimeTest, anytime_test, pilot_thresholds
+from audit.trials import traced
 from distinguishers import battery
 from mechanisms.contract import Mechanism
 from mechanisms.faulty import Fault, zoo
@@ -61,7 +61,7 @@ def prepare(fault: Fault, step: Mechanism, key: jax.Array) -> Prepared:
     distinguisher = battery(fault.neighbours)
     pair = fault.neighbours
     sides = [
-        engine.compile_program(step, dataset, distinguisher, side=side, chunk=1024)
+        traced.compile_program(step, dataset, distinguisher, side=side, chunk=1024)
         for side, dataset in (("without", pair.without), ("with", pair.with_record))
     ]
     pilot_keys, keys = jax.random.split(key, (2, 2))

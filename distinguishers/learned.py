@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
 

@@ -17,8 +17,8 @@ from distinguishers.batches import Batches, Pair, read_pair, shared_batches
 from distinguishers.contract import Distinguisher
 from distinguishers.frame import Frame, Reading, make_frame
 from distinguishers.textbook_ratio import textbook_ratio
+from guarantees.normalised.variance_pair import variance_pair
 from guarantees.trade_off import TradeOff
-from guarantees.variance_pair import variance_pair
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import CollapsedRound, OneRound

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from distinguishers.directions import pair_parameters, span_of
-from guarantees.claim import require
+from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind
 from mechanisms.neighbours import Neighbours

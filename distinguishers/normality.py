@@ -13,7 +13,7 @@ import numpy as np
 from distinguishers.frame import Frame
 from distinguishers.likelihood import Component, model_parameters, round_model
 from distinguishers.normal_statistics import STATISTICS, critical_value, deviance
-from guarantees.claim import require
+from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours

@@ -12,7 +12,7 @@ import numpy as np
 
 from distinguishers.directions import pair_parameters, span_of
 from distinguishers.frame import Frame
-from guarantees.claim import require
+from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
 from mechanisms.neighbours import Neighbours

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from guarantees.trade_off import ALPHA_RANGE, Direction, TradeOff, Values
+from guarantees.checks import require
+from guarantees.trade_off import ALPHA_RANGE, TradeOff, Values
+from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
 
 if TYPE_CHECKING:
-    from guarantees.loss_law import Certificate
+    from guarantees.laws.law import Certificate
     from guarantees.summary import Breakpoints, Dominance, Summary
-
-Relation = Literal["any", "add_remove", "zero_out", "substitution"]
-Unit = Literal["step", "epoch", "training"]
-RELATIONS = ("any", "add_remove", "zero_out", "substitution")
-UNITS = ("step", "epoch", "training")
-
-
-def require(argument: str, holds: Any, rule: str, value: Any) -> None:
-    """Refuse a bad argument with its name, the rule and the value."""
-    if not holds:
-        raise ValueError(f"{argument} must be {rule}, got {value!r}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from guarantees.claim import require
-from guarantees.families import GaussianLaw
-from guarantees.loss_law import FAR, Array, DiscreteLaw, LossLaw, Reversed, Tails
-from guarantees.search import maximum
+from guarantees.checks import require
+from guarantees.laws.law import FAR, DiscreteLaw, LossLaw, Reversed, Tails
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.numerics.array import Array
+from guarantees.numerics.search import maximum
 from guarantees.trade_off import ALPHA_RANGE, TradeOff
 
 FAITHFUL_REGRET = 1e-2

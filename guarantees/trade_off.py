@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.loss_law import FAR, Array, Certificate, LossLaw, MixtureLaw, Reversed, SymmetrisedLaw
-from guarantees.search import crossing
+from guarantees.laws.law import FAR, Certificate, LossLaw, MixtureLaw, Reversed, SymmetrisedLaw
+from guarantees.numerics.array import Array
+from guarantees.numerics.search import crossing
+from guarantees.vocabulary import DIRECTIONS, Direction
 
 if TYPE_CHECKING:
     from guarantees.summary import Breakpoints, Dominance
 
-Direction = Literal["both", "with_given_without", "without_given_with"]
-DIRECTIONS = ("both", "with_given_without", "without_given_with")
 ALPHA_RANGE = (1e-6, 1 - 1e-6)
 
 Values = Any
@@ -161,13 +161,13 @@ class TradeOff:
 
     def compose(self, times: int) -> TradeOff:
         """The curve of ``times`` independent outputs: closed form where the law has one, else certified."""
-        from guarantees.composition import compose
+        from guarantees.laws.composition import compose
 
         return compose([(self, times)])
 
     def compose_with(self, *others: TradeOff) -> TradeOff:
         """The curve of one output of each of several mechanisms together."""
-        from guarantees.composition import compose
+        from guarantees.laws.composition import compose
 
         return compose([(curve, 1) for curve in (self, *others)])
 
@@ -206,21 +206,21 @@ class TradeOff:
 
         ``deltas`` are with_given_without; without ``reverse_deltas`` the other direction is the same.
         """
-        from guarantees.profile import law_from_profile
+        from guarantees.laws.profile import law_from_profile
 
         return TradeOff(law_from_profile(epsilons, deltas, reverse_deltas))
 
     @staticmethod
     def from_pld(with_given_without: Any, without_given_with: Any | None = None) -> TradeOff:
         """From dp-accounting's privacy loss distributions: one object, or one PMF for each direction."""
-        from guarantees.profile import law_from_pld
+        from guarantees.laws.profile import law_from_pld
 
         return TradeOff(law_from_pld(with_given_without, without_given_with))
 
     @staticmethod
     def from_samples(without: ArrayLike, with_record: ArrayLike) -> TradeOff:
         """An ESTIMATE from log-likelihood ratios sampled on both sides; it proves nothing."""
-        from guarantees.profile import law_from_samples
+        from guarantees.laws.profile import law_from_samples
 
         return TradeOff(law_from_samples(without, with_record))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation
 
 ORTHOGONAL_LIMIT = 4096

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.neighbours import Neighbours, Relation
 
 SHIPPED = ("mnist", "fashion_mnist")

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 
 Relation = Literal["add_remove", "zero_out", "substitution"]
 RELATIONS = ("add_remove", "zero_out", "substitution")

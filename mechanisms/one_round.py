@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.chi_square import mean_square
 from mechanisms.contract import Collapsed, Described, OutputKind
 from mechanisms.counts import binomial, poisson_batch

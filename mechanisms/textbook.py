@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms import noise
 from mechanisms.bits import Stream, below, positions, words
 from mechanisms.contract import Described

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import guarantees
-from guarantees.loss_law import DiscreteLaw
+from guarantees.laws.law import DiscreteLaw
 
 quick = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 some = hypothesis.settings(max_examples=15, deadline=None, derandomize=True)

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Callable
 
-from audit.suite_file import SuiteError, seconds
+from audit.suites.file import SuiteError, seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
-from audit.record import plain
-from audit.suite import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
-from audit.table import told
+from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
+from audit.record.record import plain
+from audit.report.table import told
+from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
-    from audit.claim_words import claim_from_words
     from audit.scores import from_scores
+    from audit.suites.claim_words import claim_from_words
 
     sides = _load(arguments.without), _load(arguments.with_record)
     found = from_scores(

@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 
-from audit.claim_table import Setting, by_normaliser, by_sampler, claim_json, print_claims
-from audit.claim_words import claim_from_words
-from audit.record import plain
+from audit.record.record import plain
+from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
+from audit.suites.claim_words import claim_from_words
 from guarantees.claim import Claim
 from guarantees.summary import summarise
 
@@ -22,7 +22,7 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"computing {claim.describe()} ...", file=sys.stderr)
         summaries.append(summarise(claim.curve, deltas=tuple(arguments.delta or (1e-9, 1e-6, 1e-5))))
     if arguments.plot:
-        from audit.plots import save_claims
+        from audit.report.plots import save_claims
 
         save_claims(claims, arguments.plot)
     if arguments.json:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from audit.comparison import Change
+    from audit.record.compare import Change
 
 STYLES = {"worse": "red", "better": "green", "same": "default", "added": "default", "missing": "yellow"}
 
@@ -17,9 +17,9 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print one line an audit; 1 if anything got worse, 0 otherwise."""
     if not 0 < arguments.confidence < 1:
         raise ValueError(f"--confidence must lie between 0 and 1, got {arguments.confidence}.")
-    from audit.comparison import compare
-    from audit.record import load_records, plain
-    from audit.suite import EXIT_EXPECTED, EXIT_UNEXPECTED
+    from audit.record.compare import compare
+    from audit.record.record import load_records, plain
+    from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
 
     paths = [Path(arguments.old), Path(arguments.new)]
     for path in paths:
@@ -38,7 +38,7 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from audit.table import LOG_WIDTH, told
+    from audit.report.table import LOG_WIDTH, told
 
     console = Console()
     if not console.is_terminal:

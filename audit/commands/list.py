@@ -11,11 +11,11 @@ from typing import Any
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print every constructor by the part that it makes."""
-    from audit.build import catalogue
+    from audit.suites.build import catalogue
 
     known = catalogue()
     if arguments.schema:
-        from audit.suite_schema import suite_schema
+        from audit.suites.schema import suite_schema
 
         print(json.dumps(suite_schema(known), indent=2))
         return 0

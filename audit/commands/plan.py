@@ -7,10 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 from audit.commands.run import suite_of
-from audit.suite_file import SuiteError
+from audit.suites.file import SuiteError
 
 if TYPE_CHECKING:
-    from audit.plan_suite import AuditPlan
+    from audit.suites.plan import AuditPlan
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -20,10 +20,10 @@ def execute(arguments: argparse.Namespace) -> int:
     suite = suite_of(arguments)
     import jax
 
-    from audit.build import build
-    from audit.plan_suite import plan_audit
-    from audit.record import plain
-    from audit.suite import audit_key
+    from audit.record.record import plain
+    from audit.suites.build import build
+    from audit.suites.plan import plan_audit
+    from audit.suites.run import audit_key
 
     built = [build(spec) for spec in suite.audits]
     plans = [
@@ -46,7 +46,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from audit.table import LOG_WIDTH
+    from audit.report.table import LOG_WIDTH
 
     console = Console()
     if not console.is_terminal:

@@ -6,9 +6,9 @@ import argparse
 import itertools
 from pathlib import Path
 
-from audit.formats import junit, markdown
-from audit.record import load_records
-from audit.report import write_report
+from audit.record.record import load_records
+from audit.report.formats import junit, markdown
+from audit.report.page import write_report
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -13,10 +13,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.suite_file import Suite, SuiteError, parse_suite, read_suite
+from audit.suites.file import Suite, SuiteError, parse_suite, read_suite
 
 if TYPE_CHECKING:
-    from audit.record import AuditRecord
+    from audit.record.record import AuditRecord
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -25,11 +25,11 @@ def execute(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
-    from audit.progress import Progress
-    from audit.record import save_records
-    from audit.report import write_report
-    from audit.suite import exit_code, run_suite
-    from audit.table import print_table
+    from audit.record.record import save_records
+    from audit.report.page import write_report
+    from audit.report.progress import Progress
+    from audit.report.table import print_table
+    from audit.suites.run import exit_code, run_suite
 
     resume_in = out / ".resume"
     if arguments.fresh:
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _speak_ci(records: tuple[AuditRecord, ...], title: str, arguments: argparse.Namespace) -> None:
     """JUnit and Markdown files where asked for; annotations and a step summary when GitHub runs us."""
-    from audit.formats import github_annotations, junit, markdown
+    from audit.report.formats import github_annotations, junit, markdown
 
     if arguments.junit:
         Path(arguments.junit).write_text(junit(records, title=title))

@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 
-from audit import evidence
 from audit.diagnosis.answer import Diagnosis, not_asked
 from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
-from audit.record import AuditRecord
+from audit.record.record import AuditRecord
+from audit.verdict import evidence
 from distinguishers.directions import span_of
 from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.constructions import gradient_pair

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.batch_workers import Batch, drawer
 from audit.diagnosis import dependence, distribution, scale
 from audit.diagnosis.answer import Diagnosis
 from audit.diagnosis.noise import Array, read_noise
+from audit.trials.workers import Batch, drawer
 from distinguishers.directions import span_of
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours, materialise, prepare

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from distinguishers.directions import span_of
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.neighbours import Neighbours
 
 MOST_COORDINATES = 2**18

@@ -8,9 +8,11 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import beta as beta_law
 
-from guarantees.claim import Claim, Relation, require
-from guarantees.loss_law import Array
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated import isolated_shuffle
+from guarantees.vocabulary import Relation
 
 CHUNK = 2**22
 """Normal draws held at once."""

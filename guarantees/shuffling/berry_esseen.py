@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from guarantees.claim import require
-from guarantees.loss_law import Array
+from guarantees.checks import require
+from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated import true_rounds_needed
 
 BERRY_ESSEEN = 0.4748

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from guarantees.loss_law import Array
+from guarantees.numerics.array import Array
 
 
 def _roots(value: Array) -> tuple[Array, Array]:

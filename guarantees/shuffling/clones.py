@@ -12,8 +12,10 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
 
-from guarantees.claim import Claim, require
-from guarantees.loss_law import Array, Certificate, Tails
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.law import Certificate, Tails
+from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
 NEGLIGIBLE = 1e-16

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from guarantees.loss_law import Array
+from guarantees.numerics.array import Array
 
 PER_SADDLE = 6
 """Trapezoid points per saddle distance: the aliasing error is a factor exp(-12 pi)."""

@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from guarantees.loss_law import Array, DiscreteLaw
+from guarantees.laws.law import DiscreteLaw
+from guarantees.numerics.array import Array
 
 POINTS = 2**17
 TAIL = 1e-14

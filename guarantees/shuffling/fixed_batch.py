@@ -8,9 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtri
 
-from guarantees.claim import Claim, require
-from guarantees.families import GaussianLaw
-from guarantees.loss_law import Array, Certificate, LossLaw, Tails
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.law import Certificate, LossLaw, Tails
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.numerics.array import Array
 from guarantees.shuffling.capped import CappedSum, Round
 from guarantees.shuffling.contour import saddle_point
 from guarantees.shuffling.fixed_batch_tails import Point, tails_at

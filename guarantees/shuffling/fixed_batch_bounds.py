@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from guarantees.claim import Claim, require
-from guarantees.families import GaussianLaw
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.textbook import GaussianLaw
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.trade_off import TradeOff
 

@@ -8,9 +8,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from guarantees.claim import Claim, require
-from guarantees.families import GaussianLaw
-from guarantees.loss_law import Array, Certificate, LossLaw, Tails, invert
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.law import Certificate, LossLaw, Tails, invert
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.numerics.array import Array
 from guarantees.shuffling.epochs import compose_epochs
 from guarantees.shuffling.lognormal_lattice import Bracket, Window
 from guarantees.trade_off import TradeOff

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from guarantees.loss_law import Array
+from guarantees.numerics.array import Array
 
 POINTS = 2**19
 """Lattice points of one window, half of them beyond its top as a guard against wrap-around."""

@@ -8,8 +8,10 @@ import numpy as np
 from scipy.optimize import elementwise
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from guarantees.claim import Claim, require
-from guarantees.loss_law import Array, Tails
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.law import Tails
+from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
 

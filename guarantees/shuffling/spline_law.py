@@ -9,7 +9,8 @@ import numpy as np
 from scipy.interpolate import BSpline, make_interp_spline
 from scipy.special import ndtr, ndtri
 
-from guarantees.loss_law import Array, LossLaw, Tails, invert
+from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.numerics.array import Array
 
 SPACING = 0.25
 """Distance of neighbouring thresholds in normal quantiles; the fifth-degree spline then errs by about 1e-8."""

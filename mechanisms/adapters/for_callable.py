@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.adapters.batch import Draw, checked_outputs
 from mechanisms.contract import OutputKind
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.adapters.batch import Draw
 from mechanisms.contract import Described
 from mechanisms.neighbours import materialise

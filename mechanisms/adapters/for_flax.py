@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.contract import Described
 from mechanisms.counts import poisson_batch
 from mechanisms.images import PIXELS

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.claim import Claim, require
-from guarantees.profile import law_from_promises
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.batch import Draw
 from mechanisms.contract import Described

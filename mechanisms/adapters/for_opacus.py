@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.adapters.batch import Draw
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
 from mechanisms.contract import Described

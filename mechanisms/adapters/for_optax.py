@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from guarantees import gaussian, subsampled_gaussian
-from guarantees.claim import Claim, require
+from guarantees.checks import require
+from guarantees.claim import Claim
 from mechanisms.contract import Described
 from mechanisms.counts import poisson_batch
 from mechanisms.neighbours import materialise

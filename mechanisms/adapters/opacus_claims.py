@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.claim import Claim, require
-from guarantees.profile import law_from_promises
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.for_opacus import OpacusStep, make_private, quiet
 from mechanisms.adapters.opacus_versions import LEGACY

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.images import PIXELS, SIDE
 from mechanisms.networks import INITIAL_SEED
 

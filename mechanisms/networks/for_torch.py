@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guarantees.claim import require
+from guarantees.checks import require
 from mechanisms.images import PIXELS, SIDE
 from mechanisms.networks import INITIAL_SEED, NETWORKS
 

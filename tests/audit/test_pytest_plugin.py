@@ -10,8 +10,8 @@ import statsmodels.stats.multitest
 import statsmodels.stats.proportion  # noqa: F401
 
 import audit
-import audit.report
-import audit.suite
+import audit.report.page
+import audit.suites.run
 from audit.pytest_plugin import DEFAULT_RISK
 
 pytest_plugins = "pytester"

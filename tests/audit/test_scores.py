@@ -4,8 +4,8 @@ from checks import assert_rate_at_most
 
 import audit
 import guarantees
-from audit.bounds import ErrorCounts, epsilon_lower_bound
-from audit.thresholds import Goal, choose, from_curve
+from audit.bounds.clopper_pearson import ErrorCounts, epsilon_lower_bound
+from audit.policies.policy import Goal, choose, from_curve
 
 GAUSS = guarantees.gaussian(mu=1.0)
 

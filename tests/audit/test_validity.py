@@ -10,10 +10,11 @@ from checks import assert_rate_at_most
 import distinguishers
 import guarantees
 import mechanisms
-from audit import engine, evidence
-from audit.band import simultaneous_band
+from audit.bounds.band import simultaneous_band
+from audit.policies.policy import Fixed, FromTheory, Goal, Simultaneous, Split
 from audit.procedure import fix_test
-from audit.thresholds import Fixed, FromTheory, Goal, Simultaneous, Split
+from audit.trials import source, traced
+from audit.verdict import evidence
 
 RISK = 0.05
 TRIALS_PER_SIDE = 500
@@ -49,7 +50,7 @@ def pools(name: str, audits: int):
     count = audits * (TRIALS_PER_SIDE + FIT_PER_SIDE)
     sides = []
     for side, dataset, seed in (("without", pair.without, 1), ("with", pair.with_record, 2)):
-        program = engine.compile_program(step, dataset, distinguisher, side=side)
+        program = traced.compile_program(step, dataset, distinguisher, side=side)
         sides.append(program.source(jax.random.key(seed)).scores(0, count).reshape(audits, -1, 1))
     return claim, distinguisher.curve, *sides
 
@@ -62,7 +63,7 @@ def judged(name: str, policy, audits: int):
     alpha_wrong = beta_wrong = violations = limits_seen = 0
     for zero, one in zip(zeros, ones, strict=True):
         test = theory or fix_test(policy, curve, lambda _, z=zero, o=one: (z[:FIT_PER_SIDE], o[:FIT_PER_SIDE]), goal)
-        tally = engine.Tally(
+        tally = source.Tally(
             without=_cells(zero[FIT_PER_SIDE:, 0], test.edges[0]),
             with_record=_cells(one[FIT_PER_SIDE:, 0], test.edges[0]),
             trials_per_side=TRIALS_PER_SIDE,
@@ -143,7 +144,7 @@ def test_a_threshold_chosen_on_the_judged_data_is_caught(name):
     n = zeros.shape[1]
     cuts = np.quantile(zeros[:50].ravel(), np.linspace(0.01, 0.99, 99))
     above, below = (zeros > cuts).sum(axis=1), (ones <= cuts).sum(axis=1)
-    from audit.bounds import clopper_pearson_upper
+    from audit.bounds.clopper_pearson import clopper_pearson_upper
 
     # a risk at which one test errs about as often as stated, so that choosing among 99 must show
     alpha = clopper_pearson_upper(above, n, risk=0.4)

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 import distinguishers
 import guarantees
 import mechanisms
-from guarantees.variance_pair import variance_pair
+from guarantees.normalised.variance_pair import variance_pair
 from mechanisms.contract import Collapsed
 from mechanisms.neighbours import RELATIONS
 

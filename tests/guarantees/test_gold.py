@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import guarantees
-from audit.bounds import ErrorCounts, delta_lower_bound, epsilon_lower_bound, limits
+from audit.bounds.clopper_pearson import ErrorCounts, delta_lower_bound, epsilon_lower_bound, limits
 from guarantees.shuffling import berry_esseen
 from guarantees.shuffling.max_coordinate import fixed_point_separation
 

@@ -8,7 +8,7 @@ from scipy.special import ndtr, ndtri
 
 import guarantees
 from guarantees import TradeOff
-from guarantees.loss_law import DiscreteLaw
+from guarantees.laws.law import DiscreteLaw
 from guarantees.summary import gaussian_curve
 
 GRID = np.concatenate([np.geomspace(1e-6, 0.5, 400), 1 - np.geomspace(0.5, 1e-6, 400)[1:]])

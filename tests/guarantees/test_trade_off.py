@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import guarantees
 from guarantees import TradeOff
-from guarantees.families import GaussianLaw
-from guarantees.loss_law import DiscreteLaw
+from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.textbook import GaussianLaw
 
 GRID = np.concatenate([[0.0], np.geomspace(1e-9, 0.5, 60), 1 - np.geomspace(0.5, 1e-9, 60)[1:], [1.0]])
 

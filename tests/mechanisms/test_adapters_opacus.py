@@ -7,7 +7,7 @@ from scipy import stats
 import audit
 import guarantees
 import mechanisms
-from audit.batch_source import BATCH_TRIALS, batch_size
+from audit.trials.foreign import BATCH_TRIALS, batch_size
 from distinguishers import likelihood_ratio
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_opacus import opacus_step

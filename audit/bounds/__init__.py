@@ -1,0 +1,1 @@
+"""Counts in, limits out. No JAX."""

@@ -1,0 +1,40 @@
+"""A whole empirical trade-off curve on a grid, with a band that holds at every threshold at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.bounds.local_levels import LEAN, ThresholdBand, band_from_grid, rate_band
+
+LARGEST_EXACT = 2_000_000
+"""Trials a side up to which local levels are computed exactly; beyond, the grid's edges share the risk evenly."""
+
+
+def simultaneous_band(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, *, risk: float) -> ThresholdBand:
+    """Upper limits on alpha and beta at every edge, all holding together with probability 1 - risk.
+
+    ``without`` and ``with_record`` are integer counts per cell. The score must be fixed before the trials.
+    [docs/validity.md]
+    """
+    if max(without.sum(), with_record.sum()) <= LARGEST_EXACT:
+        return band_from_grid(edges, without, with_record, risk=risk)
+    above = np.cumsum(without[::-1])[::-1][1:]
+    below = np.cumsum(with_record)[:-1]
+    share = risk / (2 * len(edges))
+    return ThresholdBand(
+        threshold=np.asarray(edges, float),
+        alpha_upper=clopper_pearson_upper(above, int(without.sum()), risk=share),
+        beta_upper=clopper_pearson_upper(below, int(with_record.sum()), risk=share),
+        risk=risk,
+    )
+
+
+def middle_share(trials_per_side: int, *, risk: float) -> float:
+    """Share of the risk that the exact band spends on a threshold in the middle of the scores, its least.
+
+    What a band could have found is stated with this share; the even share over a grid is larger.
+    """
+    side = risk / 2
+    trials = min(trials_per_side, LARGEST_EXACT)
+    return rate_band(trials, risk=side).local_level * max(1, trials // 2) ** -LEAN / side

@@ -1,0 +1,140 @@
+"""From error counts to proven lower bounds on epsilon, delta and mu."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from guarantees.checks import require
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ErrorCounts:
+    """How often a fixed test erred. Integers only: a rate cannot be turned back into a count."""
+
+    false_alarms: int
+    trials_without: int
+    misses: int
+    trials_with: int
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            try:
+                object.__setattr__(self, field.name, operator.index(value))
+            except TypeError:
+                raise TypeError(
+                    f"{field.name} must be an integer count, got {value!r}; a rate cannot be turned back into one."
+                ) from None
+        require("false_alarms", 0 <= self.false_alarms <= self.trials_without, "in 0..trials_without", self)
+        require("misses", 0 <= self.misses <= self.trials_with, "in 0..trials_with", self)
+        require("trials_without", self.trials_without > 0, "> 0", self.trials_without)
+        require("trials_with", self.trials_with > 0, "> 0", self.trials_with)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Upper limits on both error rates of one test: a proven point of the trade-off plane."""
+
+    alpha: float
+    beta: float
+
+
+def require_risk(risk: float) -> None:
+    """A risk is a probability strictly between 0 and 1."""
+    require("risk", 0 < risk < 1, "in (0, 1)", risk)
+
+
+@functools.cache
+def _proportion_confint():
+    """statsmodels takes seconds to import, so it is imported when the first limit is asked for."""
+    from statsmodels.stats.proportion import proportion_confint
+
+    return proportion_confint
+
+
+def clopper_pearson_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> np.ndarray:
+    """Upper limit on an error rate, exceeded by the truth with probability at most ``risk``. [clopper1934]"""
+    # proportion_confint is two-sided: its level is spent half on each end, and we use one end.
+    level = np.minimum(2 * np.asarray(risk, float), 1.0)
+    limit: Any = _proportion_confint()
+    return np.asarray(limit(np.asarray(errors), np.asarray(trials), alpha=level, method="beta")[1])
+
+
+def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:
+    """Upper limits on alpha and beta that hold together with probability at least ``1 - risk``.
+
+    ``split`` is the share of the risk spent on alpha; it must be fixed before the trials are drawn.
+    """
+    require_risk(risk)
+    require("split", 0 < split < 1, "in (0, 1)", split)
+    return Limits(
+        alpha=float(clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk * split)),
+        beta=float(clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk * (1 - split))),
+    )
+
+
+def epsilon_at(point: Limits, *, delta: float) -> tuple[float, float]:
+    """What a proven point says about epsilon: (with given without, without given with), at least 0 each.
+
+    ``1 - beta <= exp(epsilon) alpha + delta`` and ``1 - alpha <= exp(epsilon) beta + delta``.
+    [wang2026, equation 2]
+    """
+
+    def ratio(power: float, error: float) -> float:
+        excess = power - delta
+        if excess <= 0:
+            return 0.0
+        return math.inf if error == 0 else max(0.0, math.log(excess / error))
+
+    return ratio(1 - point.beta, point.alpha), ratio(1 - point.alpha, point.beta)
+
+
+def delta_at(point: Limits, *, epsilon: float) -> tuple[float, float]:
+    """What a proven point says about delta, in the same two directions. [wang2026, equation 3]"""
+    scale = math.exp(epsilon)
+    return (
+        max(0.0, 1 - point.beta - scale * point.alpha),
+        max(0.0, 1 - point.alpha - scale * point.beta),
+    )
+
+
+def mu_at(point: Limits) -> float:
+    """Largest mu whose Gaussian trade-off curve passes through or above a proven point."""
+    return max(0.0, float(-ndtri(point.alpha) - ndtri(point.beta)))
+
+
+def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, risk: float, split: float = 0.5) -> float:
+    """Largest epsilon that the error counts rule out, at the given risk.
+
+    Any (epsilon, delta)-DP mechanism has ``1 - beta <= exp(epsilon) * alpha + delta`` for every test; both
+    rates are replaced by Clopper-Pearson upper limits that share the risk. [nasr2023; clopper1934]
+
+    Holds for one test fixed before these trials were drawn. Zero means "nothing shown", not "private".
+    """
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    return max(epsilon_at(limits(counts, risk=risk, split=split), delta=delta))
+
+
+def delta_lower_bound(counts: ErrorCounts, *, epsilon: float, risk: float, split: float = 0.5) -> float:
+    """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is."""
+    require("epsilon", epsilon >= 0 and math.isfinite(epsilon), ">= 0 and finite", epsilon)
+    return max(delta_at(limits(counts, risk=risk, split=split), epsilon=epsilon))
+
+
+def mu_lower_bound(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> float:
+    """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]"""
+    return mu_at(limits(counts, risk=risk, split=split))
+
+
+def largest_provable_epsilon(trials_per_side: int, *, delta: float, risk: float) -> float:
+    """The bound when no error at all is made: no data of this size can prove more."""
+    perfect = ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
+    return epsilon_lower_bound(perfect, delta=delta, risk=risk)

@@ -1,0 +1,258 @@
+"""Exact p-value of 'the mechanism keeps the claimed curve' from both error counts together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import bdtr, betaincinv, xlogy
+from scipy.stats import binom
+
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.numerics.array import Array
+from guarantees.trade_off import TradeOff
+
+NEGLECTED = 1e-11
+"""Binomial mass left out of the sums at either end; it is added to the p-value."""
+GOLDEN_STEPS = 36
+SLACK = 3e-6
+NULL_POINTS = 24
+NEWTON_STEPS = 6
+PEAKS = 3
+FAN = 65
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Region:
+    """All counts that speak against the claim at least as strongly as T: ``misses <= limit(false alarms)``.
+
+    Neighbouring numbers of false alarms are grouped where there are very many; a group takes its largest limit,
+    which can only enlarge the region.
+    """
+
+    first: Array
+    last: Array
+    limit: Array
+
+
+def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float = 1e-3) -> float:
+    """P-value of the claim ``beta >= f(alpha)`` from the counts of one test.
+
+    ``T = min_x n0 KL(a/n0 || x) + n1 KL(m/n1 || f(x))`` where the point (a/n0, m/n1) lies below the curve;
+    ``p = gamma + sup P{T(A, M) >= T}`` over x in the Clopper-Pearson interval of a at risk gamma, A ~ Bin(n0, x),
+    M ~ Bin(n1, f(x)). [bergerboos1994; docs/validity.md, section 3]
+
+    Holds for one test fixed before these trials, and for one gamma fixed before them; p never falls below gamma, so
+    choose gamma well below the risk (a fiftieth of it, say). A large p-value shows nothing.
+    """
+    require("gamma", 0 < gamma < 1, "in (0, 1)", gamma)
+    lines = tabulate(claim)
+    statistic = evidence(counts, lines)
+    if statistic <= 0:
+        return 1.0
+    # The slack covers the searches' tolerance, so that the observed counts are in their own region.
+    return p_value_of(statistic * (1 - SLACK), lines, counts, gamma=gamma)
+
+
+def p_value_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, *, gamma: float) -> float:
+    """The p-value if the statistic were this, with the interval that the false alarms give."""
+    low, high = interval(counts.false_alarms, counts.trials_without, gamma)
+    region = region_of(statistic, lines, counts, *groups(low, high, counts.trials_without))
+    return min(1.0, gamma + 2 * NEGLECTED + supremum(region, lines, counts, low, high))
+
+
+def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
+    """The statistic T of the counts; 0 on or above the curve."""
+    alpha = np.array([counts.false_alarms / counts.trials_without])
+    beta = counts.misses / counts.trials_with
+    if beta >= lines.below(alpha)[0]:
+        return 0.0
+    straight = counts.trials_with * divergence(beta, lines.below(alpha))
+    # The nearest point of the curve lies neither below the point nor further right than straight up is far.
+    reach = _upper_divergence(alpha, straight / counts.trials_without)
+    top = _crossing(lines, beta, alpha, reach)
+
+    def cost(x: Array) -> Array:
+        near = counts.trials_without * divergence(alpha, x)
+        return near + counts.trials_with * divergence(beta, lines.below(x))
+
+    return float(_least(cost, alpha, top)[0])
+
+
+def region_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, first: Array, last: Array) -> Region:
+    """The counts with T at least ``statistic``, for groups ``first..last`` of numbers of false alarms.
+
+    Where T is less, the set of rates (p, q) is convex, since KL is and the claim is. Its lower edge is traced through
+    the corners of the claim, and chords between traced points stay inside it: the region found is never too small.
+    """
+    claim = corners(lines)
+    most = -counts.trials_without * np.log1p(-claim.x) - counts.trials_with * np.log1p(-claim.y)
+    if not most.size or most.min() < statistic:
+        # Not even two clean sheets would reach this.
+        return Region(first=first, last=last, limit=np.full(np.shape(first), -1, np.int64))
+    p, q = _level_set(statistic, claim, counts)
+    rate = np.asarray(first, float) / counts.trials_without
+    limit = np.floor(counts.trials_with * np.interp(rate, p, q) * (1 + 1e-12) + 1e-6)
+    beyond = rate > p[-1]
+    return Region(first=first, last=last, limit=np.where(beyond, -1, limit).astype(np.int64))
+
+
+def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> tuple[Array, Array]:
+    """Points (p, q), by increasing p, with T(p, q) = statistic, and where that line meets the axes.
+
+    The points nearest to (x, y) on a curve of slope c lie on the ray ``p = x - s (n1/n0) c x(1-x)``,
+    ``q = y - s y(1-y)``, along which T grows; Newton's method finds s.
+    """
+    n0, n1 = counts.trials_without, counts.trials_with
+    x, y, slope = _fan(claim)
+    step_p = (n1 / n0) * slope * x * (1 - x)
+    step_q = y * (1 - y)
+    to_left, to_bottom = x / step_p, y / step_q
+    end = np.minimum(to_left, to_bottom)
+
+    def along(s: Array) -> tuple[Array, Array, Array]:
+        p, q = np.maximum(x - s * step_p, 0.0), np.maximum(y - s * step_q, 0.0)
+        return p, q, n0 * divergence(p, x) + n1 * divergence(q, y)
+
+    p_end, q_end, most = along(end)
+    s = np.minimum(end, np.sqrt(2 * statistic / (n0 * step_p**2 / (x * (1 - x)) + n1 * step_q)))
+    for _ in range(NEWTON_STEPS):
+        p, q, level = along(np.minimum(s, end * (1 - 1e-12)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            growth = -n0 * step_p * np.log(p * (1 - x) / (x * (1 - p))) - n1 * step_q * np.log(
+                q * (1 - y) / (y * (1 - q))
+            )
+        s = np.clip(s - (level - statistic) / growth, s / 8, end)
+    p, q, _ = along(s)
+    inside = most > statistic
+    left, bottom = ~inside & (to_left <= to_bottom), ~inside & (to_left > to_bottom)
+    at_left = [q_end[left].min()] if left.any() else []
+    at_bottom = [p_end[bottom].min()] if bottom.any() else []
+    p = np.concatenate([np.zeros(len(at_left)), p[inside], at_bottom])
+    q = np.concatenate([at_left, q[inside], np.zeros(len(at_bottom))])
+    order = np.argsort(p, kind="stable")
+    return p[order], q[order]
+
+
+def probability(region: Region, alpha: Array, beta: Array, counts: ErrorCounts) -> Array:
+    """Probability of the region under each pair of error rates, counting cells of mass below NEGLECTED as met."""
+    alpha, beta = np.asarray(alpha, float)[:, None], np.asarray(beta, float)[:, None]
+    if np.array_equal(region.first, region.last):
+        mass = binom.pmf(region.first, counts.trials_without, alpha)
+    else:
+        edges = np.append(region.first - 1, region.last[-1])
+        mass = np.diff(np.where(edges < 0, 0.0, bdtr(np.maximum(edges, 0), counts.trials_without, alpha)), axis=1)
+    met = np.where(region.limit < 0, 0.0, np.ones(mass.shape))
+    row, column = np.nonzero((mass > NEGLECTED) & (region.limit >= 0))
+    met[row, column] = bdtr(region.limit[column], counts.trials_with, beta[row, 0])
+    return np.sum(mass * met, axis=1)
+
+
+def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: float, high: float) -> float:
+    """Largest probability of the region along the curve between two false-alarm rates."""
+    angle = np.linspace(np.arcsin(np.sqrt(low)), np.arcsin(np.sqrt(high)), NULL_POINTS)
+    x = np.sin(angle) ** 2
+    y = lines.below(x)
+    spread = np.sin(np.linspace(np.arcsin(np.sqrt(y[-1])), np.arcsin(np.sqrt(y[0])), NULL_POINTS)) ** 2
+    # Points evenly spread in beta as well: a steep curve would be stepped over otherwise.
+    dense = np.sin(np.linspace(angle[0], angle[-1], 4096)) ** 2
+    x = np.unique(np.concatenate([x, np.interp(spread, lines.below(dense)[::-1], dense[::-1])]))
+    found = probability(region, x, lines.below(x), counts)
+    best = float(found.max())
+    peaks = np.flatnonzero((found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
+    for peak in peaks[np.argsort(-found[peaks])][:PEAKS]:
+        left, right = x[max(peak - 1, 0)], x[min(peak + 1, len(x) - 1)]
+        for _ in range(3):
+            inner = np.linspace(left, right, 13)
+            values = probability(region, inner, lines.below(inner), counts)
+            at = int(values.argmax())
+            best = max(best, float(values[at]))
+            left, right = inner[max(at - 1, 0)], inner[min(at + 1, 12)]
+    return best
+
+
+def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
+    """Two-sided Clopper-Pearson interval at risk gamma. [clopper1934]"""
+    low = 0.0 if errors == 0 else float(betaincinv(errors, trials - errors + 1, gamma / 2))
+    high = 1.0 if errors == trials else float(betaincinv(errors + 1, trials - errors, 1 - gamma / 2))
+    return low, high
+
+
+def groups(low: float, high: float, trials: int) -> tuple[Array, Array]:
+    """Numbers of false alarms that rates low..high make likely, in groups of a fiftieth of a deviation or less."""
+    first = int(binom.ppf(NEGLECTED, trials, low)) if low > 0 else 0
+    last = int(binom.isf(NEGLECTED, trials, high)) if high < 1 else trials
+    rate = (low + high) / 2
+    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / 50))
+    start = np.arange(first, last + 1, width)
+    return start, np.minimum(start + width - 1, last)
+
+
+def _least(value, low: Array, high: Array) -> Array:
+    """Least value of a function with one valley between ``low`` and ``high``, by golden sections.
+
+    T has one valley along the curve: the set above a convex curve meets each convex sublevel set in an interval.
+    """
+    ratio = (np.sqrt(5.0) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = value(left), value(right)
+    least = np.minimum(np.minimum(value(low), value(high)), np.minimum(at_left, at_right))
+    for _ in range(GOLDEN_STEPS):
+        down = at_left <= at_right
+        low, high = np.where(down, low, left), np.where(down, right, high)
+        probe = np.where(down, high - ratio * (high - low), low + ratio * (high - low))
+        found = value(probe)
+        left, right = np.where(down, probe, right), np.where(down, left, probe)
+        at_left, at_right = np.where(down, found, at_right), np.where(down, at_left, found)
+        least = np.minimum(least, found)
+    return least
+
+
+def divergence(p: Array | float, x: Array) -> Array:
+    """Kullback-Leibler divergence of Bernoulli(p) from Bernoulli(x), without cancellation where they are close."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = x * _excess((p - x) / x)
+        below = (1 - x) * _excess((x - p) / (1 - x))
+    above = np.where(x > 0, above, np.where(np.asarray(p) > 0, np.inf, 0.0))
+    return above + np.where(x < 1, below, np.where(np.asarray(p) < 1, np.inf, 0.0))
+
+
+def _excess(u: Array) -> Array:
+    """``(1 + u) ln(1 + u) - u`` for u >= -1."""
+    near = np.abs(u) < 0.02
+    series = u * u * (1 / 2 - u * (1 / 6 - u * (1 / 12 - u * (1 / 20 - u / 30))))
+    return np.where(near, series, xlogy(1 + u, 1 + u) - u)
+
+
+def _fan(claim: Corners) -> tuple[Array, Array, Array]:
+    """Every corner with its two extreme slopes, and a true kink of the claim with many in between."""
+    kink = claim.steep > 1.05 * claim.flat
+    share = np.linspace(0, 1, FAN)[:, None]
+    between = claim.steep[kink] ** share * claim.flat[kink] ** (1 - share)
+    return (
+        np.concatenate([claim.x, claim.x, np.tile(claim.x[kink], FAN)]),
+        np.concatenate([claim.y, claim.y, np.tile(claim.y[kink], FAN)]),
+        np.concatenate([claim.steep, claim.flat, between.ravel()]),
+    )
+
+
+def _crossing(lines: SupportingLines, beta: float, low: Array, high: Array) -> Array:
+    """The last point between ``low`` and ``high`` at which the curve is still above ``beta``."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = lines.below(middle) > beta
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return low
+
+
+def _upper_divergence(p: Array, budget: Array) -> Array:
+    """The x >= p with ``KL(p || x) = budget``."""
+    low, high = p.copy(), np.ones(p.shape)
+    for _ in range(60):
+        middle = (low + high) / 2
+        near = divergence(p, middle) <= budget
+        low, high = np.where(near, middle, low), np.where(near, high, middle)
+    return high

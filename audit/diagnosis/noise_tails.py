@@ -1,0 +1,245 @@
+"""Does the noise end? Pooled coordinates of outputs, streamed: evidence under an assumption, never a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special, stats
+
+from audit.bounds.clopper_pearson import clopper_pearson_upper, require_risk
+from audit.trials.workers import Batch, drawer
+from distinguishers.directions import span_of
+from guarantees.checks import require
+from guarantees.claim import Claim
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import Neighbours, materialise, prepare
+
+CHUNK_ENTRIES = 2**22
+"""Coordinates held at once."""
+JAX_END, TORCH_END = 5.221, 5.769
+"""Just above the largest float32 normals of jax.random.normal (its smallest is -5.41998) and of PyTorch's vectorised
+Box-Muller draw (sqrt(48 ln 2)): known from the generators, see docs/float-tails.md."""
+
+LARGEST_EXPONENT = 700.0
+
+ASSUMES = (
+    "the coordinates that carry noise alone are independent draws of one law, and the coordinate along the record, on "
+    "either dataset, has that law around its mean"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TailPoint:
+    """What was counted beyond one threshold fixed beforehand, in standard deviations of the noise."""
+
+    threshold: float
+    beyond: int
+    expected: float
+    """Number beyond it that a normal law gives on average."""
+    moved: int
+    """Draws beyond it once the record has moved them: beyond ``threshold - 1 / noise_multiplier``."""
+    delta: float
+    """Lower bound on delta at the claimed epsilon."""
+    delta_if_it_ends: float
+    """Lower bound on delta at every epsilon, if the noise never passes the threshold."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoiseTails:
+    """Where the noise of a mechanism ends, and what that leaks under ``assumes``."""
+
+    draws: int
+    largest: float
+    """Largest draw, in standard deviations of the noise."""
+    typical_largest: float
+    """Median of the largest draw under a normal law."""
+    points: tuple[TailPoint, ...]
+    p_value: float
+    """Of 'the upper tail is that of a normal law, or heavier'."""
+    ends: bool
+    epsilon: float
+    claimed_delta: float
+    delta: float
+    """Largest lower bound of the points on delta at ``epsilon``."""
+    risk: float
+    """Half of it is spent on ``ends``, half on all deltas together."""
+    assumes: str = ASSUMES
+
+    @property
+    def exceeds_claim(self) -> bool:
+        """Whether, under the assumption, more leaks at the claimed epsilon than the claim allows."""
+        return self.delta > self.claimed_delta
+
+    @property
+    def says(self) -> str:
+        """All of it in a sentence."""
+        end = "the noise ends too early" if self.ends else "no early end of the noise found"
+        return (
+            f"{end}: the largest of {self.draws:.3g} draws is {self.largest:.5g} standard deviations, a normal law "
+            f"reaches {self.typical_largest:.4g} (p {self.p_value:.2g}); delta >= {self.delta:.3g} at epsilon "
+            f"{self.epsilon:.4g}, where {self.claimed_delta:.3g} is claimed, if {self.assumes}."
+        )
+
+
+def noise_tails(
+    mechanism: Mechanism | BatchMechanism,
+    neighbours: Neighbours,
+    *,
+    claim: Claim,
+    clip: float,
+    noise_multiplier: float,
+    draws: int,
+    key: jax.Array,
+    risk: float = 0.05,
+    delta: float = 1e-5,
+    rate: float = 1.0,
+    divisor: float = 1.0,
+    thresholds: tuple[float, ...] = (JAX_END, TORCH_END),
+) -> NoiseTails:
+    """Count the upper tail of at least ``draws`` noise-only coordinates of outputs without the record.
+
+    Under a normal law ``P(largest <= x) = Phi(x)^draws`` and the number beyond a threshold is binomial. If the
+    coordinate along the record has the same noise X (in standard deviations), the event 'beyond t' gives
+
+        delta >= q P(X > t - 1/sigma) - (e^epsilon - 1 + q) P(X > t),
+
+    both rates replaced by Clopper-Pearson limits. [clopper1934] ``clip``, ``noise_multiplier`` and ``divisor`` (a
+    public constant) set the unit; ``thresholds`` must not come from these draws, and share the risk. Memory does not
+    grow with ``draws``. The bound rests on the assumption that it carries: it is evidence, not a verdict.
+    """
+    require_risk(risk)
+    require("draws", draws >= 1, ">= 1", draws)
+    require("clip", clip > 0, "> 0", clip)
+    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
+    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    require("divisor", divisor > 0, "> 0", divisor)
+    require("thresholds", thresholds and all(t > 0 for t in thresholds), "numbers > 0", thresholds)
+    unit = clip * noise_multiplier / divisor
+    levels = np.array([*thresholds, *(t - 1 / noise_multiplier for t in thresholds)])
+    counted = count_beyond(mechanism, neighbours, levels * unit, draws=draws, key=key)
+    epsilon = float(claim.epsilon(delta))
+    p_value = _p_value(counted, unit, np.asarray(thresholds))
+    points = _points(counted, thresholds, epsilon=epsilon, rate=rate, risk=risk / 2)
+    return NoiseTails(
+        draws=counted.draws,
+        largest=counted.largest / unit,
+        typical_largest=float(stats.norm.isf(-math.expm1(-math.log(2) / counted.draws))),
+        points=points,
+        p_value=p_value,
+        ends=p_value < risk / 2,
+        epsilon=epsilon,
+        claimed_delta=float(claim.delta(epsilon)),
+        delta=max(point.delta for point in points),
+        risk=risk,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Draws in all, how many lie beyond each level, and the largest."""
+
+    draws: int
+    beyond: tuple[int, ...]
+    largest: float
+
+
+def count_beyond(
+    mechanism: Mechanism | BatchMechanism, neighbours: Neighbours, levels: np.ndarray, *, draws: int, key: jax.Array
+) -> Counted:
+    """Stream outputs without the record, a few million coordinates at a time, and count the noise beyond levels."""
+    frame, _ = span_of(neighbours)
+    coordinates = frame.dimension - frame.rank
+    require("neighbours", frame.basis is None, "gradients along the first coordinates", neighbours.name)
+    require("neighbours", coordinates >= 1, "of more coordinates than the gradients span", frame.dimension)
+    chunk = max(1, CHUNK_ENTRIES // frame.dimension)
+    chunks = -(-draws // (coordinates * chunk))
+    count = _count_foreign if isinstance(mechanism, BatchMechanism) else _count_traced
+    cuts = levels.astype(np.float32)
+    beyond, largest = count(mechanism, neighbours.without, cuts, frame.rank, frame.dimension, chunk, chunks, key)
+    if not math.isfinite(largest):
+        raise ValueError("an output is not finite: check the gradients for NaN and the divisor for zero.")
+    return Counted(draws=chunks * chunk * coordinates, beyond=tuple(int(k) for k in beyond), largest=largest)
+
+
+def _count_traced(
+    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, dimension: int, chunk: int, chunks: int, key: jax.Array
+) -> tuple[np.ndarray, float]:
+    data = prepare(mechanism, dataset)
+
+    @jax.jit
+    def count(first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        keys = jax.vmap(lambda trial: jax.random.fold_in(key, trial))(first + jnp.arange(chunk, dtype=jnp.uint32))
+        outputs = jax.vmap(lambda own: mechanism(own, data))(keys)
+        _refuse_length(outputs.shape, dimension)
+        noise = outputs[:, rank:]
+        largest = jnp.where(jnp.all(jnp.isfinite(noise)), jnp.max(noise), jnp.inf)
+        return jnp.stack([jnp.sum(noise > level) for level in levels]), largest
+
+    beyond, largest = np.zeros(len(levels), np.int64), -math.inf
+    for index in range(chunks):
+        found, top = count(jnp.uint32(index * chunk))
+        beyond += np.asarray(found, np.int64)
+        largest = float(np.maximum(largest, top))
+    return beyond, largest
+
+
+def _count_foreign(
+    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, dimension: int, chunk: int, chunks: int, key: jax.Array
+) -> tuple[np.ndarray, float]:
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    beyond, largest = np.zeros(len(levels), np.int64), -math.inf
+
+    def add(_: int, outputs: np.ndarray) -> None:
+        nonlocal largest
+        _refuse_length(outputs.shape, dimension)
+        noise = outputs[:, rank:]
+        if not np.isfinite(noise).all():
+            largest = math.inf
+            return
+        beyond[:] += [int(np.count_nonzero(noise > level)) for level in levels]
+        largest = float(np.maximum(largest, noise.max()))
+
+    batches = [Batch("without", words, i * chunk, (i + 1) * chunk) for i in range(chunks)]
+    drawer(mechanism, {"without": np.asarray(materialise(dataset))}).draw(batches, add)
+    return beyond, largest
+
+
+def _refuse_length(shape: tuple[int, ...], dimension: int) -> None:
+    if shape[1:] != (dimension,):
+        raise ValueError(f"outputs must have as many coordinates as the pair, {dimension}, got {shape[1:]}.")
+
+
+def _p_value(counted: Counted, unit: float, thresholds: np.ndarray) -> float:
+    """The largest draw and every count, each against the normal law; the smallest p-value times their number."""
+    no_larger = math.exp(counted.draws * float(special.log_ndtr(counted.largest / unit)))
+    rates = special.ndtr(-thresholds)
+    too_few = stats.binom.cdf(np.array(counted.beyond[: len(thresholds)]), counted.draws, rates)
+    return min(1.0, (1 + len(thresholds)) * min(no_larger, float(too_few.min())))
+
+
+def _points(
+    counted: Counted, thresholds: tuple[float, ...], *, epsilon: float, rate: float, risk: float
+) -> tuple[TailPoint, ...]:
+    """Limits on both rates of every threshold, all together at ``risk``."""
+    share, total = risk / (2 * len(thresholds)), counted.draws
+    without, moved = counted.beyond[: len(thresholds)], counted.beyond[len(thresholds) :]
+    upper = clopper_pearson_upper(np.array(without), total, risk=share)
+    lower = [float(special.betaincinv(k, total - k + 1, share)) if k else 0.0 for k in moved]
+    growth = float(np.expm1(min(epsilon, LARGEST_EXPONENT))) + rate
+    return tuple(
+        TailPoint(
+            threshold=t,
+            beyond=k,
+            expected=total * float(special.ndtr(-t)),
+            moved=m,
+            delta=max(0.0, rate * low - growth * float(high)),
+            delta_if_it_ends=rate * low,
+        )
+        for t, k, m, low, high in zip(thresholds, without, moved, lower, upper, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Which test is judged: each policy fixes its test, counts trials and judges them."""

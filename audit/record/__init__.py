@@ -1,0 +1,1 @@
+"""What is written down: records, where they come from, how they compare."""

@@ -1,0 +1,198 @@
+"""Did leakage change between two sets of records? An exact test a pair, and one risk for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+from scipy.stats import fisher_exact
+
+from audit.bounds.clopper_pearson import require_risk
+from audit.record.record import AuditRecord, ScoreGrid
+
+State = Literal["worse", "better", "same", "added", "missing"]
+NO_TEST = "the two grids of scores have no threshold in common; fix them (policy from_theory or fixed) to compare"
+STOPPED = "counts of an audit that may stop early are no fixed sample; only verdicts are compared"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedTest:
+    """The test that both records are compared by: errors of each, and p-values of 'nothing changed'."""
+
+    member: str
+    threshold: float
+    rejects: str
+    old_advantage: float
+    new_advantage: float
+    p_larger: float
+    p_smaller: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Change:
+    """One audit before and now."""
+
+    name: str
+    state: State
+    reason: str
+    old_verdict: str | None
+    new_verdict: str | None
+    old_epsilon: float | None
+    new_epsilon: float | None
+    claim_changed: bool
+    test: SharedTest | None
+    adjusted_p_larger: float | None = None
+    adjusted_p_smaller: float | None = None
+
+
+def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: float) -> tuple[Change, ...]:
+    """Match records by name and tell for each whether leakage changed.
+
+    Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits: if no
+    mechanism changed, the probability that any is called larger is at most ``risk``, and the same for smaller.
+    [fisher1922; holm1979]
+
+    'Same' means that no change was shown. Records of audits that stop early are compared by verdict alone.
+    """
+    require_risk(risk)
+    before = {record.name: record for record in old}
+    now = {record.name: record for record in new}
+    both = [name for name in before if name in now]
+    tests = {name: shared_test(before[name], now[name]) for name in both}
+    larger = _holm({name: test.p_larger for name, test in tests.items() if test is not None})
+    smaller = _holm({name: test.p_smaller for name, test in tests.items() if test is not None})
+    changes = [
+        _matched(before[name], now[name], tests[name], larger.get(name), smaller.get(name), risk) for name in both
+    ]
+    changes += [_alone(record, "missing") for name, record in before.items() if name not in now]
+    return (*changes, *(_alone(record, "added") for name, record in now.items() if name not in before))
+
+
+def shared_test(old: AuditRecord, new: AuditRecord) -> SharedTest | None:
+    """The common threshold at which old and new together have the largest advantage, and the two p-values there.
+
+    It is chosen on each side's pooled scores, which are the same whichever of them are called old: under 'nothing
+    changed' the labels are still a fair draw, so the choice costs no risk.
+    """
+    if "anytime" in (old.policy["kind"], new.policy["kind"]):
+        return None
+    members = {grid.member: grid for grid in new.grids}
+    best, most = None, -1.0
+    for grid in old.grids:
+        if grid.member not in members:
+            continue
+        for threshold, counts in _common(grid, members[grid.member]):
+            rates = counts[:, :, 0].sum(1) / counts.sum((1, 2))
+            if abs(rates[1] - rates[0]) > most:
+                best, most = (grid.member, threshold, counts, bool(rates[1] >= rates[0])), abs(rates[1] - rates[0])
+    return None if best is None else _judged(*best)
+
+
+def _common(old: ScoreGrid, new: ScoreGrid) -> list[tuple[float, np.ndarray]]:
+    """Thresholds of both grids, with counts [side, record, above/below]."""
+    tables = []
+    for grid in (old, new):
+        sides = [np.asarray(side) for side in (grid.without, grid.with_record)]
+        below = [np.cumsum(side)[:-1] for side in sides]
+        tables.append(
+            {
+                edge: [(int(s.sum() - b[i]), int(b[i])) for s, b in zip(sides, below, strict=True)]
+                for i, edge in enumerate(grid.edges)
+            }
+        )
+    shared = sorted(tables[0].keys() & tables[1].keys())
+    return [(edge, np.array([tables[0][edge], tables[1][edge]]).transpose(1, 0, 2)) for edge in shared]
+
+
+def _judged(member: str, threshold: float, counts: np.ndarray, above: bool) -> SharedTest:
+    """Fisher's test of each error rate, both ways. ``counts`` is [side, record, above/below]."""
+    alarm, quiet = (0, 1) if above else (1, 0)
+    errors = (counts[0][:, [alarm, quiet]], counts[1][:, [quiet, alarm]])
+    rates = [table[:, 0] / table.sum(1) for table in errors]
+    old, new = (float(1 - rates[0][i] - rates[1][i]) for i in (0, 1))
+
+    def p(alternative: str) -> float:
+        # rows are (old, new): 'greater' says that old errs more often, so that new leaks more
+        return min(1.0, 2 * min(float(np.asarray(fisher_exact(table, alternative=alternative))[1]) for table in errors))
+
+    return SharedTest(
+        member=member,
+        threshold=threshold,
+        rejects="above" if above else "below",
+        old_advantage=old,
+        new_advantage=new,
+        # an advantage that did not grow is no sign of a larger leak, whatever single rates did
+        p_larger=p("greater") if new > old else 1.0,
+        p_smaller=p("less") if new < old else 1.0,
+    )
+
+
+def _holm(p_values: dict[str, float]) -> dict[str, float]:
+    from statsmodels.stats.multitest import multipletests
+
+    if not p_values:
+        return {}
+    adjusted = np.asarray(multipletests(list(p_values.values()), method="holm")[1])
+    return dict(zip(p_values, adjusted.tolist(), strict=True))
+
+
+def _matched(
+    old: AuditRecord,
+    new: AuditRecord,
+    test: SharedTest | None,
+    p_larger: float | None,
+    p_smaller: float | None,
+    risk: float,
+) -> Change:
+    state, reason = _state(old, new, test, p_larger, p_smaller, risk)
+    return Change(
+        name=new.name,
+        state=state,
+        reason=reason,
+        old_verdict=old.verdict,
+        new_verdict=new.verdict,
+        old_epsilon=old.epsilon(old.report_delta),
+        new_epsilon=new.epsilon(new.report_delta),
+        claim_changed=old.claim.describe() != new.claim.describe(),
+        test=test,
+        adjusted_p_larger=p_larger,
+        adjusted_p_smaller=p_smaller,
+    )
+
+
+def _state(
+    old: AuditRecord,
+    new: AuditRecord,
+    test: SharedTest | None,
+    p_larger: float | None,
+    p_smaller: float | None,
+    risk: float,
+) -> tuple[State, str]:
+    if new.verdict == "violation" and old.verdict != "violation":
+        return "worse", "a violation that was not there before"
+    if test is None or p_larger is None or p_smaller is None:
+        return "same", STOPPED if "anytime" in (old.policy["kind"], new.policy["kind"]) else NO_TEST
+    moved = f"advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now"
+    if p_larger <= risk:
+        return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"
+    if p_smaller <= risk:
+        return "better", f"leakage is smaller: {moved} (adjusted p-value {p_smaller:.2g})"
+    return "same", f"no change shown: {moved}"
+
+
+def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
+    """A record without a partner; an unexpected violation of an added one counts as worse."""
+    broken = state == "added" and record.verdict == "violation" and not record.as_expected
+    epsilon = record.epsilon(record.report_delta)
+    return Change(
+        name=record.name,
+        state="worse" if broken else state,
+        reason="a new audit found a violation" if broken else f"{state} in the new records",
+        old_verdict=record.verdict if state == "missing" else None,
+        new_verdict=record.verdict if state == "added" else None,
+        old_epsilon=epsilon if state == "missing" else None,
+        new_epsilon=epsilon if state == "added" else None,
+        claim_changed=False,
+        test=None,
+    )

@@ -1,0 +1,262 @@
+"""The record of an audit: versioned JSON. Reports, exit codes and comparisons read only this."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.diagnosis import answer
+from audit.diagnosis.answer import Diagnosis
+from audit.verdict import evidence
+from audit.verdict.verdict import Outcome
+
+SCHEMA = 1
+
+
+class SchemaError(ValueError):
+    """A record that this version cannot read."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """What was used, by name and parameters: a mechanism, a pair of neighbours, a distinguisher."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    kind: str = ""
+
+    def describe(self) -> str:
+        """The constructor call that makes this part."""
+        inside = ", ".join(f"{key}={value!r}" for key, value in self.parameters.items())
+        return f"{self.name}({inside})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A trade-off curve at a few points."""
+
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClaimPart:
+    """The claim that was judged, with its curve at at most 200 points."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    relation: str
+    unit: str
+    observation: str
+    source: str
+    error: float
+    epsilon: float
+    """Claimed epsilon at the record's delta."""
+    delta: float
+    """Claimed delta at epsilon 0: the advantage that the claim allows."""
+    curve: Curve
+    times: int = 1
+    """Independent outputs that it is about."""
+
+    def describe(self) -> str:
+        """The constructor call that makes this claim."""
+        call = Part(name=self.name, parameters=self.parameters).describe()
+        return f"{call}.compose({self.times})" if self.times > 1 else call
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProvenPoint:
+    """One judged test: threshold, counts, its share of the risk, and limits on its error rates."""
+
+    target: str
+    member: str
+    threshold: float
+    rejects: str
+    risk: float
+    counts: ErrorCounts
+    alpha_upper: float
+    beta_upper: float
+
+    @property
+    def limits(self) -> Limits:
+        """The point of the trade-off plane that is proven."""
+        return Limits(alpha=self.alpha_upper, beta=self.beta_upper)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreGrid:
+    """Integer score counts of one distinguisher on a grid fixed beforehand, both sides."""
+
+    member: str
+    edges: tuple[float, ...]
+    without: tuple[int, ...]
+    with_record: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Band:
+    """A simultaneous upper band on the trade-off curve: a statement of its own, at its own risk."""
+
+    risk: float
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditRecord:
+    """Everything that one audit found, and everything needed to repeat it."""
+
+    name: str
+    verdict: Outcome
+    reason: str
+    p_value: float
+    """Smallest risk at which this audit alone would say 'violation'."""
+    adjusted_p_value: float
+    """Smallest risk of the whole suite at which it would; the p-value itself outside a suite."""
+    expect: Outcome
+    risk: float
+    report_delta: float
+    trials: int
+    trials_planned: int
+    fit_trials: int
+    policy: Mapping[str, Any]
+    points: tuple[ProvenPoint, ...]
+    claim: ClaimPart
+    mechanism: Part
+    neighbours: Part
+    distinguisher: Part
+    grids: tuple[ScoreGrid, ...]
+    band: Band
+    theory: Curve | None
+    detectable_advantage_excess: float | None
+    detectable_epsilon: float | None
+    trials_needed: int | None
+    key: str
+    environment: Mapping[str, str]
+    started: str
+    seconds: float
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """After a violation: what looks wrong. They explain and never decide."""
+    schema: int = SCHEMA
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdict is the one that the suite pinned."""
+        return self.verdict == self.expect
+
+    @property
+    def trials_per_side(self) -> int:
+        """Trials on each of the two datasets."""
+        return self.trials // 2
+
+    def epsilon(self, delta: float) -> float:
+        """Proven lower bound on epsilon at ``delta``; all bounds of a record hold together at its risk."""
+        return max(evidence.epsilon(self._limits, delta=delta))
+
+    def delta(self, epsilon: float) -> float:
+        """Proven lower bound on delta at ``epsilon``."""
+        return max(evidence.delta(self._limits, epsilon=epsilon))
+
+    @property
+    def mu(self) -> float:
+        """Proven lower bound on mu: no mu-GDP with a smaller mu holds."""
+        return evidence.mu(self._limits)
+
+    @property
+    def _limits(self) -> tuple[Limits, ...]:
+        return tuple(point.limits for point in self.points)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, ready for json.dumps."""
+        return plain(dataclasses.asdict(self))
+
+
+def plain(value: Any) -> Any:
+    """Reduce to what JSON can say: numbers, strings, lists, objects. Infinities become strings; arrays a digest."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return number if math.isfinite(number) else str(number)
+    if isinstance(value, np.integer):
+        return int(value)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        array = np.asarray(value)
+        digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+        return f"array{list(array.shape)} {array.dtype} sha256:{digest}"
+    return getattr(value, "name", None) or getattr(value, "__name__", None) or repr(value)
+
+
+def from_json(data: Mapping[str, Any]) -> AuditRecord:
+    """Read a record back. Other schema versions are refused, never guessed at."""
+    schema = data.get("schema")
+    if schema != SCHEMA:
+        raise SchemaError(
+            f"this record has schema version {schema!r}, and this dpsgd-audit reads version {SCHEMA}; "
+            "read it with the version of dpsgd-audit named in its environment, or run the audit again."
+        )
+    fields = dict(data)
+    fields["points"] = tuple(
+        ProvenPoint(**{**point, "counts": ErrorCounts(**point["counts"])}) for point in data["points"]
+    )
+    fields["claim"] = ClaimPart(
+        **{
+            **data["claim"],
+            "curve": _curve(data["claim"]["curve"]),
+            "epsilon": float(data["claim"]["epsilon"]),
+        }
+    )
+    for name in ("mechanism", "neighbours", "distinguisher"):
+        fields[name] = Part(**data[name])
+    fields["grids"] = tuple(
+        ScoreGrid(
+            member=grid["member"],
+            edges=tuple(grid["edges"]),
+            without=tuple(grid["without"]),
+            with_record=tuple(grid["with_record"]),
+        )
+        for grid in data["grids"]
+    )
+    fields["band"] = Band(risk=data["band"]["risk"], **dataclasses.asdict(_curve(data["band"])))
+    fields["theory"] = None if data["theory"] is None else _curve(data["theory"])
+    fields["diagnoses"] = tuple(answer.from_json(item) for item in data["diagnoses"])
+    return AuditRecord(**fields)
+
+
+def _curve(data: Mapping[str, Any]) -> Curve:
+    return Curve(alpha=tuple(data["alpha"]), beta=tuple(data["beta"]))
+
+
+def save_records(records: tuple[AuditRecord, ...], path: Path) -> None:
+    """Write records to a file in one step, so that an interruption leaves the old file or the new one."""
+    text = json.dumps({"schema": SCHEMA, "records": [record.to_json() for record in records]}, indent=1)
+    waiting = path.with_suffix(path.suffix + ".part")
+    waiting.write_text(text + "\n")
+    waiting.replace(path)
+
+
+def load_records(path: Path) -> tuple[AuditRecord, ...]:
+    """Read a file of records, or of one record."""
+    try:
+        data = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise SchemaError(f"{path} is not JSON ({error}); records are written by `dpsgd-audit run`.") from None
+    if not isinstance(data, dict):
+        raise SchemaError(f"{path} holds no records; records are written by `dpsgd-audit run`.")
+    if "records" not in data:
+        return (from_json(data),)
+    return tuple(from_json(item) for item in data["records"])

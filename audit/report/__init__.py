@@ -1,0 +1,1 @@
+"""What people see: pages, plots, tables, other formats. Reads records only."""

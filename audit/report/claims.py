@@ -1,0 +1,129 @@
+"""Claims side by side: what each promises, in every way that people report it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import guarantees
+from audit.report.table import LOG_WIDTH
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.summary import Summary
+
+NORMALISERS = ("none", "expected_batch", "realised_batch", "floored_expected_batch")
+SAMPLERS = ("poisson", "shuffle", "shuffle-upper", "isolated-shuffle", "balls-and-bins", "deterministic")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A training as practitioners describe it."""
+
+    rate: float
+    noise_multiplier: float
+    steps: int
+    records: int | None
+    dimension: int | None
+
+    @property
+    def rounds(self) -> int:
+        """Batches an epoch: one over the rate."""
+        return max(1, round(1 / self.rate))
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data that the steps make; samplers that shuffle need a whole number."""
+        epochs = max(1, round(self.steps / self.rounds))
+        require(
+            "steps",
+            epochs * self.rounds == self.steps,
+            f"a multiple of 1/rate = {self.rounds} when shuffled",
+            self.steps,
+        )
+        return epochs
+
+
+def by_sampler(sampler: str, setting: Setting) -> Claim:
+    """What the steps promise when batches are drawn so, the noisy sums released unnormalised."""
+    require("sampler", sampler in SAMPLERS, f"one of {SAMPLERS}", sampler)
+    noise = setting.noise_multiplier
+    if sampler == "poisson":
+        if setting.steps == 1:
+            return guarantees.subsampled_gaussian(rate=setting.rate, noise_multiplier=noise)
+        return guarantees.poisson_training(rate=setting.rate, noise_multiplier=noise, steps=setting.steps)
+    one_epoch = {
+        "shuffle": guarantees.fixed_batch_shuffle,
+        "shuffle-upper": guarantees.fixed_batch_upper,
+        "isolated-shuffle": guarantees.isolated_shuffle,
+        "balls-and-bins": guarantees.balls_and_bins,
+    }
+    if sampler == "deterministic":
+        claim = guarantees.deterministic_batches(noise_multiplier=noise)
+    else:
+        claim = one_epoch[sampler](rounds=setting.rounds, noise_multiplier=noise)
+    return claim if setting.epochs == 1 else claim.compose(setting.epochs)
+
+
+def by_normaliser(normalise_by: str, setting: Setting) -> Claim:
+    """What the steps leak when the noisy sum is divided so: exact for aligned, opposite gradients."""
+    require("normalise-by", normalise_by in NORMALISERS, f"one of {NORMALISERS}", normalise_by)
+    if setting.records is None or setting.dimension is None:
+        raise ValueError("--normalise-by needs --records and --dimension: the leak grows with the dimension.")
+    claim = guarantees.normalised_round(
+        normalise_by=normalise_by,
+        records=setting.records,
+        rate=setting.rate,
+        noise_multiplier=setting.noise_multiplier,
+        dimension=setting.dimension,
+    )
+    return claim if setting.steps == 1 else claim.compose(setting.steps)
+
+
+def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
+    """One column per claim, one row per way of reporting."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    table = Table(
+        caption="'mu' and 'regret' belong to the range of alpha that is printed with them.", caption_justify="left"
+    )
+    table.add_column("")
+    for claim in claims:
+        table.add_column(claim.describe().replace("(", "(\n").replace(", ", ",\n"), justify="right", overflow="fold")
+    rows = [_rows(claim, summary) for claim, summary in zip(claims, summaries, strict=True)]
+    for name in rows[0]:
+        table.add_row(name, *(row[name] for row in rows))
+    console.print(table)
+    for claim, summary in zip(claims, summaries, strict=True):
+        console.print(f"{claim.describe()}: {summary.recommendation}.", highlight=False)
+
+
+def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
+    low, high = summary.alpha_range
+    return {
+        **{f"epsilon at delta {delta:g}": f"{epsilon:.4g}" for delta, epsilon in summary.epsilons},
+        "delta at epsilon 0 (advantage)": f"{summary.total_variation:.4g}",
+        "separation kappa": f"{summary.separation:.4g}",
+        f"mu on alpha [{low:g}, 1-{1 - high:g}]": f"{summary.mu_star:.4g}",
+        "regret of reporting that mu": f"{summary.regret:.2g}",
+        "numerical error": f"{summary.error:.1g}",
+        "neighbours": claim.relation,
+        "for one": claim.unit,
+        "adversary sees": claim.observation,
+        "source": claim.source,
+    }
+
+
+def claim_json(claim: Claim, summary: Summary) -> dict[str, Any]:
+    """The same as plain data."""
+    return {
+        "claim": claim.describe(),
+        "relation": claim.relation,
+        "unit": claim.unit,
+        "observation": claim.observation,
+        "source": claim.source,
+        **dataclasses.asdict(summary),
+    }

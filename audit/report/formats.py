@@ -1,0 +1,79 @@
+"""Records in other people's formats: Markdown, JUnit XML, GitHub annotations."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from audit.diagnosis import words
+from audit.record.record import AuditRecord
+from audit.report.table import told
+from audit.report.text import record_lines
+
+
+def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
+    """A summary of about ten lines: a table, then what is not as expected."""
+    surprises = [record for record in records if not record.as_expected]
+    state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
+    lines = [
+        f"### {title}: {len(records)} privacy audits, {state}",
+        "",
+        "| audit | epsilon proven (claimed) | delta at 0 proven (claimed) | verdict | as expected |",
+        "|---|---|---|---|---|",
+    ]
+    for record in records:
+        epsilon = f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})"
+        delta = f"{record.delta(0.0):.4f} ({record.claim.delta:.3g})"
+        seen = "yes" if record.as_expected else "**no**"
+        lines.append(
+            f"| {record.name.replace('|', '&#124;')} | {epsilon} | {delta} | {told(record.verdict)} | {seen} |"
+        )
+    risk = sum(record.risk for record in records)
+    for record in records:
+        if record.diagnoses:
+            said = " ".join(words.looks_wrong(record.diagnoses))
+            counted = words.asked(record.diagnoses)
+            lines += ["", f"**{record.name}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
+    lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
+    return "\n".join(lines) + "\n"
+
+
+def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
+    """JUnit XML: one test case per audit; unexpected verdicts are failures, unexpected inconclusive ones skipped."""
+    failures = sum(not r.as_expected and r.verdict != "inconclusive" for r in records)
+    skipped = sum(not r.as_expected and r.verdict == "inconclusive" for r in records)
+    suite = ElementTree.Element(
+        "testsuite",
+        name=title,
+        tests=str(len(records)),
+        failures=str(failures),
+        skipped=str(skipped),
+        errors="0",
+        time=f"{sum(record.seconds for record in records):.3f}",
+    )
+    for record in records:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="dpsgd-audit", name=record.name, time=f"{record.seconds:.3f}"
+        )
+        told_at_length = "\n".join(record_lines(record))
+        if not record.as_expected:
+            kind = "skipped" if record.verdict == "inconclusive" else "failure"
+            message = f"{told(record.verdict)}, expected {told(record.expect)}"
+            ElementTree.SubElement(case, kind, message=message).text = told_at_length
+        else:
+            ElementTree.SubElement(case, "system-out").text = told_at_length
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def github_annotations(records: tuple[AuditRecord, ...]) -> list[str]:
+    """Workflow commands that GitHub shows beside the run: an error or a warning per surprise."""
+    found = []
+    for record in records:
+        if not record.as_expected:
+            level = "warning" if record.verdict == "inconclusive" else "error"
+            text = "%0A".join(line.replace("%", "%25") for line in record_lines(record))
+            title = record.name.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
+            found.append(f"::{level} title={title}::{text}")
+    return found

@@ -1,0 +1,120 @@
+"""Trade-off plots, drawn from records alone."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from audit.record.record import AuditRecord, ScoreGrid
+from guarantees.claim import Claim
+
+CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
+MOST_IN_A_ROW = 4
+
+
+def trade_off_svg(record: AuditRecord) -> str:
+    """Claim, observed curve with its band, proven points and (where known) the exact curve, as SVG text."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
+        figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
+        _draw(axes, record)
+        axes.set_ylabel("miss rate")
+        axes.legend(frameon=False, fontsize=8, loc="upper right")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+        pyplot.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
+    """Small trade-off plots of several records, four or fewer in a row, as for the top of a page."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9}):
+        rows = -(-len(records) // MOST_IN_A_ROW)
+        columns = -(-len(records) // rows)
+        shape = {"figsize": (3.0 * columns, 0.6 + 3.6 * rows), "layout": "constrained", "sharey": True}
+        figure, grid = pyplot.subplots(rows, columns, squeeze=False, **shape)
+        for axes in grid.flat[len(records) :]:
+            axes.remove()
+        for axes, record in zip(grid.flat, records, strict=False):
+            _draw(axes, record)
+            axes.set_title(f"{record.name}\n{record.verdict.replace('_', ' ')}", fontsize=9)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("miss rate")
+        handles, labels = grid[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, ncols=5 if columns > 3 else 3, loc="outside lower center")
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
+        pyplot.close(figure)
+
+
+def _draw(axes: Any, record: AuditRecord) -> None:
+    """One trade-off plot."""
+    axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":")
+    curve = record.claim.curve
+    axes.plot(curve.alpha, curve.beta, color=CLAIM, linewidth=1.8, label="claimed: no test may lie below")
+    axes.fill_between(curve.alpha, 0, curve.beta, color=CLAIM, alpha=0.06, linewidth=0)
+    if record.theory is not None:
+        label = "exact curve of the model"
+        axes.plot(record.theory.alpha, record.theory.beta, color=THEORY, linewidth=1, linestyle="--", label=label)
+    for index, grid in enumerate(record.grids):
+        alpha, beta = observed(grid)
+        label = "observed" if index == 0 else None
+        axes.plot(alpha, beta, color=OBSERVED, linewidth=1, alpha=1 / (1 + index), label=label)
+    band = sorted(zip(record.band.alpha, record.band.beta, strict=True))
+    # a curve never rises: what holds at one false-alarm rate holds at every larger one
+    lowest = np.minimum.accumulate([beta for _, beta in band])
+    axes.plot(
+        [alpha for alpha, _ in band],
+        lowest,
+        color=PROVEN,
+        linewidth=0.7,
+        alpha=0.6,
+        label="band, all thresholds at once",
+    )
+    points = [point.limits for point in record.points] if len(record.points) <= 12 else []
+    if points:
+        axes.scatter([p.alpha for p in points], [p.beta for p in points], color=PROVEN, s=22, zorder=5, label="proven")
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axes.set_xlabel("false-alarm rate")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
+    """The empirical trade-off curve on the grid, with its two ends."""
+    without, with_record = np.asarray(grid.without), np.asarray(grid.with_record)
+    alpha = np.concatenate([[1.0], 1 - np.cumsum(without) / without.sum()])
+    beta = np.concatenate([[0.0], np.cumsum(with_record) / with_record.sum()])
+    return alpha, beta
+
+
+def save_claims(claims: list[Claim], path: str) -> None:
+    """Trade-off curves of several claims in one picture; the file's ending decides the format."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 6.0 + 0.25 * len(claims)), layout="constrained")
+    axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":", label="random guessing")
+    alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 120), 1 - tail[-2::-1]])
+    for claim in claims:
+        axes.plot(alpha, claim.beta(alpha), linewidth=1.6, label="\n".join(textwrap.wrap(claim.describe(), 80)))
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axes.set_xlabel("false-alarm rate")
+    axes.set_ylabel("miss rate")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

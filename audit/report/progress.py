@@ -1,0 +1,50 @@
+"""A progress bar on standard error, one line per audit."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from audit.record.record import AuditRecord
+from audit.suites.file import AuditSpec, Suite
+from audit.trials.source import Tally
+
+
+class Progress:
+    """Shows how far each audit is; silent lines of text when standard error is not a terminal."""
+
+    def __init__(self, suite: Suite):
+        self._console = Console(stderr=True)
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("trials"),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._suite = suite
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def started(self, spec: AuditSpec) -> None:
+        """An audit begins."""
+        self._task = self._bars.add_task(spec.name, total=spec.trials)
+
+    def advanced(self, spec: AuditSpec, tally: Tally) -> None:
+        """More of its trials are counted."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=2 * tally.trials_per_side)
+
+    def finished(self, record: AuditRecord) -> None:
+        """It has its verdict."""
+        if not self._console.is_terminal:
+            self._console.print(f"{record.name}: {record.verdict} ({record.seconds:.1f} s)", highlight=False)

@@ -1,0 +1,60 @@
+"""The one table that a run prints."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from audit.diagnosis import words
+from audit.record.record import AuditRecord
+from audit.verdict.verdict import SMALLEST_RISK
+
+LOG_WIDTH = 140
+STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow"}
+
+
+def told(verdict: str) -> str:
+    """A verdict in words."""
+    return verdict.replace("_", " ")
+
+
+def p_value_told(p: float) -> str:
+    """A p-value; very small ones are only known to be at most the smallest that is computed."""
+    return f"≤ {SMALLEST_RISK:g}" if p <= SMALLEST_RISK else f"{p:.2g}"
+
+
+def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
+    """Audit, claim, proven bounds, verdict, and whether it was expected."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    deltas = sorted({record.report_delta for record in records})
+    at = f"{deltas[0]:g}" if len(deltas) == 1 else "delta"
+    table = Table(
+        caption=f"Lower bounds proven together at risk {suite_risk:g}; 'claimed' is what the claim allows.",
+        caption_justify="left",
+    )
+    table.add_column("audit")
+    table.add_column("trials", justify="right")
+    table.add_column(f"epsilon at {at}\nproven (claimed)", justify="right")
+    table.add_column("delta at 0\nproven (claimed)", justify="right")
+    table.add_column("p-value", justify="right")
+    table.add_column("verdict")
+    table.add_column("expected")
+    for record in records:
+        table.add_row(
+            f"{record.name}\n[dim]against {record.claim.describe()}[/dim]",
+            f"{record.trials:,}",
+            f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})",
+            f"{record.delta(0.0):.4f} ({record.claim.delta:.3g})",
+            p_value_told(record.p_value),
+            f"[{STYLES[record.verdict]}]{told(record.verdict)}[/]",
+            "yes" if record.as_expected else f"[bold red]no: {told(record.expect)}[/]",
+        )
+    console.print(table)
+    for record in records:
+        if record.verdict == "inconclusive":
+            console.print(f"{record.name}: {record.reason}", highlight=False)
+        if record.diagnoses:
+            lines = "".join(f"\n  {says}" for says in words.looks_wrong(record.diagnoses))
+            console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)

@@ -1,0 +1,34 @@
+"""A record in a few lines of plain text: pytest failures, CI annotations, Markdown."""
+
+from __future__ import annotations
+
+from audit.diagnosis import words
+from audit.record.record import AuditRecord
+from audit.report.table import told
+
+
+def record_lines(record: AuditRecord) -> list[str]:
+    """What was claimed, what was proven, from which counts."""
+    best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
+    counts = best.counts
+    return [
+        f"{record.name}: {told(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
+        f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
+        f"delta {record.claim.delta:.4g} at epsilon 0",
+        f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "
+        f"delta >= {record.delta(0.0):.4g} at epsilon 0, mu >= {record.mu:.4g}",
+        f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
+        f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
+        f"  because: {record.reason}",
+        f"  key:     {record.key}",
+        *_wrong_lines(record),
+    ]
+
+
+def _wrong_lines(record: AuditRecord) -> list[str]:
+    """What looks wrong, after a violation."""
+    if not record.diagnoses:
+        return []
+    tail = words.asked(record.diagnoses)
+    lines = [f"  wrong:   {says}" for says in words.looks_wrong(record.diagnoses)]
+    return [*lines, f"           ({tail})"] if tail else lines

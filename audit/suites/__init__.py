@@ -1,0 +1,1 @@
+"""Suites: audits named in TOML files, run under one risk, resumable."""

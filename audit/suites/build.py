@@ -1,0 +1,174 @@
+"""From the words of a suite to mechanisms, neighbours, distinguishers, claims and policies."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import distinguishers
+import guarantees
+import mechanisms
+from audit.policies import policy as thresholds
+from audit.policies.policy import Policy
+from audit.suites.claim_words import CLAIMS
+from audit.suites.file import AuditSpec, SuiteError, nearest, refuse_unknown
+from distinguishers.contract import Distinguisher
+from guarantees.claim import Claim
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import Neighbours
+
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "anytime": thresholds.Anytime,
+    "fixed": thresholds.Fixed,
+    "from_theory": thresholds.FromTheory,
+    "split": thresholds.Split,
+    "simultaneous": thresholds.Simultaneous,
+}
+
+LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
+    "opacus_claim": mechanisms.opacus_claim,
+    "optax_claim": mechanisms.optax_claim,
+    "jax_privacy_claim": mechanisms.jax_privacy_claim,
+}
+"""Claims read from a library's own accountant; they see the mechanism and the neighbours."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """An audit ready to run."""
+
+    spec: AuditSpec
+    mechanism: Mechanism | BatchMechanism
+    neighbours: Neighbours
+    distinguisher: Distinguisher | None
+    claim: Claim
+    policy: Policy | None
+
+
+def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
+    """Every constructor that a suite can name, by the part that it makes."""
+    return {
+        "mechanism": dict(mechanisms.CATALOGUE),
+        "neighbours": dict(mechanisms.NEIGHBOURS),
+        "distinguisher": dict(distinguishers.CATALOGUE),
+        "claim": {name: getattr(guarantees, name) for name in CLAIMS} | dict(LIBRARY_CLAIMS),
+        "policy": dict(POLICIES),
+    }
+
+
+def build(spec: AuditSpec) -> Built:
+    """Construct every part of one audit; a wrong word gets a message with its place."""
+    known = catalogue()
+    step = _mechanism(spec.mechanism, known["mechanism"], spec)
+    _refuse_missing(step, spec)
+    pair = _part("neighbours", spec.neighbours, known["neighbours"], spec)
+    return Built(
+        spec=spec,
+        mechanism=step,
+        neighbours=pair,
+        distinguisher=None if spec.distinguisher is None else _distinguisher(spec, known, step, pair),
+        claim=_part("claim", spec.claim, known["claim"], spec, {"mechanism": step, "neighbours": pair}),
+        policy=None if spec.policy is None else _part("policy", spec.policy, known["policy"], spec),
+    )
+
+
+def _distinguisher(
+    spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, pair: Neighbours
+) -> Any:
+    """A distinguisher; its `model` and its `neighbours` are what it supposes, and may differ from what is audited."""
+    words = dict(spec.distinguisher or {})
+    given = {"mechanism": step, "neighbours": pair}
+    if "model" in words:
+        given["mechanism"] = _mechanism(_table(words.pop("model"), "model", spec), known["mechanism"], spec)
+    if "neighbours" in words:
+        supposed = _table(words.pop("neighbours"), "neighbours", spec)
+        given["neighbours"] = _part("neighbours", supposed, known["neighbours"], spec)
+    return _part("distinguisher", words, known["distinguisher"], spec, given)
+
+
+def _table(words: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
+    """A name alone stands for a table of that kind."""
+    if isinstance(words, str):
+        return {"kind": words}
+    if isinstance(words, Mapping) and ("kind" in words or "step" in words):
+        return words
+    raise SuiteError(
+        f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {words!r}.'
+    )
+
+
+def _refuse_missing(step: Any, spec: AuditSpec) -> None:
+    """A library that only the trials would miss is missed now, before another audit has cost time."""
+    missing = [name for name in getattr(step, "libraries", ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SuiteError(
+            f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
+            "dpsgd-audit has the extras opacus, optax, jax-privacy and flax: pip install 'dpsgd-audit[...]'."
+        )
+
+
+def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Any:
+    """A mechanism by name, or a user's own by entry point; `simulator = "collapsed"` takes its fast form."""
+    words = dict(words)
+    simulator = words.pop("simulator", "full")
+    if simulator not in ("full", "collapsed"):
+        raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
+    step = _part("mechanism", words, known, spec)
+    if simulator == "full":
+        return step
+    if not hasattr(step, "collapsed"):
+        raise SuiteError(f"{spec.where}: {step.name} has no collapsed simulator; drop `simulator`.")
+    return step.collapsed()
+
+
+def _part(
+    part: str,
+    words: Mapping[str, Any],
+    known: Mapping[str, Callable[..., Any]],
+    spec: AuditSpec,
+    given: Mapping[str, Any] | None = None,
+) -> Any:
+    if "step" in words:
+        return _entry_point(words, spec)
+    kind = words["kind"]
+    if kind not in known:
+        raise SuiteError(
+            f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{nearest(kind, known)}. "
+            f"Known: {', '.join(sorted(known))}."
+        )
+    signature = inspect.signature(known[kind]).parameters
+    arguments = {key: value for key, value in words.items() if key != "kind"}
+    refuse_unknown(arguments, signature, lambda key: spec.where, f"{part} {kind!r} of audit {spec.name!r}")
+    shared = {key: value for key, value in spec.parameters.items() if key in signature}
+    supplied = {key: value for key, value in (given or {}).items() if key in signature}
+    arguments = {**shared, **supplied, **arguments}
+    arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    for key, parameter in signature.items():
+        if parameter.default is inspect.Parameter.empty and key not in arguments:
+            raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r} needs {key!r}; add `{key} = ...`.")
+    try:
+        return known[kind](**arguments)
+    except (TypeError, ValueError, ImportError) as error:
+        raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {error}") from error
+
+
+def _entry_point(words: Mapping[str, Any], spec: AuditSpec) -> Any:
+    """`step = "package.module:name"`: imported only when the audit is built."""
+    path = words["step"]
+    module, _, name = str(path).partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SuiteError(
+            f"{spec.where}: cannot import step = {path!r} ({error}); write it as 'package.module:name', importable "
+            "from where dpsgd-audit runs."
+        ) from error
+    arguments = {key: value for key, value in words.items() if key != "step"}
+    if arguments:
+        found = found(**arguments)
+    return found if isinstance(found, Mechanism | BatchMechanism | Neighbours) else mechanisms.mechanism(found)

@@ -1,0 +1,54 @@
+"""Claims written as words: gaussian(mu=1)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+
+import guarantees
+from audit.suites.file import nearest
+from guarantees.claim import Claim
+
+CLAIMS = (
+    "gaussian",
+    "epsilon_delta",
+    "laplace",
+    "randomised_response",
+    "subsampled_gaussian",
+    "zcdp",
+    "variance_pair",
+    "normalised_round",
+    "normalised_guarantee",
+    "revealed_round",
+    "round_upper_bound",
+    "projection_bound",
+    "poisson_training",
+    "deterministic_batches",
+    "isolated_shuffle",
+    "max_coordinate",
+    "fixed_batch_shuffle",
+    "fixed_batch_event",
+    "fixed_batch_upper",
+    "balls_and_bins",
+)
+"""Constructors of guarantees that make a claim, as words and suites spell them."""
+
+
+def claim_from_words(text: str) -> Claim:
+    """The claim that a call like ``gaussian(mu=1)`` makes; only names, numbers and strings are understood."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("not a call")
+        name = call.func.id
+        arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(f"a claim is written like gaussian(mu=1), got {text!r}.") from None
+    if name not in CLAIMS:
+        raise ValueError(f"unknown claim {name!r}{nearest(name, CLAIMS)}. Known: {', '.join(CLAIMS)}.")
+    constructor = getattr(guarantees, name)
+    try:
+        inspect.signature(constructor).bind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{name}{inspect.signature(constructor)}: {error}.") from None
+    return constructor(**arguments)

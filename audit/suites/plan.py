@@ -1,0 +1,87 @@
+"""Plan every audit of a suite before it is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import jax
+import numpy as np
+
+from audit.bounds.betting import pilot_thresholds
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.suites.build import Built
+from audit.trials import traced
+from audit.trials.foreign import batch_programs
+from audit.verdict import plan as planning
+from audit.verdict.plan import Plan
+from mechanisms.adapters.batch import BatchMechanism
+
+PILOT_TRIALS = 400
+"""Outputs drawn and thrown away where no exact curve is known, half on each dataset."""
+PILOT_THRESHOLDS = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditPlan:
+    """What to expect of one audit, and from what that is known."""
+
+    name: str
+    claim: str
+    source: str
+    """'exact curve' or 'pilot of n trials'."""
+    plan: Plan
+
+
+def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8) -> AuditPlan:
+    """Plan one audit at its share of the suite's risk, by its distinguisher's exact curve or else by a pilot.
+
+    The pilot also times a trial. Its trials are thrown away: the audit draws others, with another key.
+    """
+    scores, pace = _pilot(audit, key)
+    curve = None if audit.distinguisher is None else audit.distinguisher.curve
+    known = curve if curve is not None else planning.pilot_points(_counts(*scores))
+    plan = planning.plan(
+        audit.claim,
+        known,
+        trials_per_side=audit.spec.trials // 2,
+        risk=risk,
+        delta=audit.spec.delta,
+        power=power,
+        seconds_per_trial=pace,
+    )
+    source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
+    return AuditPlan(name=audit.spec.name, claim=audit.claim.describe(), source=source, plan=plan)
+
+
+def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray], float]:
+    """Scores of both sides, and seconds a trial once everything is compiled."""
+    from distinguishers import battery
+
+    chosen = audit.distinguisher or battery(audit.neighbours, mechanism=audit.mechanism)
+    if isinstance(audit.mechanism, BatchMechanism):
+        programs = batch_programs(audit.mechanism, audit.neighbours, chosen)
+    else:
+        datasets = (("without", audit.neighbours.without), ("with", audit.neighbours.with_record))
+        programs = tuple(traced.compile_program(audit.mechanism, data, chosen, side=side) for side, data in datasets)
+    sources = [program.source(own) for program, own in zip(programs, jax.random.split(key), strict=True)]
+    half = PILOT_TRIALS // 2
+    scores = [source.scores(0, half) for source in sources]
+    # a whole chunk costs as much as a few trials of it, so a whole one is timed
+    timed = max(half, sources[0].chunk)
+    began = time.monotonic()
+    sources[0].scores(half, half + timed)
+    return (scores[0], scores[1]), (time.monotonic() - began) / timed
+
+
+def _counts(without: np.ndarray, with_record: np.ndarray) -> list[ErrorCounts]:
+    """Errors at thresholds spread over the pilot scores of every member, in both directions."""
+    found = []
+    for zero, one in zip(without.T, with_record.T, strict=True):
+        for threshold in pilot_thresholds(zero, one, PILOT_THRESHOLDS):
+            above0, above1 = int(np.sum(zero > threshold)), int(np.sum(one > threshold))
+            for alarms, misses in ((above0, len(one) - above1), (len(zero) - above0, above1)):
+                found.append(
+                    ErrorCounts(false_alarms=alarms, trials_without=len(zero), misses=misses, trials_with=len(one))
+                )
+    return found

@@ -1,0 +1,168 @@
+"""Run a suite: its audits one after the other, one risk for all of them, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from audit.diagnosis.after import explain
+from audit.procedure import run_audit
+from audit.record.environment import describe_environment
+from audit.record.record import AuditRecord, plain
+from audit.suites.build import Built, build
+from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
+from audit.suites.file import AuditSpec, Suite
+from audit.trials.source import Tally
+
+HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
+EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
+
+
+def exit_code(records: tuple[AuditRecord, ...]) -> int:
+    """0: every verdict as expected; 1: an unexpected one; 3: one is inconclusive (1 comes before 3)."""
+    surprises = [record for record in records if not record.as_expected]
+    if any(record.verdict != "inconclusive" for record in surprises):
+        return EXIT_UNEXPECTED
+    return EXIT_INCONCLUSIVE if surprises else EXIT_EXPECTED
+
+
+def run_suite(
+    suite: Suite,
+    *,
+    resume_in: Path | None = None,
+    started: Callable[[AuditSpec], None] = lambda _: None,
+    progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
+    finished: Callable[[AuditRecord], None] = lambda _: None,
+) -> tuple[AuditRecord, ...]:
+    """Run every audit at ``risk / number of audits``, so that all bounds of the suite hold together at ``risk``.
+
+    Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
+
+    Everything is built before anything runs, so a wrong word in the last audit costs no time. The key of an audit
+    comes from the seed and its name: adding an audit to a suite does not change the others' data.
+    """
+    built = [build(spec) for spec in suite.audits]
+    risk = suite.risk / len(built)
+    end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
+    records = []
+    for index, audit in enumerate(built):
+        started(audit.spec)
+        deadline = _deadline(audit.spec, end, len(built) - index)
+        records.append(_run(audit, suite, risk, deadline, resume_in, progress))
+        finished(records[-1])
+    return tuple(
+        _explained(record, audit, suite, end)
+        for record, audit in zip(adjust(tuple(records), risk=suite.risk), built, strict=True)
+    )
+
+
+def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None) -> AuditRecord:
+    """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
+    if not audit.spec.diagnose:
+        return record
+    key = audit_key(suite.seed, audit.spec.name)
+    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=_deadline(audit.spec, end, 1))
+
+
+def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:
+    """Verdicts of a whole suite: at most ``risk`` to call any right mechanism violated, by Holm's procedure.
+
+    Holm rejects everything that Bonferroni does, so no verdict 'violation' of a single record is lost. [holm1979]
+    """
+    from statsmodels.stats.multitest import multipletests
+
+    tested: Any = multipletests([record.p_value for record in records], alpha=risk, method="holm")
+    rejected, adjusted = tested[:2]
+    return tuple(
+        dataclasses.replace(
+            record,
+            adjusted_p_value=float(p),
+            verdict="violation" if violated else record.verdict,
+            reason=HOLM_REASON if violated and record.verdict != "violation" else record.reason,
+        )
+        for record, violated, p in zip(records, rejected, adjusted, strict=True)
+    )
+
+
+def audit_key(seed: int, name: str) -> jax.Array:
+    """The key of one audit of a suite."""
+    key = jax.random.key(seed)
+    for byte in name.encode():
+        key = jax.random.fold_in(key, byte)
+    return key
+
+
+def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | None:
+    """The earlier of the audit's own budget and its even share of what is left of the suite's."""
+    now = time.monotonic()
+    limits = [now + spec.time_budget] if spec.time_budget is not None else []
+    if end is not None:
+        limits.append(now + max(0.0, end - now) / remaining)
+    return min(limits) if limits else None
+
+
+def _run(
+    audit: Built,
+    suite: Suite,
+    risk: float,
+    deadline: float | None,
+    resume_in: Path | None,
+    progress: Callable[[AuditSpec, Tally], None],
+) -> AuditRecord:
+    spec = audit.spec
+    place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk))
+    if place is not None and (known := place.finished()) is not None:
+        return known
+    saver = Saver(place) if place is not None else None
+
+    def report(tally: Tally) -> None:
+        progress(spec, tally)
+        if saver is not None:
+            saver(tally)
+
+    try:
+        record = run_audit(
+            audit.mechanism,
+            audit.neighbours,
+            audit.distinguisher,
+            claim=audit.claim,
+            trials=spec.trials,
+            risk=risk,
+            key=audit_key(suite.seed, spec.name),
+            delta=spec.delta,
+            policy=audit.policy,
+            target=spec.target,  # type: ignore[arg-type]
+            name=spec.name,
+            expect=spec.expect,  # type: ignore[arg-type]
+            deadline=deadline,
+            progress=report,
+            resume=_started(place),
+            diagnose=spec.diagnose,
+        )
+    except BaseException:
+        if saver is not None:
+            saver.flush()
+        raise
+    if place is not None:
+        place.close(record)
+    return record
+
+
+def _started(place: Checkpoint | None) -> Tally | None:
+    return None if place is None else place.started()
+
+
+def _decided_by(audit: Built, suite: Suite, risk: float) -> dict[str, Any]:
+    parts = (audit.mechanism, audit.neighbours, audit.distinguisher)
+    return {
+        "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
+        "parts": [None if part is None else plain([part.name, part.parameters]) for part in parts],
+        "seed": suite.seed,
+        "risk": risk,
+        "environment": describe_environment(),
+    }

@@ -1,0 +1,112 @@
+"""The JSON Schema of suite files, for editors that complete and check TOML."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from audit.policies.policy import TARGETS
+from audit.suites.file import AUDIT_KEYS, OUTCOMES, PARTS, SUITE_KEYS
+
+TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
+GIVEN = ("mechanism", "neighbours", "kind")
+"""Parameters that a suite's other parts supply."""
+
+NAMED = {
+    "title": {"type": "string"},
+    "name": {"type": "string", "description": "Results are kept under it."},
+    "risk": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "exclusiveMaximum": 1,
+        "description": "Probability that any verdict of the suite falsely says 'violation'.",
+    },
+    "trials": {
+        "type": "integer",
+        "minimum": 2,
+        "multipleOf": 2,
+        "description": "Outputs drawn in all, half on each dataset.",
+    },
+    "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "description": "Epsilon is told at this delta."},
+    "seed": {"type": "integer"},
+    "time_budget": {
+        "anyOf": [
+            {"type": "number", "exclusiveMinimum": 0},
+            {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[smh]?\s*$"},
+        ],
+        "description": "Seconds, or 60s, 5m, 1h.",
+    },
+    "expect": {"enum": list(OUTCOMES), "default": "no_violation_found"},
+    "target": {"enum": list(TARGETS), "description": "Spend the whole risk on this number."},
+    "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
+    "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},
+}
+
+
+def suite_schema(catalogue: Mapping[str, Mapping[str, Callable[..., Any]]]) -> dict[str, Any]:
+    """The schema, from the keys that suites have and the signatures of what they can name."""
+    parts = {part: {"$ref": f"#/$defs/{part}"} for part in PARTS}
+    audit = {"type": "object", "additionalProperties": False, "properties": _chosen(AUDIT_KEYS, {**NAMED, **parts})}
+    inside = {
+        "defaults": {"$ref": "#/$defs/audit", "description": "Taken where an audit says nothing itself."},
+        "audit": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/audit"}},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dpsgd-audit suite",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["audit"],
+        "properties": _chosen(SUITE_KEYS, {**NAMED, **inside}),
+        "$defs": {"audit": audit, **{part: _part(part, catalogue[part]) for part in PARTS}},
+    }
+
+
+def _chosen(keys: tuple[str, ...], known: Mapping[str, Any]) -> dict[str, Any]:
+    """A KeyError here is a key of suites that the schema does not know yet."""
+    return {key: known[key] for key in keys}
+
+
+def _part(part: str, group: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
+    """A name, a table with that name as its kind, or a table with an entry point."""
+    names = sorted(group)
+    tables = [_table(name, group[name], part) for name in names]
+    entry = {
+        "type": "object",
+        "required": ["step"],
+        "properties": {"step": {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:name"}},
+    }
+    return {"anyOf": [{"enum": names}, *tables, entry]}
+
+
+def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, Any]:
+    properties: dict[str, Any] = {"kind": {"const": name}}
+    for parameter in inspect.signature(constructor).parameters.values():
+        if parameter.name not in GIVEN:
+            properties[parameter.name] = _property(parameter)
+    if part == "mechanism":
+        properties["simulator"] = {"enum": ["full", "collapsed"]}
+    if part == "distinguisher":
+        properties["model"] = {"$ref": "#/$defs/mechanism"}
+        properties["neighbours"] = {"$ref": "#/$defs/neighbours"}
+    summary = (inspect.getdoc(constructor) or "").partition("\n")[0]
+    return {
+        "type": "object",
+        "description": summary,
+        "required": ["kind"],
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _property(parameter: inspect.Parameter) -> dict[str, Any]:
+    """What a signature says: a type where it is a plain one, and the default."""
+    found: dict[str, Any] = {}
+    kind = parameter.annotation
+    plain = TYPES.get(kind if isinstance(kind, str) else getattr(kind, "__name__", ""))
+    if plain is not None:
+        found["type"] = plain
+    if isinstance(parameter.default, bool | int | float | str):
+        found["default"] = parameter.default
+    return found

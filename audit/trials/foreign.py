@@ -1,0 +1,119 @@
+"""Scores of foreign code: batches of outputs drawn by the wider contract, scored with JAX, counted with NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.trials.source import NonFiniteScoreError
+from audit.trials.workers import Batch, Drawer, drawer
+from distinguishers.contract import Distinguisher
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.neighbours import Neighbours, materialise, shape_of
+
+BATCH_TRIALS = 64
+BATCH_ENTRIES = 2**22
+"""Output coordinates sent through a pipe at once."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchProgram:
+    """One side of an audit of foreign code; both sides share the workers and the compiled score."""
+
+    side: str
+    chunk: int
+    drawer: Drawer
+    score: Callable[..., jax.Array]
+
+    def source(self, key: jax.Array) -> BatchSource:
+        """The scores that belong to one key."""
+        return BatchSource(program=self, key=key)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchSource:
+    """A Source: trial i depends on (key, i) alone, as far as the foreign code draws from its seed alone."""
+
+    program: BatchProgram
+    key: jax.Array
+
+    @property
+    def chunk(self) -> int:
+        """Trials drawn at once."""
+        return self.program.chunk
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members)."""
+        parts: dict[int, np.ndarray] = {}
+        self._each(start, stop, parts.__setitem__)
+        return np.concatenate([parts[first] for first in sorted(parts)])
+
+    def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
+        """Counts of these scores in each cell between the edges; a score on an edge counts below it."""
+        rows = np.asarray(edges, np.float32)
+        counts = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
+
+        def add(first: int, scores: np.ndarray) -> None:
+            for member, row in enumerate(rows):
+                place = np.searchsorted(row, scores[:, member], side="left")
+                counts[member] += np.bincount(place, minlength=counts.shape[1])
+
+        self._each(start, stop, add)
+        return counts
+
+    def _each(self, start: int, stop: int, use: Callable[[int, np.ndarray], None]) -> None:
+        words = np.asarray(jax.random.key_data(self.key)).ravel()
+        firsts = range(start, stop, self.chunk)
+        batches = [Batch(self.program.side, words, first, min(first + self.chunk, stop)) for first in firsts]
+        self.program.drawer.draw(batches, lambda first, outputs: use(first, self._score(first, outputs)))
+
+    def _score(self, first: int, outputs: np.ndarray) -> np.ndarray:
+        self._refuse(np.asarray(np.isfinite(outputs).all(axis=1)), first, "output")
+        wanted = len(outputs)
+        # one shape, so that the score is compiled once
+        padded = np.pad(outputs, ((0, self.chunk - wanted), (0, 0)), mode="edge")
+        trials = jnp.uint32(first) + jnp.arange(self.chunk, dtype=jnp.uint32)
+        scores = np.asarray(self.program.score(self.key, trials, padded), np.float32)[:wanted]
+        self._refuse(np.asarray(np.isfinite(scores).all(axis=1)), first, "score")
+        return scores
+
+    def _refuse(self, good: np.ndarray, first: int, what: str) -> None:
+        if not good.all():
+            raise NonFiniteScoreError(
+                f"the {what} of trial {first + int(np.argmin(good))} on the side '{self.program.side}' is not finite: "
+                "check the gradients for NaN and the divisor for zero."
+            )
+
+
+def batch_programs(
+    mechanism: BatchMechanism, neighbours: Neighbours, distinguisher: Distinguisher, *, chunk: int | None = None
+) -> tuple[BatchProgram, BatchProgram]:
+    """Both sides of an audit of foreign code: without and with the record."""
+    datasets: dict[str, Any] = {}
+    for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
+        given = materialise(dataset)
+        datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
+
+    def score(key: jax.Array, trial: jax.Array, output: jax.Array) -> jax.Array:
+        return jnp.atleast_1d(distinguisher(jax.random.fold_in(jax.random.fold_in(key, trial), 1), output))
+
+    compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
+    draws = drawer(mechanism, datasets)
+    size = chunk or batch_size(datasets["without"], getattr(mechanism, "coordinates", None))
+
+    def program(side: str) -> BatchProgram:
+        return BatchProgram(side=side, chunk=size, drawer=draws, score=compiled)
+
+    return program("without"), program("with")
+
+
+def batch_size(dataset: Any, coordinates: int | None = None) -> int:
+    """Trials asked for at once, fewer where outputs are long: ``coordinates`` each, or like the dataset's rows."""
+    shape = shape_of(dataset)
+    entries = coordinates or (shape[-1] if shape else 1)
+    return int(np.clip(BATCH_ENTRIES // max(entries, 1), 1, BATCH_TRIALS))

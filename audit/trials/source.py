@@ -1,0 +1,96 @@
+"""What a source of scores is, and how both sides are counted in step. No statistics here."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+
+LAST_TRIAL = 2**31 - 1
+TARGET_SECONDS = 0.2
+"""About how long one call of the compiled program runs before progress is shown."""
+
+
+class NonFiniteScoreError(ValueError):
+    """A trial gave a score that is NaN or infinite."""
+
+
+class MechanismError(RuntimeError):
+    """User code failed while it was audited."""
+
+
+class Source(Protocol):
+    """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
+
+    @property
+    def chunk(self) -> int:
+        """Trials drawn at once: fewer cost as much."""
+        ...
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members)."""
+        ...
+
+    def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
+        """How many of these scores fall in each cell between the edges, shape (members, edges + 1)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tally:
+    """Counts of both sides over the same grid, and how many trials a side they stand for."""
+
+    without: np.ndarray
+    with_record: np.ndarray
+    trials_per_side: int
+
+
+def empty_tally(edges: np.ndarray) -> Tally:
+    """Nothing counted yet."""
+    zero = np.zeros((edges.shape[0], edges.shape[1] + 1), np.int64)
+    return Tally(without=zero, with_record=zero, trials_per_side=0)
+
+
+def tally(
+    without: Source,
+    with_record: Source,
+    *,
+    edges: np.ndarray,
+    trials_per_side: int,
+    start: Tally | None = None,
+    deadline: float | None = None,
+    report: Callable[[Tally], None] = lambda _: None,
+) -> Tally:
+    """Count both sides in step until ``trials_per_side`` or the deadline (a time.monotonic() value).
+
+    ``start`` continues an interrupted count; ``report`` is called after every block, at most a few times a second.
+    The deadline looks at the clock only, never at the counts, so what it cuts off stays a fair sample.
+    """
+    done = start or empty_tally(edges)
+    smallest = block = max(1, without.chunk)
+    # a side a thread: both programs compile, and on a CPU run, at the same time
+    with ThreadPoolExecutor(2) as pool:
+        while done.trials_per_side < trials_per_side:
+            if deadline is not None and time.monotonic() >= deadline and done.trials_per_side > 0:
+                break
+            began = time.monotonic()
+            first = done.trials_per_side
+            stop = min(first + block, trials_per_side)
+            counting = [pool.submit(side.cells, first, stop, edges) for side in (without, with_record)]
+            counted = [future.result() for future in counting]
+            done = Tally(
+                without=done.without + counted[0],
+                with_record=done.with_record + counted[1],
+                trials_per_side=stop,
+            )
+            report(done)
+            spent = time.monotonic() - began
+            if spent < TARGET_SECONDS / 2:
+                block *= 2
+            elif spent > TARGET_SECONDS * 2:
+                block = max(smallest, block // 2)
+    return done

@@ -1,0 +1,180 @@
+"""One side of an audit as one compiled program from key to score, for mechanisms that JAX can trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.trials.source import LAST_TRIAL, MechanismError, NonFiniteScoreError
+from distinguishers.contract import Distinguisher
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import GradientTable, prepare
+
+CHUNK_ENTRIES = 2**20
+"""Output coordinates drawn at once on a CPU: more than this leaves the caches."""
+DEVICE_CHUNK_ENTRIES = 2**28
+"""The same on an accelerator, where occupancy matters more."""
+LARGEST_CHUNK = 2**14
+LARGEST_DEVICE_CHUNK = 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """Draw, release, score and count on one dataset, compiled once for every key; outputs never leave the device."""
+
+    side: str
+    dataset: Any
+    chunk: int
+    score_chunk: Callable[..., jax.Array]
+    count_chunks: Callable[..., tuple[jax.Array, jax.Array]]
+
+    def source(self, key: jax.Array) -> Compiled:
+        """The scores that belong to one key."""
+        return Compiled(program=self, key=key)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A program with its key: a Source whose trial i is a function of (key, i) alone."""
+
+    program: Program
+    key: jax.Array
+
+    @property
+    def chunk(self) -> int:
+        """Trials drawn at once."""
+        return self.program.chunk
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Kept on the host: for fit and pilot trials, of which there are few."""
+        parts = []
+        for first in range(start, stop, self.chunk):
+            wanted = min(self.chunk, stop - first)
+            found = self.program.score_chunk(self.key, self.program.dataset, jnp.uint32(first))
+            part = np.asarray(found)[:wanted]
+            if not np.isfinite(part).all():
+                self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
+            parts.append(part)
+        return np.concatenate(parts)
+
+    def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
+        """Counted on the device, whatever the number of trials."""
+        chunks = -(-(stop - start) // self.chunk)
+        counts, bad = self.program.count_chunks(
+            self.key,
+            self.program.dataset,
+            jnp.uint32(start),
+            jnp.uint32(stop),
+            jnp.int32(chunks),
+            jnp.asarray(edges, jnp.float32),
+        )
+        if int(bad) != LAST_TRIAL:
+            self._refuse(int(bad))
+        return np.asarray(counts, np.int64)
+
+    def _refuse(self, trial: int) -> None:
+        raise NonFiniteScoreError(
+            f"the score of trial {trial} on the side '{self.program.side}' is not finite: the mechanism gave NaN or "
+            "infinity. Check the gradients for NaN and the divisor for zero."
+        )
+
+
+def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
+    """Trials drawn at once, from the size of one output and the device."""
+    shape = jax.eval_shape(lambda key: mechanism(key, dataset), jax.random.key(0))
+    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
+    # scoring collapsed statistics takes hundreds of mixture terms, which their few entries do not show
+    small = jax.default_backend() == "cpu" or mechanism.kind == "collapsed"
+    room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if small else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
+    return int(np.clip(room // entries, 1, most))
+
+
+def compile_program(
+    mechanism: Mechanism,
+    dataset: Any,
+    distinguisher: Distinguisher,
+    *,
+    side: str,
+    chunk: int | None = None,
+) -> Program:
+    """One side of an audit as a compiled program. Scores do not depend on the chunk size."""
+    given = prepare(mechanism, dataset)
+    # a table is a few host numbers that the program is built around; arrays are handed to it
+    static = isinstance(given, GradientTable)
+    try:
+        size = chunk or chunk_size(mechanism, given)
+        jax.eval_shape(lambda key: distinguisher(key, mechanism(key, given)), jax.random.key(0))
+    except Exception as error:
+        raise MechanismError(
+            f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+    def score(key: jax.Array, data: Any, trial: jax.Array) -> jax.Array:
+        own = jax.random.fold_in(key, trial)
+        output = mechanism(jax.random.fold_in(own, 0), given if static else data)
+        return jnp.atleast_1d(distinguisher(jax.random.fold_in(own, 1), output))
+
+    def score_chunk(key: jax.Array, data: Any, first: jax.Array) -> jax.Array:
+        trials = first + jnp.arange(size, dtype=jnp.uint32)
+        return jax.vmap(score, in_axes=(None, None, 0))(key, data, trials)
+
+    def count_chunks(
+        key: jax.Array, data: Any, start: jax.Array, stop: jax.Array, chunks: jax.Array, edges: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            counts, bad = carry
+            first = start + index.astype(jnp.uint32) * jnp.uint32(size)
+            trials = first + jnp.arange(size, dtype=jnp.uint32)
+            wanted = trials < stop
+            found = score_chunk(key, data, first)
+            broken = wanted & ~jnp.isfinite(found).all(axis=1)
+            bad = jnp.minimum(bad, jnp.where(broken, trials.astype(jnp.int32), LAST_TRIAL).min())
+            return counts + count_cells(found, wanted, edges), bad
+
+        zero = jnp.zeros((edges.shape[0], edges.shape[1] + 1), jnp.int32)
+        return jax.lax.fori_loop(0, chunks, add, (zero, jnp.int32(LAST_TRIAL)))
+
+    return Program(
+        side=side,
+        dataset=None if static else given,
+        chunk=size,
+        score_chunk=jax.jit(score_chunk),
+        count_chunks=jax.jit(count_chunks),
+    )
+
+
+def count_cells(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
+    """How many wanted scores (trials, members) fall in each cell; a score on an edge counts below it."""
+    return jax.lax.platform_dependent(scores, wanted, edges, cpu=_count_by_scatter, default=_count_by_product)
+
+
+def _count_by_scatter(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
+    members, cells = edges.shape[0], edges.shape[1] + 1
+    cell = jax.vmap(lambda row, own: jnp.searchsorted(row, own, side="left"))(edges, scores.T)
+    flat = cell + cells * jnp.arange(members)[:, None]
+    weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
+    counts = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
+    return counts.reshape(members, cells)
+
+
+def _count_by_product(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
+    """A million additions to 200 cells collide on a GPU: one matrix product of two one-hot digits counts instead.
+
+    Exact: a chunk has fewer than 2^24 trials, and float32 counts that far.
+    """
+    members, cells = edges.shape[0], edges.shape[1] + 1
+    base = int(cells**0.5) + 1
+    find = functools.partial(jnp.searchsorted, side="left", method="compare_all")
+    cell = jax.vmap(find)(edges, scores.T)
+    high = ((cell // base)[..., None] == jnp.arange(base)) & wanted[:, None]
+    low = (cell % base)[..., None] == jnp.arange(base)
+    digits = (high.astype(jnp.bfloat16), low.astype(jnp.bfloat16))
+    counts = jnp.einsum("mti,mtj->mij", *digits, preferred_element_type=jnp.float32)
+    return counts.reshape(members, -1)[:, :cells].astype(jnp.int32)

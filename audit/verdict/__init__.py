@@ -1,0 +1,1 @@
+"""What the limits say about a claim, and what trials can be expected to show."""

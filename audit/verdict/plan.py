@@ -1,0 +1,315 @@
+"""What an audit can be expected to show, computed before it is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import betainccinv, ndtr, ndtri
+from scipy.stats import binom
+
+from audit.bounds import joint
+from audit.bounds.clopper_pearson import ErrorCounts, largest_provable_epsilon, require_risk
+from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
+from audit.verdict.power import refutation_power, tv_alternative
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.families.textbook import gaussian
+from guarantees.numerics.array import Array
+from guarantees.trade_off import TradeOff
+
+Point = tuple[float, float]
+"""A false-alarm rate and a miss rate that one test has."""
+
+CANDIDATES = 41
+CURVE_POINTS = 128
+MOST_TRIALS = 2**30
+FEW_TRIALS = 64
+LARGEST_MU = 40.0
+ANYTIME_TESTS = 10
+JOINT_GAMMA_SHARE = 0.02
+"""The joint test's gamma as a share of the risk."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refutation:
+    """Trials per side that refute the claim with the stated power. None: no number does."""
+
+    rectangle_trials: int | None
+    rectangle_point: Point | None
+    """Error rates of the threshold at which they suffice."""
+    joint_trials: int | None
+    joint_point: Point | None
+    anytime_trials: int | None
+    """Trials after which the anytime test has usually stopped: a rule of thumb, ln(tests / risk) / growth rate."""
+    power_at_budget: float
+    """Probability that the rectangle refutes the claim with the planned trials."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SmallestLeak:
+    """The least leaks that the planned trials detect with the stated power. None: none of that kind."""
+
+    tv_excess: float | None
+    """Attack advantage above the claim's, by the rectangle."""
+    tv_excess_joint: float | None
+    """The same by the joint test."""
+    epsilon: float | None
+    """Epsilon at delta of a Gaussian mechanism, by the rectangle at its most telling threshold."""
+    mu: float | None
+    """The mu of that Gaussian mechanism."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExpectedBounds:
+    """Bounds at the median counts of a mechanism exactly as claimed, each at its best threshold fixed beforehand."""
+
+    epsilon: float
+    delta: float
+    """At epsilon 0."""
+    mu: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to expect of an audit with this many trials per side."""
+
+    trials_per_side: int
+    risk: float
+    delta: float
+    power: float
+    refutation: Refutation | None
+    """None where nothing is known about the mechanism."""
+    smallest_leak: SmallestLeak
+    largest_provable_epsilon: float
+    """The bound if no error at all is made: these trials can never prove more."""
+    expected: ExpectedBounds
+    seconds: float | None
+    """Time for the planned trials of both sides."""
+    seconds_to_refute: float | None
+    """Time for the rectangle's trials of both sides."""
+
+
+def plan(
+    claim: Claim,
+    mechanism: Claim | TradeOff | Sequence[Point] | None = None,
+    *,
+    trials_per_side: int,
+    risk: float,
+    delta: float,
+    power: float = 0.8,
+    seconds_per_trial: float | None = None,
+) -> Plan:
+    """Trials needed, smallest detectable leak, largest provable epsilon and expected bounds.
+
+    ``mechanism`` is the exact curve of what is audited, or error rates that its tests have (``pilot_points``), or None.
+    Powers of the rectangle are exact sums; the joint test's use one critical value of T for all counts.
+    [docs/validity.md, section 8]
+
+    A plan from a pilot inherits the pilot's error: the true number of trials may be several times larger or smaller.
+    """
+    require_risk(risk)
+    require("trials_per_side", trials_per_side >= 1, ">= 1", trials_per_side)
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    require("power", 0 < power < 1, "in (0, 1)", power)
+    lines = tabulate(claim, points=CURVE_POINTS)
+    points = operating_points(mechanism)
+    refutation = _refutation(claim, lines, points, trials_per_side, risk, power) if points else None
+    needed = refutation.rectangle_trials if refutation else None
+    pace = seconds_per_trial
+    return Plan(
+        trials_per_side=trials_per_side,
+        risk=risk,
+        delta=delta,
+        power=power,
+        refutation=refutation,
+        smallest_leak=_smallest_leak(claim, lines, trials_per_side, risk, delta, power),
+        largest_provable_epsilon=largest_provable_epsilon(trials_per_side, delta=delta, risk=risk),
+        expected=expected_bounds(claim, trials_per_side=trials_per_side, delta=delta, risk=risk),
+        seconds=None if pace is None else 2 * trials_per_side * pace,
+        seconds_to_refute=None if pace is None or needed is None else 2 * needed * pace,
+    )
+
+
+def operating_points(mechanism: Claim | TradeOff | Sequence[Point] | None) -> tuple[Point, ...]:
+    """Error rates at which a mechanism may be tested: along its curve, or as given."""
+    if mechanism is None:
+        return ()
+    if isinstance(mechanism, Claim | TradeOff):
+        alpha = ndtr(np.linspace(-4.0, 4.0, CANDIDATES))
+        beta = np.asarray(curve_of(mechanism).beta(alpha), float)
+        return tuple((float(a), float(b)) for a, b in zip(alpha, beta, strict=True))
+    for point in mechanism:
+        require("mechanism", min(point) >= 0 and max(point) <= 1, "pairs of rates in [0, 1]", point)
+    return tuple(mechanism)
+
+
+def pilot_points(pilot: Sequence[ErrorCounts]) -> tuple[Point, ...]:
+    """Error rates estimated from pilot counts at several thresholds, half an error added to each."""
+    return tuple(
+        ((c.false_alarms + 0.5) / (c.trials_without + 1), (c.misses + 0.5) / (c.trials_with + 1)) for c in pilot
+    )
+
+
+def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
+    """``min_x KL(alpha || x) + KL(beta || f(x))`` of each point, 0 on or above the claim: evidence per trial."""
+    alpha, beta = np.array(points, float).T
+    table = corners(lines)
+    if not len(table.x):
+        return np.zeros(len(alpha))
+    distance = joint.divergence(alpha[:, None], table.x) + joint.divergence(beta[:, None], table.y)
+    return np.where(beta < lines.below(alpha), distance.min(1), 0.0)
+
+
+def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: float) -> ExpectedBounds:
+    """Bounds at median counts along the claim's own curve, at the best threshold for each."""
+    n = trials_per_side
+    alpha = ndtr(np.linspace(-6.0, 6.0, 241))
+    beta = np.asarray(claim.beta(alpha), float)
+    errors = np.stack([binom.median(n, alpha), binom.median(n, beta)])
+    upper = np.where(errors >= n, 1.0, betainccinv(errors + 1, np.maximum(n - errors, 1), risk / 2))
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.maximum(1 - upper[::-1] - delta, 0.0)) - np.log(upper)
+    return ExpectedBounds(
+        epsilon=float(max(0.0, logs.max())),
+        delta=float(max(0.0, np.max(1 - upper.sum(0)))),
+        mu=float(max(0.0, np.max(-ndtri(upper).sum(0)))),
+    )
+
+
+def joint_power(
+    lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float, critical: float | None = None
+) -> float:
+    """Probability that the joint test refutes the claim at these error rates, with one critical value of T."""
+    if critical is None:
+        critical = critical_statistic(lines, point, trials_per_side=trials_per_side, risk=risk)
+    counts = _typical(point, trials_per_side)
+    region = joint.region_of(critical, lines, counts, *joint.groups(point[0], point[0], trials_per_side))
+    return float(joint.probability(region, np.array(point[:1]), np.array(point[1:]), counts)[0])
+
+
+def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float) -> float:
+    """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
+    counts, gamma = _typical(point, trials_per_side), JOINT_GAMMA_SHARE * risk
+    centre = ndtri(risk) ** 2 / 2
+    low, high = 0.3 * centre, 2.5 * centre + 2
+    while high - low > 5e-3 * centre:
+        middle = (low + high) / 2
+        refuted = joint.p_value_of(middle, lines, counts, gamma=gamma) <= risk
+        low, high = (low, middle) if refuted else (middle, high)
+    return high
+
+
+def _typical(point: Point, trials: int) -> ErrorCounts:
+    return ErrorCounts(
+        false_alarms=round(point[0] * trials),
+        trials_without=trials,
+        misses=round(point[1] * trials),
+        trials_with=trials,
+    )
+
+
+def _refutation(
+    claim: Claim, lines: SupportingLines, points: tuple[Point, ...], trials: int, risk: float, power: float
+) -> Refutation:
+    rates = growth_rates(lines, points)
+    best = int(rates.argmax())
+
+    def rectangle(point: Point, n: int) -> float:
+        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=n, risk=risk)
+
+    budget = max(rectangle(point, trials) for point in points)
+    if rates[best] <= 0:
+        return Refutation(
+            rectangle_trials=None,
+            rectangle_point=None,
+            joint_trials=None,
+            joint_point=None,
+            anytime_trials=None,
+            power_at_budget=budget,
+        )
+    needed, at = _trials_needed(rectangle, points, power, start=math.ceil(2 / rates[best]))
+    joint_needed = _joint_trials(lines, points[best], risk, power, start=math.ceil(1 / rates[best]))
+    return Refutation(
+        rectangle_trials=needed,
+        rectangle_point=at,
+        joint_trials=joint_needed,
+        joint_point=None if joint_needed is None else points[best],
+        anytime_trials=math.ceil(math.log(ANYTIME_TESTS / risk) / rates[best]),
+        power_at_budget=budget,
+    )
+
+
+def _trials_needed(
+    power_of: Callable[[Point, int], float], points: tuple[Point, ...], power: float, *, start: int
+) -> tuple[int | None, Point | None]:
+    """Least trials, to half a per cent, at which some point reaches the power, and that point."""
+    high = max(start, 2)
+    while True:
+        ranked = sorted(points, key=lambda point: -power_of(point, high))
+        if power_of(ranked[0], high) >= power:
+            break
+        high *= 2
+        if high > MOST_TRIALS:
+            return None, None
+    # Only the best few can still be best at somewhat fewer trials.
+    points, low = tuple(ranked[:5]), 0
+    while high - low > max(1, high // 200):
+        middle = (low + high) // 2
+        low, high = (low, middle) if max(power_of(p, middle) for p in points) >= power else (middle, high)
+    return high, max(points, key=lambda point: power_of(point, high))
+
+
+def _joint_trials(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
+    """Least trials at which the joint test reaches the power."""
+
+    @functools.cache
+    def critical(n: int) -> float:
+        return critical_statistic(lines, point, trials_per_side=n, risk=risk)
+
+    def power_of(at: Point, n: int) -> float:
+        # The critical value depends on few trials, and hardly on many: those share it up to the next power of 2.
+        known = critical(n if n <= FEW_TRIALS else 1 << (n - 1).bit_length())
+        return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
+
+    return _trials_needed(power_of, (point,), power, start=max(start, 2))[0]
+
+
+def _smallest_leak(
+    claim: Claim, lines: SupportingLines, trials: int, risk: float, delta: float, power: float
+) -> SmallestLeak:
+    def rectangle(point: Point) -> float:
+        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=trials, risk=risk)
+
+    room = tv_alternative(claim, 0.0)[1]
+    tv = _least(lambda excess: rectangle(tv_alternative(claim, excess)), 0.0, room, power)
+    critical = critical_statistic(lines, tv_alternative(claim, 0.0), trials_per_side=trials, risk=risk)
+
+    def by_joint(excess: float) -> float:
+        at = tv_alternative(claim, excess)
+        return joint_power(lines, at, trials_per_side=trials, risk=risk, critical=critical)
+
+    def gaussian_leak(mu: float) -> float:
+        points = operating_points(gaussian(mu=mu))
+        return rectangle(points[int(growth_rates(lines, points).argmax())])
+
+    mu = _least(gaussian_leak, 1e-6, LARGEST_MU, power)
+    return SmallestLeak(
+        tv_excess=tv,
+        tv_excess_joint=_least(by_joint, 0.0, room, power),
+        epsilon=None if mu is None or delta == 0 else float(gaussian(mu=mu).epsilon(delta)),
+        mu=mu,
+    )
+
+
+def _least(power_of: Callable[[float], float], low: float, high: float, power: float) -> float | None:
+    """Least value at which a growing power reaches what is asked, by bisection."""
+    if power_of(high) < power:
+        return None
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
+    return high

@@ -1,0 +1,120 @@
+"""What a fixed number of trials can and cannot show: power of the Clopper-Pearson rectangle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import root_scalar
+from scipy.special import betainccinv
+from scipy.stats import binom
+
+from audit.policies.policy import Goal, evidence_rate
+from guarantees.claim import Claim
+from guarantees.families.textbook import gaussian
+
+TV_EXCESS = 0.1
+EPSILON_FACTOR = 1.5
+POWER = 0.8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Detectable:
+    """The smallest leaks that a test of this size would have found with power 0.8.
+
+    ``tv_excess``: advantage of the best attack above what the claim allows; ``epsilon``: that of a Gaussian mechanism,
+    at the audit's delta. None: no leak of that kind can be found at this size.
+    """
+
+    tv_excess: float | None
+    epsilon: float | None
+    conclusive: bool
+
+
+def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
+    """Probability that a test with these error rates refutes the claim.
+
+    The rectangle refutes iff misses <= M(false alarms), so it is one sum of a pmf times a cdf.
+    """
+    n = trials_per_side
+    low, high = binom.ppf([1e-9, 1 - 1e-9], n, alpha).astype(int)
+    # Beyond a few hundred counts neighbouring ones are alike: group them instead of summing a million terms.
+    edges = np.unique(np.linspace(low, high + 1, 401).astype(int))
+    mass = np.diff(binom.cdf(edges - 1, n, alpha))
+    false_alarms = edges[1:] - 1
+    alpha_upper = np.where(
+        false_alarms >= n, 1.0, betainccinv(false_alarms + 1, np.maximum(n - false_alarms, 1), risk / 2)
+    )
+    room = np.clip(claim.beta(np.clip(alpha_upper, 0, 1)) - claim.error, 0, 1)
+    allowed = np.where(room > 0, binom.ppf(risk / 2, n, room) - 1, -1)
+    return float(np.sum(mass * binom.cdf(allowed, n, beta)))
+
+
+def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
+    """The point whose advantage exceeds the claim's by ``excess``, at the claim's own best level."""
+    alpha, beta = (float(np.squeeze(rate)) for rate in claim.curve.errors(0.0))
+    return alpha, beta - excess
+
+
+def epsilon_alternative(claim: Claim, epsilon: float, *, delta: float, trials_per_side: int) -> tuple[float, float]:
+    """The most telling point of the Gaussian mechanism that has this epsilon at delta."""
+    search = root_scalar(
+        lambda m: float(gaussian(mu=m).delta(epsilon, "with_given_without")) - delta, bracket=(1e-6, 1e3)
+    )
+    mu = float(search.root)
+    alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
+    beta = gaussian(mu=mu).beta(alpha)
+    goal = Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05)
+    best = int(np.argmax(evidence_rate(alpha, beta, goal)))
+    return float(alpha[best]), float(beta[best])
+
+
+def detectable(claim: Claim, *, delta: float, trials_per_side: int, risk: float) -> Detectable:
+    """Smallest leaks found with power 0.8, and whether the default targets are among them."""
+
+    def power(point: tuple[float, float]) -> float:
+        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=trials_per_side, risk=risk)
+
+    room = tv_alternative(claim, 0.0)[1]
+    tv = _smallest(lambda excess: power(tv_alternative(claim, excess)), 0.0, room)
+    claimed = float(claim.epsilon(delta))
+    epsilon = None
+    if np.isfinite(claimed):
+
+        def gaussian_leak(value: float) -> tuple[float, float]:
+            return epsilon_alternative(claim, value, delta=delta, trials_per_side=trials_per_side)
+
+        epsilon = _smallest(lambda value: power(gaussian_leak(value)), claimed, 2 * claimed + 10.0)
+    conclusive = (tv is not None and tv <= TV_EXCESS) or (
+        epsilon is not None and claimed > 0 and epsilon <= EPSILON_FACTOR * claimed
+    )
+    return Detectable(tv_excess=tv, epsilon=epsilon, conclusive=conclusive)
+
+
+def _smallest(power: Callable[[float], float], low: float, high: float) -> float | None:
+    """Smallest value with power >= POWER, by bisection (power grows with the leak)."""
+    if power(high) < POWER:
+        return None
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return high
+
+
+def trials_needed(claim: Claim, *, delta: float, risk: float, at_most: int = 2**30) -> int | None:
+    """Smallest even number of trials, both sides together, at which a default target has power 0.8."""
+
+    def conclusive(trials_per_side: int) -> bool:
+        return detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk).conclusive
+
+    high = 16
+    while not conclusive(high):
+        high *= 2
+        if high > at_most:
+            return None
+    low = high // 2
+    while high - low > max(1, low // 50):
+        middle = (low + high) // 2
+        low, high = (low, middle) if conclusive(middle) else (middle, high)
+    return 2 * high

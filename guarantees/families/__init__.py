@@ -1,0 +1,1 @@
+"""Claims that are known in closed form or come from accountants."""

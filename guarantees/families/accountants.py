@@ -1,0 +1,164 @@
+"""DP-SGD with Poisson batches over many steps: certified by our own composition, or as accountants say."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.families.renyi import profile_of_renyi
+from guarantees.laws.law import LossLaw
+from guarantees.laws.profile import law_from_pld, law_from_profile
+from guarantees.laws.textbook import GaussianLaw, sampled_law
+from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import Relation
+
+Accountant = Literal["pld", "rdp", "certified"]
+ACCOUNTANTS = ("pld", "rdp", "certified")
+SAMPLED_RELATIONS = ("add_remove", "zero_out", "substitution")
+
+
+def _dp_accounting() -> ModuleType:
+    """dp-accounting, which is an extra: it pins versions that not everyone can have."""
+    try:
+        import dp_accounting
+    except ImportError as missing:
+        raise ImportError(
+            "dp-accounting is not installed; install the extra with `pip install 'dpsgd-audit[accountants]'`, "
+            "or use accountant='certified', which needs no extra."
+        ) from missing
+    return dp_accounting
+
+
+def poisson_training(
+    *,
+    rate: float,
+    noise_multiplier: float,
+    steps: int,
+    relation: Relation = "add_remove",
+    accountant: Accountant = "pld",
+    spacing: float | None = None,
+    dataset_size: int | None = None,
+    largest_batch: int | None = None,
+) -> Claim:
+    """DP-SGD over ``steps`` Poisson batches, every noisy sum released.
+
+    ``pld``: dp-accounting's pessimistic privacy loss distribution, both directions, trusted for
+    delta >= 1e-10 and refused below. ``rdp``: its Renyi accountant, looser, symmetrised. ``certified``: this
+    package's composition, with a certificate (no truncation). At rate 1 the curve is a Gaussian one in closed
+    form, right at any delta. [doroshenko2022; mironov2017; dong2022, corollary 3.3]
+
+    ``dataset_size`` and ``largest_batch`` (both or neither) are for batches cut at a largest size.
+    ``spacing`` is the lattice of dp-accounting's losses (1e-4 unless told, finer for small rates).
+    """
+    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
+    require("steps", steps == int(steps) and steps >= 1, "an integer >= 1", steps)
+    require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
+    require("relation", relation in SAMPLED_RELATIONS, f"one of {SAMPLED_RELATIONS}", relation)
+    require("spacing", spacing is None or spacing > 0, "> 0", spacing)
+    truncated = _truncation(dataset_size, largest_batch, accountant)
+    one = sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)
+    parameters: dict[str, Any] = {"rate": rate, "noise_multiplier": noise_multiplier, "steps": steps}
+    if isinstance(one, GaussianLaw) and one.rate == 1 and not truncated:
+        curve, source = TradeOff(one).compose(int(steps)), "dong2022, corollary 3.3"
+    elif accountant == "certified":
+        curve, source = TradeOff(one).compose(int(steps)), "this package's certified composition"
+        parameters["accountant"] = accountant
+    else:
+        law, source = _accounted(rate, noise_multiplier, int(steps), relation, accountant, spacing, truncated)
+        curve = TradeOff(law)
+        parameters |= {"accountant": accountant} | truncated
+    return Claim(
+        curve=curve,
+        name="poisson_training",
+        parameters=parameters | {"relation": relation},
+        relation=relation,
+        unit="training",
+        observation="the noisy sums of all Poisson batches",
+        source=source,
+    )
+
+
+def _truncation(dataset_size: int | None, largest_batch: int | None, accountant: str) -> dict[str, int]:
+    if dataset_size is None and largest_batch is None:
+        return {}
+    if dataset_size is None or largest_batch is None:
+        raise ValueError("dataset_size and largest_batch must be given together: both describe cut batches.")
+    require("dataset_size", dataset_size >= 1, ">= 1", dataset_size)
+    require("largest_batch", largest_batch >= 1, ">= 1", largest_batch)
+    require("accountant", accountant == "pld", "'pld' for cut batches", accountant)
+    return {"dataset_size": int(dataset_size), "largest_batch": int(largest_batch)}
+
+
+def _accounted(
+    rate: float,
+    noise_multiplier: float,
+    steps: int,
+    relation: Relation,
+    accountant: str,
+    spacing: float | None,
+    truncated: dict[str, int],
+) -> tuple[LossLaw, str]:
+    """The law that dp-accounting computes, and its name with its setting."""
+    library = _dp_accounting()
+    version = getattr(library, "__version__", "")
+    relations = library.NeighboringRelation
+    neighbours = relations.REPLACE_ONE if relation == "substitution" else relations.ADD_OR_REMOVE_ONE
+    if accountant == "rdp":
+        rule = "add_remove or zero_out for accountant='rdp' (use 'pld' or 'certified')"
+        require("relation", relation != "substitution", rule, relation)
+        law = _renyi_law(library, rate, noise_multiplier, steps, neighbours)
+        return law, f"dp-accounting {version} RdpAccountant".replace("  ", " ")
+    step = spacing or _default_spacing(rate, noise_multiplier)
+    law = _pld_law(rate, noise_multiplier, steps, neighbours, step, truncated)
+    return law, f"dp-accounting {version} PLD, pessimistic, lattice {step:g}".replace("  ", " ")
+
+
+def _default_spacing(rate: float, noise_multiplier: float) -> float:
+    """A power of ten below half of one step's typical loss, between 1e-6 and 1e-4."""
+    typical = rate * np.sqrt(np.expm1(min(1 / noise_multiplier**2, 50.0)))
+    return float(np.clip(10.0 ** np.floor(np.log10(typical / 2)), 1e-6, 1e-4))
+
+
+def _pld_law(
+    rate: float,
+    noise_multiplier: float,
+    steps: int,
+    neighbours: Any,
+    spacing: float,
+    truncated: dict[str, int],
+) -> LossLaw:
+    from dp_accounting.pld import privacy_loss_distribution as losses
+
+    if truncated:
+        one = losses.from_truncated_subsampled_gaussian_mechanism(
+            dataset_size=truncated["dataset_size"],
+            sampling_probability=rate,
+            truncated_batch_size=truncated["largest_batch"],
+            noise_multiplier=noise_multiplier,
+            value_discretization_interval=spacing,
+            neighboring_relation=neighbours,
+        )
+    else:
+        one = losses.from_gaussian_mechanism(
+            standard_deviation=noise_multiplier,
+            sampling_prob=rate,
+            value_discretization_interval=spacing,
+            neighboring_relation=neighbours,
+        )
+    return law_from_pld(one.self_compose(steps))
+
+
+def _renyi_law(library: ModuleType, rate: float, noise_multiplier: float, steps: int, neighbours: Any) -> LossLaw:
+    from dp_accounting import rdp
+
+    accountant = rdp.RdpAccountant(neighboring_relation=neighbours)
+    event = library.PoissonSampledDpEvent(rate, library.GaussianDpEvent(noise_multiplier))
+    accountant.compose(event, steps)
+    epsilons = np.append(0.0, np.geomspace(1e-4, 200.0, 4000))
+    deltas = profile_of_renyi(np.asarray(accountant._orders), np.asarray(accountant._rdp), epsilons)
+    return law_from_profile(epsilons, deltas)

@@ -1,0 +1,84 @@
+"""Textbook mechanisms whose trade-off curve is known in closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import expit
+
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.textbook import GaussianLaw, LaplaceLaw, sampled_law
+from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import Relation
+
+
+def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
+    """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]"""
+    require("mu", mu > 0 and np.isfinite(mu), "> 0 and finite", mu)
+    return Claim(
+        curve=TradeOff(GaussianLaw(mu=mu)),
+        name="gaussian",
+        parameters={"mu": mu},
+        relation=relation,
+        source="dong2022, definition 2.6",
+    )
+
+
+def subsampled_gaussian(*, rate: float, noise_multiplier: float, relation: Relation = "add_remove") -> Claim:
+    """One round of the subsampled Gaussian mechanism, what accountants assume of DP-SGD.
+
+    ``f = q G_{1/sigma} + (1-q) ID`` from without to with the record; ``reverse`` is the other direction.
+    [wang2026, equation 1; dong2022, section 4] Under substitution 'with' and 'without' are the two records.
+    """
+    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
+    return Claim(
+        curve=TradeOff(sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)),
+        name="subsampled_gaussian",
+        parameters={"rate": rate, "noise_multiplier": noise_multiplier},
+        relation=relation,
+        observation="the noisy sum of one Poisson batch",
+        source="dong2022, section 4",
+    )
+
+
+def epsilon_delta(*, epsilon: float, delta: float, relation: Relation = "any") -> Claim:
+    """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]"""
+    require("epsilon", epsilon >= 0 and np.isfinite(epsilon), ">= 0 and finite", epsilon)
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    losses = np.array([-np.inf, -epsilon, epsilon, np.inf]) if epsilon > 0 else np.array([-np.inf, 0, np.inf])
+    large, small = (1 - delta) * expit(epsilon), (1 - delta) * expit(-epsilon)
+    middle0 = [large, small] if epsilon > 0 else [1 - delta]
+    law = DiscreteLaw(
+        losses=losses,
+        without=np.array([delta, *middle0, 0.0]),
+        with_record=np.array([0.0, *middle0[::-1], delta]),
+    )
+    return Claim(
+        curve=TradeOff(law),
+        name="epsilon_delta",
+        parameters={"epsilon": epsilon, "delta": delta},
+        relation=relation,
+        source="wasserman2010",
+    )
+
+
+def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
+    """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]"""
+    require("epsilon", epsilon > 0 and np.isfinite(epsilon), "> 0 and finite", epsilon)
+    return Claim(
+        curve=TradeOff(LaplaceLaw(scale=epsilon)),
+        name="laplace",
+        parameters={"epsilon": epsilon},
+        relation=relation,
+        source="dong2022, section 2",
+    )
+
+
+def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
+    """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]"""
+    claim = epsilon_delta(epsilon=epsilon, delta=0.0, relation=relation)
+    return dataclasses.replace(claim, name="randomised_response", parameters={"epsilon": epsilon}, source="kairouz2015")

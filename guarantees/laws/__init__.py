@@ -1,0 +1,1 @@
+"""Laws of privacy losses: what every trade-off curve is made of."""

@@ -1,0 +1,105 @@
+"""A privacy loss put on a lattice, once so that it leaks provably more and once so that it leaks less."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from guarantees.laws.law import FAR, DiscreteLaw, LossLaw, Reversed
+from guarantees.laws.profile import HalfProfile, law_from_halves
+from guarantees.numerics.array import Array
+from guarantees.trade_off import first_within, hockey_stick
+
+FARTHEST = 600.0
+"""Losses beyond this count as infinite in a composition: their likelihood ratio nears overflow."""
+
+NUDGE = 1e-6
+"""Share of a cell within which an atom counts as lying on the lattice point."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How far a loss must be followed in each direction before what is left is negligible."""
+
+    lower: float
+    upper: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LatticePair:
+    """Two laws on one lattice between whose curves the true curve lies, also after composition."""
+
+    safe: DiscreteLaw
+    leaked: DiscreteLaw
+
+
+def reach(law: LossLaw, mass: float) -> Reach:
+    """Epsilons beyond which each direction's profile is within ``mass`` of its mass at infinity."""
+    # A law known only to some error shows nothing but that error further out; given masses are what they are.
+    known = isinstance(law, DiscreteLaw) or law.error <= 1e-14
+    mass = mass if known else max(mass, law.error)
+
+    def side(one: LossLaw) -> float:
+        at_infinity = hockey_stick(one, np.array([FAR]))
+        found = first_within(lambda eps: hockey_stick(one, eps) - at_infinity, np.array([mass]))
+        support = getattr(one, "support", None)
+        largest = FARTHEST if support is None else max(0.0, float(support[1]))
+        return float(min(found[0], FARTHEST, largest if np.isfinite(largest) else FARTHEST))
+
+    return Reach(lower=side(Reversed(law)), upper=side(law))
+
+
+def discretise(law: LossLaw, span: Reach, spacing: float) -> LatticePair:
+    """Lattice laws that dominate, and are dominated by, the given one.
+
+    The profile ``h(x) = D_x(with||without)`` is convex in ``x = e^eps``. Joining its values at the lattice
+    points gives a pair that leaks more everywhere (each loss is split between its two neighbours with both
+    masses kept); lowering the points by the largest height of a chord over the two tangents of its cell gives
+    one that leaks less. Order of curves is kept by composition. [doroshenko2022; dong2022, lemma C.1]
+    """
+    (upper, upper_low), (lower, lower_low) = (
+        _half(one, end, spacing) for one, end in ((law, span.upper), (Reversed(law), span.lower))
+    )
+    start = min(upper.delta[0], lower.delta[0])
+    start_low = min(upper_low.delta[0], lower_low.delta[0])
+    return LatticePair(
+        safe=law_from_halves(upper.starting_at(start), lower.starting_at(start)),
+        leaked=law_from_halves(upper_low.starting_at(start_low), lower_low.starting_at(start_low)),
+    )
+
+
+def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfProfile]:
+    """One direction on the lattice: its values, and lowered values whose chords lie below the profile."""
+    eps = spacing * np.arange(int(np.ceil(end / spacing - 1e-9)) + 2)
+    value, at = hockey_stick(law, eps), law.tails(eps).without_above
+    # Slopes just inside each cell, so that an atom on (or a rounding error off) a lattice point counts as on it.
+    inside = NUDGE * spacing
+    left_slope = law.tails(eps[:-1] + inside).without_above
+    right_slope = law.tails(eps[1:] - inside).without_above
+    with np.errstate(over="ignore"):
+        width = np.exp(eps[:-1]) * np.expm1(spacing)
+    chord = (value[:-1] - value[1:]) / width
+    left, right = np.maximum(left_slope - chord, 0.0), np.maximum(chord - right_slope, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        height = np.where(left * right > 0, left * right * width / (left + right), 0.0)
+    # What the two slopes may overstate between the lattice point and the place where they were taken.
+    height += (at[:-1] - left_slope + right_slope - at[1:]) * NUDGE * width
+    lowered = value - np.maximum(np.append(height, 0.0), np.append(0.0, height))
+    # Beyond the lattice only the mass at infinity is sure.
+    lowered[-1] = min(lowered[-1], float(hockey_stick(law, np.array([FAR]))[0]))
+    if (lowered < 0).any():
+        first = max(int(np.argmax(lowered < 0)), 1)
+        lowered[first:] = 0.0
+        # The chord down to zero must stay below the tangent at its lower end.
+        lowered[first - 1] = max(0.0, min(lowered[first - 1], right_slope[first - 1] * width[first - 1]))
+    return HalfProfile(epsilon=eps, delta=value), HalfProfile(epsilon=eps, delta=lowered)
+
+
+def dense(law: DiscreteLaw, spacing: float) -> tuple[int, Array]:
+    """Index of the first finite atom, and the masses without the record at every lattice point from there."""
+    finite = np.isfinite(law.losses)
+    at = np.rint(law.losses[finite] / spacing).astype(np.int64)
+    masses = np.zeros(at[-1] - at[0] + 1)
+    masses[at - at[0]] = law.without[finite]
+    return int(at[0]), masses

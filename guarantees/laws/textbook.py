@@ -1,0 +1,156 @@
+"""Laws of textbook mechanisms, in closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from guarantees.checks import require
+from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.numerics.array import Array
+from guarantees.vocabulary import Relation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianLaw:
+    """N(0, 1) against N(mu, 1), seen in a batch with probability ``rate``.
+
+    The loss ``ln(1 - rate + rate exp(mu x - mu^2/2))`` increases in x, so its tails are normal tails.
+    """
+
+    mu: float
+    rate: float = 1.0
+    error: float = 1e-15
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The loss never falls below ``ln(1 - rate)``."""
+        return (float(np.log1p(-self.rate)) if self.rate < 1 else -np.inf), np.inf
+
+    def compose(self, times: int) -> GaussianLaw | None:
+        """Without sampling ``times`` outputs are one with ``mu sqrt(times)``; with it there is no closed form."""
+        return GaussianLaw(mu=self.mu * float(np.sqrt(times))) if self.rate == 1.0 else None
+
+    def _cut(self, threshold: Array) -> Array:
+        """The x at which the loss equals the threshold."""
+        t = np.asarray(threshold, float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.rate == 1.0:
+                exponent = t
+            else:
+                # ln((e^t - 1 + rate) / rate), through expm1 where t is small and through t where it is large
+                small = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / self.rate, -1.0))
+                large = t - np.log(self.rate) + np.log1p(-(1.0 - self.rate) * np.exp(-np.maximum(t, 1.0)))
+                exponent = np.where(t < 30.0, small, large)
+        return exponent / self.mu + self.mu / 2
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal tails, mixed at ``rate`` on the side with the record."""
+        x = self._cut(threshold)
+        above0, below0 = ndtr(-x), ndtr(x)
+        return Tails(
+            without_above=above0,
+            without_below=below0,
+            with_above=(1 - self.rate) * above0 + self.rate * ndtr(self.mu - x),
+            with_below=(1 - self.rate) * below0 + self.rate * ndtr(x - self.mu),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form: the loss at the normal quantile."""
+        x = -ndtri(np.asarray(alpha, float))
+        shift = self.mu * x - self.mu**2 / 2
+        if self.rate == 1.0:
+            return shift
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + shift)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubstitutedGaussianLaw:
+    """N(0, 1) mixed at ``rate`` with N(-mu, 1), against the same mixed with N(mu, 1): one record for another.
+
+    The loss ``ln((A + B u) / (A + B / u))``, ``u = e^(mu x)``, ``A = 1 - rate``, ``B = rate e^(-mu^2/2)``,
+    increases in x and is odd; solving it for u is a quadratic equation.
+    """
+
+    mu: float
+    rate: float
+    error: float = 1e-15
+
+    def _cut(self, threshold: Array) -> Array:
+        """The x at which the loss equals the threshold."""
+        t = np.abs(np.asarray(threshold, float))
+        log_a, log_b = np.log1p(-self.rate), np.log(self.rate) - self.mu**2 / 2
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            # ln u, with both terms of the root's numerator as logarithms: neither overflows.
+            linear = log_a + np.log(-np.expm1(-t)) + t
+            root = 0.5 * np.logaddexp(2 * linear, np.log(4.0) + 2 * log_b + t)
+            log_u = np.logaddexp(linear, root) - np.log(2.0) - log_b
+        log_u = np.where(np.isinf(t), np.inf, log_u)
+        return np.sign(threshold) * log_u / self.mu
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal tails mixed on both sides."""
+        x = self._cut(threshold)
+
+        def mixed(side: Array, shift: float) -> Array:
+            return (1 - self.rate) * ndtr(side) + self.rate * ndtr(side + shift)
+
+        return Tails(
+            without_above=mixed(-x, -self.mu),
+            without_below=mixed(x, self.mu),
+            with_above=mixed(-x, self.mu),
+            with_below=mixed(x, -self.mu),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Found by search."""
+        return invert(self.tails, alpha)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplaceLaw:
+    """Laplace(0, 1) against Laplace(epsilon, 1): atoms at +-epsilon, exponential between."""
+
+    scale: float
+    error: float = 1e-15
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The loss is bounded by epsilon."""
+        return -self.scale, self.scale
+
+    def tails(self, threshold: Array) -> Tails:
+        """Tails of the loss ``|x| - |x - epsilon|``."""
+        t = np.asarray(threshold, float)
+        x = (np.clip(t, -self.scale, self.scale) + self.scale) / 2
+        inside0, inside1 = np.exp(-x) / 2, np.exp(x - self.scale) / 2
+        above, below = t >= self.scale, t < -self.scale
+        return Tails(
+            without_above=np.where(above, 0.0, np.where(below, 1.0, inside0)),
+            without_below=np.where(above, 1.0, np.where(below, 0.0, 1 - inside0)),
+            with_above=np.where(above, 0.0, np.where(below, 1.0, 1 - inside1)),
+            with_below=np.where(above, 1.0, np.where(below, 0.0, inside1)),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form between the atoms."""
+        with np.errstate(divide="ignore"):
+            x = -np.log(2 * np.asarray(alpha, float))
+        return np.clip(2 * x - self.scale, -self.scale, self.scale)
+
+
+def sampled_law(*, rate: float, noise_multiplier: float, relation: Relation) -> LossLaw:
+    """The pair that one Poisson-sampled Gaussian step leaks most between.
+
+    Add/remove and zero-out neighbours share one pair; under substitution the two records pull in opposite
+    directions, at distance 2. [zhu2022, theorem 11; lebeda2025]
+    """
+    rule = "add_remove, zero_out or substitution (a sampled step has no pair for 'any')"
+    require("relation", relation in ("add_remove", "zero_out", "substitution"), rule, relation)
+    mu = 1 / noise_multiplier
+    if relation != "substitution":
+        return GaussianLaw(mu=mu, rate=rate)
+    return GaussianLaw(mu=2 * mu) if rate == 1 else SubstitutedGaussianLaw(mu=mu, rate=rate)

@@ -1,0 +1,217 @@
+"""Privacy losses that depend on one coordinate, or on one coordinate and an independent chi-square."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from guarantees.laws.contour import SummedLaw, summed
+from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.laws.levels import ScoreTables
+from guarantees.numerics.array import Array
+from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio
+from guarantees.numerics.noncentral import chi_square_levels, chi_square_tails, panel_rule
+
+LOWEST = -75.0
+"""Panels on which the density along u is below e^-75 everywhere are skipped."""
+
+
+def hidden_loss(threshold: Array, rate: float) -> Array:
+    """The g with ``ln(1 - rate + rate e^g) = threshold``; -inf where the threshold is below every loss."""
+    t = np.asarray(threshold, float)
+    if rate == 1.0:
+        return t
+    with np.errstate(divide="ignore", invalid="ignore"):
+        small = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / rate, -1.0))
+        large = t - np.log(rate) + np.log1p(-(1.0 - rate) * np.exp(-np.maximum(t, 1.0)))
+    return np.where(t < 30.0, small, large)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LineLaw:
+    """Two normal mixtures on the line: without, and ``(1 - rate) without + rate sampled``.
+
+    The loss is ``ln(1 - rate + rate e^g)`` with g = ln sampled/without. g need not be monotone: the line is cut
+    at the turning points of g, each piece is inverted, and the pieces' masses are sums of normal tails.
+    ``error`` covers the mass left out of the mixtures and an estimate (1e-13) of the interpolation of g.
+    """
+
+    without: NormalMixture
+    sampled: NormalMixture
+    rate: float = 1.0
+    roughness: float = 1.0
+    error: float = 1e-13
+
+    @functools.cached_property
+    def _gap(self) -> LineTable:
+        return tabulate_ratio(self.without, self.sampled, roughness=self.roughness)[2]
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal masses of the pieces of the line on which the loss is above, or not above, the threshold."""
+        t = np.asarray(threshold, float)
+        level = hidden_loss(t.ravel(), self.rate)
+        points = self._gap.turning_points
+        edges = points.copy()
+        edges[0], edges[-1] = -np.inf, np.inf
+        crossing = self._gap.crossings(level)
+        crossing = np.where(crossing == points[0], -np.inf, np.where(crossing == points[-1], np.inf, crossing))
+        low, high = np.broadcast_arrays(edges[:-1, None], edges[1:, None])
+        rising = (np.diff(self._gap(points)) >= 0)[:, None]
+        sums = []
+        for mixture in (self.without, self.sampled):
+            left, right = mixture.mass_between(low, crossing), mixture.mass_between(crossing, high)
+            sums += [np.where(rising, right, left).sum(axis=0), np.where(rising, left, right).sum(axis=0)]
+        above0, below0, above1, below1 = (part.reshape(t.shape) for part in sums)
+        return Tails(
+            without_above=above0,
+            without_below=below0,
+            with_above=(1 - self.rate) * above0 + self.rate * above1,
+            with_below=(1 - self.rate) * below0 + self.rate * below1,
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """By a bracketed search."""
+        return invert(self.tails, alpha).reshape(np.shape(alpha))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PlaneLaw:
+    """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
+
+    The loss is ``g(u) - degrees ln scale - curvature w``, curvature = (scale^-2 - 1)/2 > 0, so that
+    ``P(loss > t) = int p(u) F((g(u) - degrees ln scale - t)/curvature) du``, F the chi-square law of w.
+    The integral is cut where the argument of F meets 0 and its quantiles, so steps of F cost no accuracy.
+    ``error`` covers the mass left out and an estimate (1e-12) of the quadrature, checked against mpmath.
+    """
+
+    without: NormalMixture
+    with_record: NormalMixture
+    degrees: float
+    scale: float
+    roughness: float = 1.0
+    error: float = 1e-12
+
+    @property
+    def curvature(self) -> float:
+        """Loss per unit of w, ``(1 - scale^2) / (2 scale^2)``."""
+        return (1 - self.scale) * (1 + self.scale) / (2 * self.scale**2)
+
+    @functools.cached_property
+    def tables(self) -> tuple[LineTable, LineTable, LineTable]:
+        """ln density of u without, with, and g."""
+        return tabulate_ratio(self.without, self.with_record, roughness=self.roughness)
+
+    def _side(self, room: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
+        """(above, below) for one side; ``room`` is -degrees ln scale - t."""
+        low, high = mixture.support(14.0)
+        cells = int(np.ceil((high - low) / (2.0 * mixture.width)))
+        base = np.linspace(low, high, cells + 1)
+        points = self.tables[2].turning_points
+        fixed = np.concatenate([base, points[(points > low) & (points < high)]])
+        levels = spread**2 * chi_square_levels(self.degrees) * self.curvature
+        steps = np.clip(self.tables[2].crossings(levels - room[:, None]), low, high)
+        steps = np.moveaxis(steps, 0, 1).reshape(len(room), -1)
+        edges = np.sort(np.concatenate([np.broadcast_to(fixed, (len(room), len(fixed))), steps], axis=1), axis=1)
+        width, height = np.diff(edges, axis=1), table(edges)
+        row, column = np.nonzero((width > 0) & (np.maximum(height[:, 1:], height[:, :-1]) > LOWEST))
+        x, weight = panel_rule(self.degrees)
+        u = edges[row, column][:, None] + width[row, column][:, None] * x
+        mass = np.exp(table(u)) * weight * width[row, column][:, None]
+        w = (self.tables[2](u) + room[row, None]) / (self.curvature * spread**2)
+        within, beyond = chi_square_tails(w, self.degrees)
+        above = np.bincount(row, (mass * within).sum(axis=1), len(room))
+        below = np.bincount(row, (mass * beyond).sum(axis=1), len(room))
+        return above, below
+
+    def tails(self, threshold: Array) -> Tails:
+        """Gauss-Legendre over the pieces."""
+        above0, below0 = self._without(threshold)
+        above1, below1 = self._with_record(threshold)
+        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+
+    def _without(self, threshold: Array) -> tuple[Array, Array]:
+        return self._rates(threshold, self.without, self.tables[0], 1.0)
+
+    def _with_record(self, threshold: Array) -> tuple[Array, Array]:
+        return self._rates(threshold, self.with_record, self.tables[1], self.scale)
+
+    def _rates(self, threshold: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
+        """One side, a few thresholds at a time so that the panels fit into memory."""
+        t = np.clip(np.asarray(threshold, float), -1e290, 1e290)
+        room = -self.degrees * np.log(self.scale) - t.ravel()
+        parts = [self._side(room[start : start + 64], mixture, table, spread) for start in range(0, room.size, 64)]
+        above, below = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (room, room)
+        return np.clip(above, 0.0, 1.0).reshape(t.shape), np.clip(below, 0.0, 1.0).reshape(t.shape)
+
+    @functools.cached_property
+    def _levels(self) -> ScoreTables:
+        return ScoreTables(self._without, self._with_record)
+
+    def threshold(self, alpha: Array) -> Array:
+        """From a table made once."""
+        return self._levels.threshold(alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The same for the other direction of the curve."""
+        return self._levels.reversed_threshold(alpha)
+
+    @functools.cached_property
+    def _line(self) -> tuple[Array, Array]:
+        """ln mass without the record and g, on a grid along u fine enough for the trapezoidal rule."""
+        log_density, _, gap = self.tables
+        low, high = (
+            min(self.without.support(20.0)[0], self.with_record.support(20.0)[0]),
+            max(self.without.support(20.0)[1], self.with_record.support(20.0)[1]),
+        )
+        step = 0.4 * self.with_record.width / max(1.0, self.roughness)
+        u = np.linspace(low, high, int(np.ceil((high - low) / step)) + 1)
+        log_mass, loss = log_density(u) + np.log(u[1] - u[0]), gap(u)
+        tilted = log_mass + np.array([-1.0, 0.0, 1.0, 2.0])[:, None] * loss
+        keep = (tilted > tilted.max(axis=1, keepdims=True) - 50).any(axis=0)
+        return log_mass[keep], loss[keep]
+
+    def log_moment(self, z: Array) -> Array:
+        """``ln E_without e^(z loss)``: an integral over u times a chi-square moment."""
+        z = np.asarray(z)
+        log_mass, gap = self._line
+        exponents = log_mass + z[..., None] * gap
+        top = np.real(exponents).max(axis=-1)
+        total = np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
+        return total - self.degrees * (z * np.log(self.scale) + np.log1p(2 * z * self.curvature) / 2)
+
+    def compose(self, times: int) -> SummedLaw | None:
+        """By contour integrals of the moments; None where they decay too slowly. ``error`` is an estimate."""
+        lowest = -1 / (2 * self.curvature)
+        return summed(
+            SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-11 + times * self.error)
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SampledLaw:
+    """A pair whose second side is replaced by ``(1 - rate) first + rate second``: ``rate f + (1 - rate) ID``."""
+
+    law: LossLaw
+    rate: float
+
+    @property
+    def error(self) -> float:
+        """That of the law."""
+        return self.law.error
+
+    def tails(self, threshold: Array) -> Tails:
+        """The law's tails at the hidden loss, mixed on the side with the record."""
+        found = self.law.tails(hidden_loss(threshold, self.rate))
+        return Tails(
+            without_above=found.without_above,
+            without_below=found.without_below,
+            with_above=(1 - self.rate) * found.without_above + self.rate * found.with_above,
+            with_below=(1 - self.rate) * found.without_below + self.rate * found.with_below,
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """The loss at the law's own threshold."""
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + self.law.threshold(alpha))

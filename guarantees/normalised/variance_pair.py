@@ -1,0 +1,185 @@
+"""Gaussians of unequal variance: what dividing by a data-dependent number leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from scipy.special import gammainccinv, gammaincinv
+
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.contour import SummedLaw, summed
+from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, Tails, invert
+from guarantees.laws.levels import ScoreTables
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.numerics.array import Array
+from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
+from guarantees.numerics.noncentral import ball_masses
+from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import Relation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariancePairLaw:
+    """N(0, I) against N(0, scale^2 I) with ``degrees`` coordinates, scale < 1.
+
+    The loss ``-degrees ln scale - (scale^-2 - 1) |x|^2 / 2`` decreases in |x|^2, which is chi-square (times
+    scale^2 with the record): all four tails are incomplete gamma functions. ``error`` is their rounding.
+    """
+
+    degrees: float
+    scale: float
+    error: float = 1e-13
+
+    @property
+    def _curvature(self) -> float:
+        return (1 - self.scale) * (1 + self.scale) / (2 * self.scale**2)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Central chi-square tails."""
+        t = np.asarray(threshold, float)
+        square = np.maximum(0.0, (-self.degrees * np.log(self.scale) - t) / self._curvature)
+        half = self.degrees / 2
+        without_above, without_below = gamma_tails(half, square / 2)
+        with_above, with_below = gamma_tails(half, square / 2 / self.scale**2)
+        return Tails(
+            without_above=without_above,
+            without_below=without_below,
+            with_above=with_above,
+            with_below=with_below,
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """The loss at the chi-square quantile, searched where scipy's quantiles lose the far tail."""
+        a = np.asarray(alpha, float)
+        half = self.degrees / 2
+        if half >= LARGE_SHAPE:
+            return invert(self.tails, a)
+        lower, upper = gammaincinv(half, np.minimum(a, 0.5)), gammainccinv(half, np.minimum(1 - a, 0.5))
+        loss = -self.degrees * np.log(self.scale) - 2 * self._curvature * np.where(a < 0.5, lower, upper)
+        return np.where(a <= 0, np.inf, loss)
+
+    def compose(self, times: int) -> VariancePairLaw:
+        """Exact: T rounds are T times as many coordinates."""
+        return dataclasses.replace(self, degrees=times * self.degrees)
+
+
+def pair_log_moment(z: Array, dimension: int, scales: Array, shifts: Array, weights: Array) -> Array:
+    """``ln sum weights E_without e^(z loss)`` of N(0, I) against N(shift e, scale^2 I); scales may be 1.
+
+    One pair has ``s^(-n z) (1 + z (s^-2 - 1))^(-n/2) exp(z (z-1) shift^2 / (2 (s^2 + z (1-s^2))))``.
+    """
+    z = np.asarray(z)[..., None]
+    square, gap = scales**2, (1 - scales) * (1 + scales)
+    one = z * np.log(scales) + np.log1p(z * gap / square) / 2
+    exponents = np.log(weights) + z * (z - 1) * shifts**2 / (2 * (square + z * gap)) - dimension * one
+    top = np.real(exponents).max(axis=-1)
+    return np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ShiftedPairLaw:
+    """N(0, I) against N(shift e, scale^2 I); shift and scale < 1 are one of several, drawn and revealed.
+
+    With c = shift/(1-s^2) the loss is ``-n ln s + shift^2/(2(1-s^2)) - (s^-2 - 1) |x - c e|^2 / 2``: a ball
+    around c e, so the tails are noncentral chi-square laws. ``error`` is an estimate of their quadrature
+    (compared with mpmath to 1e-12 in relative terms) plus ``lost``, the weight of what was left out.
+    """
+
+    dimension: int
+    scales: Array
+    shifts: Array
+    weights: Array
+    lost: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """See the class; in one dimension a rounded threshold near the largest loss costs a square root."""
+        rounding = 2e-8 / np.sqrt(self._gap.min()) if self.dimension == 1 else 1e-13
+        return float(rounding) + self.lost
+
+    @property
+    def _gap(self) -> Array:
+        return (1 - self.scales) * (1 + self.scales)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Masses of the ball under both sides, averaged over the draws."""
+        above0, below0 = self._without(threshold)
+        above1, below1 = self._with_record(threshold)
+        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+
+    def _room(self, threshold: Array) -> Array:
+        t = np.clip(np.asarray(threshold, float), -1e290, 1e290)[..., None]
+        return (-self.dimension * np.log(self.scales) - t) * 2 * self.scales**2 / self._gap
+
+    def _without(self, threshold: Array) -> tuple[Array, Array]:
+        excess = self._room(threshold) - self.shifts**2 / self._gap
+        inside, outside = ball_masses(excess, np.abs(self.shifts) / self._gap, self.dimension - 1)
+        return inside @ self.weights, outside @ self.weights
+
+    def _with_record(self, threshold: Array) -> tuple[Array, Array]:
+        excess = self._room(threshold) / self.scales**2 + self.shifts**2 / self._gap
+        centre = self.scales * np.abs(self.shifts) / self._gap
+        inside, outside = ball_masses(excess, centre, self.dimension - 1)
+        return inside @ self.weights, outside @ self.weights
+
+    @functools.cached_property
+    def _levels(self) -> ScoreTables:
+        return ScoreTables(self._without, self._with_record)
+
+    def threshold(self, alpha: Array) -> Array:
+        """From a table made once."""
+        return self._levels.threshold(alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The same for the other direction of the curve."""
+        return self._levels.reversed_threshold(alpha)
+
+    def log_moment(self, z: Array) -> Array:
+        """``ln E_without e^(z loss)``, in closed form."""
+        return pair_log_moment(z, self.dimension, self.scales, self.shifts, self.weights)
+
+    def compose(self, times: int) -> SummedLaw | None:
+        """By contour integrals of the closed-form moments; None where they decay too slowly."""
+        lowest = -float((self.scales**2 / self._gap).min())
+        return summed(
+            SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-12 + times * self.lost)
+        )
+
+
+def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:
+    """The law behind ``variance_pair``."""
+    if scale == 1:
+        if shift == 0:
+            return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+        return GaussianLaw(mu=abs(shift))
+    if scale > 1:
+        return Reversed(variance_pair_law(dimension=dimension, scale=1 / scale, shift=abs(shift) / scale))
+    if shift == 0:
+        return VariancePairLaw(degrees=dimension, scale=scale)
+    return ShiftedPairLaw(
+        dimension=dimension, scales=np.array([scale]), shifts=np.array([abs(shift)]), weights=np.ones(1)
+    )
+
+
+def variance_pair(*, dimension: int, scale: float, shift: float = 0.0, relation: Relation = "add_remove") -> Claim:
+    """N(0, I) against N(shift e, scale^2 I) in ``dimension`` coordinates.
+
+    For scale s < 1 the loss decreases in ``|x - c e|^2``, c = shift/(1-s^2), a noncentral chi-square:
+    ``f(a) = ncx2.sf(ncx2.ppf(a; n, c^2)/s^2; n, s^2 c^2)``. Without a shift it is evaluated so; with one,
+    the same law is integrated over the coordinate along e, because c explodes as s approaches 1.
+    The curve decreases in |shift| at every point: moving the best test's ball together with the second mean
+    keeps its power and, by Anderson's inequality, lowers its level. [wang2026, theorem 3.4 for one coordinate]
+    """
+    require("dimension", dimension >= 1, ">= 1", dimension)
+    require("scale", scale > 0 and np.isfinite(scale), "> 0 and finite", scale)
+    require("shift", np.isfinite(shift), "finite", shift)
+    return Claim(
+        curve=TradeOff(variance_pair_law(dimension=dimension, scale=scale, shift=shift)),
+        name="variance_pair",
+        parameters={"dimension": dimension, "scale": scale, "shift": shift},
+        relation=relation,
+        source="wang2026, table 1",
+    )

@@ -1,0 +1,1 @@
+"""Searches, special functions and tables: nothing about privacy."""

@@ -1,0 +1,207 @@
+"""The command line, as a user calls it; slow parts run once and in process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit import cli
+from audit.record.record import load_records
+
+SUITE = """
+risk = 0.01
+trials = 2000
+[defaults]
+neighbours = { kind = "scalar_pair" }
+distinguisher = "likelihood_ratio"
+[[audit]]
+name = "kept"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
+claim = { kind = "gaussian", mu = 1.0 }
+[[audit]]
+name = "broken"
+expect = "EXPECT"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }
+claim = { kind = "gaussian", mu = 1.0 }
+"""
+
+
+def run_command(*words):
+    return cli.main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    path = tmp_path_factory.mktemp("suite") / "suite.toml"
+    path.write_text(SUITE.replace("EXPECT", "violation"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(suite, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    words = ["run", suite, "--out", out, "--junit", out / "junit.xml", "--markdown", out / "summary.md"]
+    assert run_command(*words) == 0
+    return out
+
+
+def test_help_does_not_import_jax_or_statsmodels():
+    code = (
+        "import sys\nfrom audit import cli\n"
+        "try:\n    cli.main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'jax', 'statsmodels', 'matplotlib', 'scipy'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "COMMAND" in done.stdout
+
+
+def test_run_writes_records_and_a_page_and_ends_green(report):
+    kept, broken = load_records(report / "records.json")
+    assert (kept.verdict, broken.verdict) == ("no_violation_found", "violation")
+    assert kept.risk == broken.risk == pytest.approx(0.005)
+    page = (report / "index.html").read_text()
+    assert page.count("<svg") == 2
+    assert "no violation found" in page
+    assert "src=" not in page
+    assert not (report / ".resume").exists()
+
+
+def test_ci_files(report):
+    assert "<failure" not in (report / "junit.xml").read_text()
+    summary = (report / "summary.md").read_text()
+    assert "every verdict as expected" in summary
+    assert len(summary.splitlines()) <= 12
+
+
+def test_an_unexpected_violation_ends_with_1_and_speaks_github(suite, tmp_path, capsys, monkeypatch):
+    unpinned = tmp_path / "suite.toml"
+    unpinned.write_text(SUITE.replace("EXPECT", "no_violation_found"))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    assert run_command("run", unpinned, "--out", tmp_path / "out") == 1
+    assert "::error title=broken::" in capsys.readouterr().err
+    assert "1 not as expected" in (tmp_path / "step.md").read_text()
+
+
+def test_too_few_trials_end_with_3(suite, tmp_path, capsys):
+    kept = tmp_path / "kept.toml"
+    kept.write_text(SUITE.split('[[audit]]\nname = "broken"')[0])
+    assert run_command("run", kept, "--trials", 10, "--out", tmp_path / "out") == 3
+    assert "trials would do" in capsys.readouterr().out
+
+
+def test_json_seed_trials_confidence_and_budget(suite, tmp_path, capsys):
+    words = ["run", suite, "--out", tmp_path, "--json", "--seed", 7, "--trials", 1600, "--confidence", 0.99]
+    assert run_command(*words, "--time-budget", "5m") == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["trials"] == second["trials"] == 1600
+    assert first["risk"] == pytest.approx(0.005)
+    assert first["key"] != second["key"]
+
+
+def test_an_interrupted_run_continues_and_loses_nothing(suite, tmp_path, monkeypatch, capsys):
+    from audit.suites import run as suite_module
+
+    whole = tmp_path / "whole"
+    assert run_command("run", suite, "--out", whole) == 0
+    original, calls = suite_module.run_audit, []
+
+    def interrupted(*args, **options):
+        calls.append(options["name"])
+        if options["name"] == "broken":
+            raise KeyboardInterrupt
+        return original(*args, **options)
+
+    monkeypatch.setattr(suite_module, "run_audit", interrupted)
+    out = tmp_path / "out"
+    assert run_command("run", suite, "--out", out) == cli.INTERRUPTED
+    assert "continues where it stopped" in capsys.readouterr().err
+    calls.clear()
+    monkeypatch.setattr(suite_module, "run_audit", lambda *a, **o: calls.append(o["name"]) or original(*a, **o))
+    assert run_command("run", suite, "--out", out) == 0
+    assert calls == ["broken"]
+    pairs = zip(load_records(out / "records.json"), load_records(whole / "records.json"), strict=True)
+    assert all(a.points == b.points and a.grids == b.grids for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("gaussian_mechanism", "gausian_mechanism", "unknown mechanism 'gausian_mechanism'.*did you mean"),
+        ("noise_multiplier = 1.0", "noise_multiplier = 0.0", "noise_multiplier must be"),
+        ("noise_multiplier = 1.0", "noise = 1.0", "unknown key 'noise'.*did you mean 'noise_multiplier'"),
+        (", noise_multiplier = 1.0", "", "needs 'noise_multiplier'"),
+        ("mechanism = { kind", "mechanism = { step = 'no.such:thing', kind", "cannot import step"),
+    ],
+)
+def test_a_wrong_suite_ends_with_2_before_anything_runs(tmp_path, capsys, old, new, message):
+    import re
+
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE.replace(old, new, 1).replace("EXPECT", "violation"))
+    assert run_command("run", path, "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert str(path) in error
+
+
+def test_list_names_everything_with_parameters(capsys):
+    assert run_command("list") == 0
+    text = capsys.readouterr().out
+    for word in ("one_round(normalise_by, rate, clip, noise_multiplier)", "likelihood_ratio", "gaussian(mu", "split("):
+        assert word in text
+    assert run_command("list", "--json") == 0
+    assert "worst_case_pair" in json.loads(capsys.readouterr().out)["neighbours"]
+
+
+def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", rng.normal(size=4000))
+    np.save(tmp_path / "b.npy", rng.normal(size=4000) + 2)
+    words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", "--delta", 1e-5]
+    assert run_command(*words) == 0
+    assert "Valid if you can vouch" in capsys.readouterr().out
+    assert run_command(*words, "--claim", "gaussian(mu=1)", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "violation"
+    assert run_command(*words, "--assume", "gaussian") == 0
+    assert "IF the scores follow the Gaussian shift family exactly" in capsys.readouterr().out
+    assert run_command(*words, "--assume", "subsampled-gaussian") == 2
+    assert run_command(*words, "--claim", "gausian(mu=1)") == 2
+    assert "did you mean 'gaussian'" in capsys.readouterr().err
+    assert run_command("bound", "--without", tmp_path / "none.npy", "--with", tmp_path / "b.npy") == 2
+
+
+def test_report_turns_records_into_other_formats(report, tmp_path, capsys):
+    records = report / "records.json"
+    assert run_command("report", records, "--format", "markdown") == 0
+    assert "| broken |" in capsys.readouterr().out
+    assert run_command("report", records, "--format", "junit", "--out", tmp_path / "j.xml") == 0
+    assert 'tests="2"' in (tmp_path / "j.xml").read_text()
+    assert run_command("report", records, "--out", tmp_path / "page") == 0
+    assert Path(tmp_path / "page" / "index.html").exists()
+    assert run_command("report", tmp_path / "missing.json") == 2
+
+
+def test_claim_prints_every_way_of_reporting(tmp_path, capsys):
+    plot = tmp_path / "c.png"
+    assert run_command("claim", "gaussian(mu=1)", "--rate", 0.05, "--noise", 10, "--plot", plot) == 0
+    text = capsys.readouterr().out
+    assert "4.377" in text
+    assert "mu on alpha [1e-06, 1-1e-06]" in text
+    assert plot.stat().st_size > 1000
+    words = ["claim", "--rate", 0.05, "--noise", 10, "--records", 4, "--dimension", 100, "--json"]
+    assert run_command(*words, "--normalise-by", "expected_batch") == 0
+    assert json.loads(capsys.readouterr().out)[0]["total_variation"] == pytest.approx(0.8842946, abs=2e-6)
+    assert run_command("claim", "--rate", 0.05, "--noise", 10, "--normalise-by", "expected_batch") == 2
+    assert run_command("claim", "gauss") == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m audit.cli list | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout == "mechanism\n"
+    assert done.stderr == ""

@@ -1,0 +1,69 @@
+"""Options of `dpsgd-audit run` that change when it stops and what it draws."""
+
+import re
+
+import pytest
+
+from audit.cli import main
+from audit.record.record import load_records
+
+SUITE = """
+trials = 200_000
+risk = 0.01
+[[audit]]
+name = "broken"
+expect = "violation"
+neighbours = "scalar_pair"
+distinguisher = "likelihood_ratio"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }
+claim = { kind = "gaussian", mu = 1.0 }
+target = "delta"
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "suite.toml"
+
+    def call(*words, text=SUITE):
+        path.write_text(text)
+        code = main(["run", str(path), "--out", str(tmp_path / "out"), *words])
+        return code, load_records(tmp_path / "out" / "records.json")[0]
+
+    return call
+
+
+def test_a_run_that_stops_early_uses_few_trials_and_ends_green(run, tmp_path):
+    code, record = run("--stop-early")
+    assert (code, record.verdict, record.policy["kind"]) == (0, "violation", "anytime")
+    assert record.trials < 2000
+    assert record.p_value <= record.risk
+    assert "stopped once the claim was refuted" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_fresh_seed_is_printed_and_reproduces_the_run(run, capsys):
+    _, fresh = run("--fresh-seed", "--trials", "200")
+    seed = re.search(r"^seed: (\d+)$", capsys.readouterr().err, re.MULTILINE)[1]
+    _, again = run("--seed", seed, "--trials", "200")
+    assert (again.key, again.points) == (fresh.key, fresh.points)
+    _, default = run("--trials", "200")
+    assert default.key != fresh.key
+
+
+def test_a_seed_and_a_fresh_one_exclude_each_other(tmp_path, capsys):
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE)
+    assert main(["run", str(path), "--out", str(tmp_path / "out"), "--seed", "1", "--fresh-seed"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["audit", "suite", "command"])
+def test_a_time_budget_cuts_trials_off_and_bounds_stay_valid(run, where):
+    many = SUITE.replace("200_000", "2_000_000_000")
+    budget = 'time_budget = "1s"\n'
+    texts = {"audit": many + budget, "suite": budget + many, "command": many}
+    words = ("--time-budget", "1s") if where == "command" else ()
+    _, record = run(*words, text=texts[where])
+    assert 0 < record.trials < record.trials_planned == 2_000_000_000
+    assert record.verdict == "violation"
+    assert all(point.counts.trials_with == record.trials_per_side for point in record.points)

@@ -1,0 +1,130 @@
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+from toys import PAIR, First, Shift
+
+import audit
+import guarantees
+from audit.cli import main
+from audit.record.compare import NO_TEST, STOPPED, compare, shared_test
+from audit.record.record import ScoreGrid, save_records
+
+EDGES = tuple(np.linspace(-3, 5, 41).astype(np.float32).tolist())
+
+
+@pytest.fixture(scope="module")
+def template():
+    return audit.run_audit(
+        Shift(mu=1.0),
+        PAIR,
+        First(),
+        claim=guarantees.gaussian(mu=1.0),
+        trials=2000,
+        risk=0.05,
+        key=jax.random.key(0),
+        name="shift",
+    )
+
+
+def drawn(template, mu, *, seed, trials=2000, edges=EDGES, **change):
+    """The template with scores N(0, 1) and N(mu, 1) on a fixed grid."""
+    generator = np.random.default_rng(seed)
+
+    def cells(centre):
+        cell = np.searchsorted(edges, centre + generator.normal(size=trials), side="left")
+        return tuple(np.bincount(cell, minlength=len(edges) + 1).tolist())
+
+    grid = ScoreGrid(member="first", edges=edges, without=cells(0.0), with_record=cells(mu))
+    return dataclasses.replace(template, **{"grids": (grid,), "verdict": "no_violation_found", **change})
+
+
+def test_a_larger_leak_is_worse_and_a_smaller_one_better(template):
+    small, large = drawn(template, 0.5, seed=1), drawn(template, 1.0, seed=2)
+    (worse,) = compare((small,), (large,), risk=1e-3)
+    assert (worse.state, worse.adjusted_p_smaller) == ("worse", 1.0)
+    assert worse.adjusted_p_larger < 1e-3
+    assert "leakage is larger: advantage" in worse.reason
+    (better,) = compare((large,), (small,), risk=1e-3)
+    assert better.state == "better"
+    assert better.test.p_smaller == pytest.approx(worse.test.p_larger)
+
+
+def test_the_same_record_has_not_changed(template):
+    record = drawn(template, 1.0, seed=1)
+    (change,) = compare((record,), (record,), risk=1e-3)
+    assert (change.state, change.adjusted_p_larger, change.adjusted_p_smaller) == ("same", 1.0, 1.0)
+
+
+def test_a_reversed_score_is_compared_in_its_own_direction(template):
+    (change,) = compare((drawn(template, -0.5, seed=1),), (drawn(template, -1.0, seed=2),), risk=1e-3)
+    assert (change.state, change.test.rejects) == ("worse", "below")
+
+
+def test_a_new_violation_is_worse_whatever_the_counts(template):
+    old = drawn(template, 1.0, seed=1)
+    new = dataclasses.replace(old, verdict="violation")
+    assert compare((old,), (new,), risk=1e-3)[0].state == "worse"
+    assert compare((new,), (new,), risk=1e-3)[0].state == "same"
+    assert compare((new,), (old,), risk=1e-3)[0].state == "same"
+
+
+def test_audits_without_a_partner_are_named(template):
+    old, new = drawn(template, 1.0, seed=1, name="gone"), drawn(template, 1.0, seed=1, name="fresh")
+    assert {change.name: change.state for change in compare((old,), (new,), risk=0.05)} == {
+        "gone": "missing",
+        "fresh": "added",
+    }
+    bad = dataclasses.replace(new, verdict="violation")
+    assert [change.state for change in compare((), (bad,), risk=0.05)] == ["worse"]
+    assert compare((), (dataclasses.replace(bad, expect="violation"),), risk=0.05)[0].state == "added"
+
+
+def test_what_cannot_be_compared_says_so(template):
+    record = drawn(template, 1.0, seed=1)
+    other = drawn(template, 3.0, seed=2, edges=tuple(edge + 0.01 for edge in EDGES))
+    assert compare((record,), (other,), risk=0.05)[0].reason == NO_TEST
+    stopped = dataclasses.replace(other, policy={"kind": "anytime"})
+    assert compare((record,), (stopped,), risk=0.05)[0].reason == STOPPED
+
+
+def false_alarms(template, test, *, runs):
+    pairs = (
+        (drawn(template, 1.0, seed=2 * i, trials=150), drawn(template, 1.0, seed=2 * i + 1, trials=300))
+        for i in range(runs)
+    )
+    return sum(test(*pair) for pair in pairs)
+
+
+def test_unchanged_mechanisms_are_rarely_called_worse(template):
+    alarms = false_alarms(template, lambda old, new: shared_test(old, new).p_larger <= 0.1, runs=300)
+    assert_rate_at_most(alarms, 300, 0.1)
+
+
+def test_a_threshold_chosen_where_the_two_differ_most_cries_wolf(template):
+    def largest_difference(old, new):
+        grids = old.grids[0], new.grids[0]
+        shares = [np.cumsum(side) / np.sum(side) for grid in grids for side in (grid.without, grid.with_record)]
+        gain = (shares[2] - shares[3]) - (shares[0] - shares[1])
+        spread = np.sqrt(sum(s * (1 - s) / n for s, n in zip(shares, (150, 150, 300, 300), strict=True)))
+        return np.max(gain / np.maximum(spread, 0.02)) > 1.28
+
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(false_alarms(template, largest_difference, runs=300), 300, 0.1)
+
+
+def test_the_command_fails_only_on_what_got_worse(template, tmp_path, capsys):
+    paths = [str(tmp_path / name) for name in ("small.json", "large.json")]
+    for path, mu in zip(paths, (0.5, 1.0), strict=True):
+        save_records((drawn(template, mu, seed=3),), tmp_path / path)
+    assert main(["compare", *paths, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["risk"] == 1e-3
+    assert told["changes"][0]["state"] == "worse"
+    assert main(["compare", *paths[::-1]]) == 0
+    assert "leakage is smaller" in capsys.readouterr().out
+    assert main(["compare", "nowhere.json", paths[0]]) == 2
+    assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,68 @@
+"""From words to parts: what a distinguisher supposes, and libraries that are missing."""
+
+import importlib.util
+
+import pytest
+
+from audit.suites.build import build
+from audit.suites.file import SuiteError, parse_suite
+
+SUITE = """
+[[audit]]
+name = "images"
+mechanism = {{ kind = "one_round", normalise_by = "none" }}
+neighbours = "worst_case_pair"
+claim = "subsampled_gaussian"
+distinguisher = {{ kind = "likelihood_ratio", {more} }}
+parameters = {{ records = 4, dimension = 50, rate = 0.5, clip = 0.1, noise_multiplier = 10.0 }}
+"""
+
+
+def built(more):
+    (spec,) = parse_suite(SUITE.format(more=more), "suite.toml").audits
+    return build(spec)
+
+
+@pytest.mark.parametrize("words", ['"zero_pair"', '{ kind = "zero_pair" }'])
+def test_a_distinguisher_can_suppose_other_neighbours(words):
+    found = built(f"neighbours = {words}")
+    assert found.neighbours.name == "worst_case_pair"
+    assert found.distinguisher.parameters["neighbours"]["kind"] == "zero_pair"
+    # the audit's shared parameters reach them
+    assert found.distinguisher.parameters["neighbours"]["dimension"] == 50
+
+
+def test_its_own_words_win_over_the_shared_ones():
+    model = '{ kind = "collapsed_round", normalise_by = "expected_batch" }'
+    found = built(f'neighbours = {{ kind = "zero_pair", records = 9 }}, model = {model}')
+    assert found.distinguisher.parameters["neighbours"]["records"] == 9
+    assert found.distinguisher.parameters["mechanism"]["kind"] == "collapsed_round"
+    assert found.mechanism.name == "one_round"
+
+
+def test_without_words_it_supposes_what_is_audited():
+    found = built('model = { kind = "one_round", normalise_by = "none" }')
+    assert found.distinguisher.parameters["neighbours"]["kind"] == "worst_case_pair"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('neighbours = "zero_pear"', "unknown neighbours 'zero_pear'.*zero_pair"),
+        ("neighbours = 3", "neighbours of a distinguisher must be a name or a table"),
+        ('neighbours = { kind = "zero_pair", colour = 1 }', "unknown key 'colour'"),
+        ("model = { rate = 0.5 }", "model of a distinguisher must be a name or a table"),
+    ],
+)
+def test_wrong_words_are_refused(more, message):
+    with pytest.raises(SuiteError, match=message):
+        built(more)
+
+
+def test_a_library_that_is_missing_is_said_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    text = 'mechanism = { kind = "optax_step" }\nclaim = { kind = "gaussian", mu = 1.0 }'
+    parameters = "parameters = { records = 4, dimension = 5, clip = 1.0, noise_multiplier = 1.0 }"
+    suite = f'risk = 0.05\ntrials = 10\n[[audit]]\nname = "a"\nneighbours = "worst_case_pair"\n{text}\n{parameters}\n'
+    with pytest.raises(SuiteError, match=r"optax_step of audit 'a' needs optax.*pip install"):
+        build(parse_suite(suite, "a.toml").audits[0])

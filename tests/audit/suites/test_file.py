@@ -1,0 +1,69 @@
+import pytest
+
+from audit.suites.file import SuiteError, parse_suite, seconds
+
+GOOD = """
+title = "t"
+risk = 0.01
+trials = 1000
+[defaults]
+neighbours = { kind = "worst_case_pair", clip = 0.1 }
+[[audit]]
+name = "one"
+mechanism = { kind = "one_round", normalise_by = "none" }
+claim = "subsampled_gaussian"
+parameters = { rate = [0.1, 0.5], records = 4 }
+[[audit]]
+name = "two"
+expect = "violation"
+trials = 20
+mechanism = "one_round"
+neighbours = { records = 3, kind = "zero_pair" }
+claim = { kind = "gaussian", mu = 1.0 }
+time_budget = "2m"
+"""
+
+
+def test_defaults_overrides_and_grids():
+    suite = parse_suite(GOOD, "s.toml")
+    assert [audit.name for audit in suite.audits] == ["one rate=0.1", "one rate=0.5", "two"]
+    first, _, last = suite.audits
+    assert first.trials == 1000
+    assert first.parameters == {"rate": 0.1, "records": 4}
+    assert first.neighbours == {"kind": "worst_case_pair", "clip": 0.1}
+    assert first.expect == "no_violation_found"
+    assert last.trials == 20
+    assert last.expect == "violation"
+    assert last.neighbours == {"kind": "zero_pair", "clip": 0.1, "records": 3}
+    assert last.time_budget == 120
+    assert suite.risk == 0.01
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("risk = 0.01", "risc = 0.01", r"s.toml:3: unknown key 'risc' .*did you mean 'risk'"),
+        ("risk = 0.01", "risk = 1.5", r"s.toml:3: risk must be a number between 0 and 1, got 1.5"),
+        ("trials = 20", "trials = 21", r"s.toml:15: trials must be even"),
+        ("trials = 20", "trails = 20", r"s.toml:15: unknown key 'trails' .*did you mean 'trials'"),
+        ("trials = 20", "trials = true", r"s.toml:15: trials must be a whole number"),
+        ('expect = "violation"', 'expect = "violations"', r"s.toml:14: expect must be one of .*did you mean"),
+        ('time_budget = "2m"', 'time_budget = "2 weeks"', r"s.toml:19: a time budget is written like"),
+        ('claim = { kind = "gaussian", mu = 1.0 }', "claim = 3", r"s.toml:18: claim must be a name or a table"),
+        ('name = "two"', 'name = "one rate=0.1"', "two audits are called"),
+        ('claim = "subsampled_gaussian"', "", "audit 1 has no claim"),
+        ("[[audit]]", "[[audit", "not valid TOML"),
+    ],
+)
+def test_a_wrong_suite_gets_a_message_with_its_place(old, new, message):
+    with pytest.raises(SuiteError, match=message):
+        parse_suite(GOOD.replace(old, new, 1), "s.toml")
+
+
+def test_a_suite_without_audits_is_refused():
+    with pytest.raises(SuiteError, match="at least one"):
+        parse_suite("risk = 0.1", "s.toml")
+
+
+def test_durations():
+    assert [seconds(text, "x") for text in ("60s", "5m", "1h", "2.5", 3)] == [60, 300, 3600, 2.5, 3]

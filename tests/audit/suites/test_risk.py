@@ -1,0 +1,83 @@
+"""How often a suite of right mechanisms cries wolf."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+from scipy.special import ndtr, ndtri
+from toys import PAIR, First, Shift
+
+import audit
+import guarantees
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.suites.run import adjust, exit_code
+from audit.verdict import evidence
+from audit.verdict.verdict import p_value
+
+AUDITS = 20
+TRIALS = 500
+CLAIM = guarantees.gaussian(mu=1.0)
+RATES = ndtr(np.linspace(-1.5, 0.5, AUDITS))
+"""False-alarm rates of the audits' tests; each mechanism leaks exactly what is claimed."""
+
+
+@pytest.fixture(scope="module")
+def template():
+    return audit.run_audit(
+        Shift(mu=1.0), PAIR, First(), claim=CLAIM, trials=2 * TRIALS, risk=0.05, key=jax.random.key(0), target="verdict"
+    )
+
+
+def suites(runs, seed):
+    """Counts (runs, audits) of false alarms and misses at the claim's own curve."""
+    generator = np.random.default_rng(seed)
+    misses = ndtr(-1.0 - ndtri(RATES))
+    return generator.binomial(TRIALS, RATES, (runs, AUDITS)), generator.binomial(TRIALS, misses, (runs, AUDITS))
+
+
+def judged(false_alarms, misses):
+    counts = ErrorCounts(false_alarms=int(false_alarms), trials_without=TRIALS, misses=int(misses), trials_with=TRIALS)
+    return p_value(lambda risk: evidence.proven((counts,), np.array([risk])), CLAIM)
+
+
+def false_alarms_of_suites(template, runs, seed):
+    """Suites that say 'violation' at all, through the p-values, Holm and exit codes of real runs."""
+    found = 0
+    for alarms, misses in zip(*suites(runs, seed), strict=True):
+        records = tuple(
+            dataclasses.replace(template, p_value=judged(a, m), verdict="no_violation_found")
+            for a, m in zip(alarms, misses, strict=True)
+        )
+        found += exit_code(adjust(records, risk=0.05)) != 0
+    return found
+
+
+def z_test_alarms(runs, seed):
+    """The same suites by one-sided two-proportion z-tests of alpha + beta against the claim, uncorrected."""
+    alarms, misses = suites(runs, seed)
+    alpha, beta = alarms / TRIALS, misses / TRIALS
+    expected = RATES + ndtr(-1.0 - ndtri(RATES))
+    error = np.sqrt((alpha * (1 - alpha) + beta * (1 - beta)) / TRIALS)
+    return int(np.sum(np.any((expected - alpha - beta) / error > ndtri(0.95), axis=1)))
+
+
+@pytest.mark.parametrize("runs", [40, pytest.param(500, marks=pytest.mark.long)])
+def test_a_suite_of_right_mechanisms_cries_wolf_at_most_once_in_twenty_runs(template, runs):
+    assert_rate_at_most(false_alarms_of_suites(template, runs, seed=5), runs, 0.05)
+
+
+def test_uncorrected_z_tests_cry_wolf_in_most_runs():
+    alarms = z_test_alarms(500, seed=5)
+    assert 0.5 < alarms / 500 < 0.8
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(alarms, 500, 0.05)
+
+
+def test_one_broken_mechanism_in_twenty_is_still_found(template):
+    records = tuple(
+        dataclasses.replace(template, p_value=p, verdict="no_violation_found") for p in (1e-6, *np.linspace(0.1, 1, 19))
+    )
+    verdicts = [record.verdict for record in adjust(records, risk=0.05)]
+    assert verdicts == ["violation", *["no_violation_found"] * 19]

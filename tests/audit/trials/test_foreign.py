@@ -1,0 +1,139 @@
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import foreign
+import jax
+import numpy as np
+import pytest
+from toys import First
+
+import audit
+import guarantees
+from audit.trials.foreign import batch_programs
+from audit.trials.source import NonFiniteScoreError
+from audit.trials.workers import ForeignError
+from mechanisms.adapters.batch import BatchMechanism, trial_seeds
+from mechanisms.adapters.for_callable import callable_step
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import Neighbours
+
+KEY = jax.random.key(21)
+PAIR = Neighbours(without=np.zeros((1, 3)), with_record=np.array([[1.0, 0.0, 0.0]]), relation="zero_out")
+EDGES = np.linspace(-1, 2, 7, dtype=np.float32)[None]
+WORDS = np.array([1, 2], np.uint32)
+
+
+def source(function=foreign.noisy_sum, *, chunk=16, side=0, workers=0, timeout=60.0, key=KEY):
+    step = callable_step(function, workers=workers, timeout=timeout)
+    return batch_programs(step, PAIR, First(), chunk=chunk)[side].source(key)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_scores_do_not_depend_on_the_batch_size(chunk):
+    np.testing.assert_array_equal(source(chunk=chunk).scores(0, 100), source().scores(0, 100))
+
+
+def test_workers_and_this_process_draw_the_same_trials():
+    np.testing.assert_array_equal(source(workers=2).scores(3, 80), source().scores(3, 80))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_both_sides_may_be_drawn_at_once(workers):
+    step = callable_step(foreign.seeds_a_global_generator, workers=workers)
+    sides = [program.source(KEY) for program in batch_programs(step, PAIR, First(), chunk=8)]
+    alone = [side.scores(0, 200) for side in sides]
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(lambda side: side.scores(0, 200), sides))
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_no_trial_is_lost_or_counted_twice():
+    own = source()
+    counted = sum(own.cells(a, b, EDGES) for a, b in itertools.pairwise([0, 1, 50, 100]))
+    place = np.searchsorted(EDGES[0], own.scores(0, 100)[:, 0], side="left")
+    np.testing.assert_array_equal(counted[0], np.bincount(place, minlength=8))
+
+
+def test_sides_and_keys_differ():
+    own = source().scores(0, 20)
+    assert not np.array_equal(own, source(side=1).scores(0, 20))
+    assert not np.array_equal(own, source(key=jax.random.key(22)).scores(0, 20))
+
+
+def failing_trial(remainder=7):
+    seeds = trial_seeds(np.asarray(jax.random.key_data(KEY)), 0, 1000)
+    return int(np.flatnonzero(seeds % 50 == remainder)[0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_carries_the_foreign_traceback_and_the_trial(workers):
+    own = source(foreign.fails_sometimes, workers=workers, side=1)
+    with pytest.raises(ForeignError) as caught:
+        own.scores(0, 1000)
+    text = str(caught.value)
+    assert f"trial {failing_trial()} on the side 'with' of fails_sometimes" in text
+    assert "KeyError: 'weights'" in text
+    assert "foreign.py" in text
+
+
+def test_a_non_finite_output_names_its_trial():
+    with pytest.raises(NonFiniteScoreError, match=f"output of trial {failing_trial()} on the side 'without'"):
+        source(foreign.gives_nan).scores(0, 1000)
+
+
+def test_a_worker_that_hangs_is_an_error(monkeypatch):
+    monkeypatch.setattr("audit.trials.workers.START_SECONDS", 0.0)
+    own = source(foreign.hangs, workers=1, timeout=0.2)
+    with pytest.raises(
+        ForeignError, match=r"trials 0 to 15 on the side 'without' of hangs did not answer within 0.2 s"
+    ):
+        own.scores(0, 16)
+    with pytest.raises(ForeignError, match="closed after an earlier error"):
+        own.scores(0, 16)
+
+
+def test_a_worker_that_dies_is_an_error():
+    with pytest.raises(ForeignError, match=r"died \(exit code 3\) while drawing trials 0 to 15"):
+        source(foreign.dies, workers=1).scores(0, 16)
+
+
+def test_what_cannot_be_sent_to_a_worker_is_refused():
+    with pytest.raises(ValueError, match="importable module, or set workers=0"):
+        source(lambda seed, dataset: dataset[0], workers=1)
+
+
+def test_seeds_depend_on_the_trial_and_the_key_alone():
+    np.testing.assert_array_equal(trial_seeds(WORDS, 0, 100)[40:60], trial_seeds(WORDS, 40, 60))
+    assert not np.isin(trial_seeds(WORDS, 0, 1000), trial_seeds(WORDS + 1, 0, 1000)).any()
+
+
+def test_the_lower_half_of_a_seed_never_repeats():
+    low = trial_seeds(WORDS, 0, 300_000) & np.uint64(0xFFFFFFFF)
+    assert len(np.unique(low)) == 300_000
+    # about 10 of 300,000 numbers drawn at random would repeat
+    bits = np.unpackbits(low.astype("<u4").view(np.uint8)).reshape(300_000, 32)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 5.5 * 0.5 / np.sqrt(300_000)
+
+
+def test_a_batch_mechanism_is_not_an_ordinary_one():
+    step = callable_step(foreign.noisy_sum)
+    assert isinstance(step, BatchMechanism)
+    assert not isinstance(step, Mechanism)
+
+
+def audited(function, **more):
+    claim = guarantees.gaussian(mu=1 / foreign.NOISE)
+    return audit.run_audit(callable_step(function), PAIR, First(), claim=claim, trials=2000, risk=0.05, key=KEY, **more)
+
+
+def test_foreign_code_is_judged():
+    assert audited(foreign.too_little_noise).verdict == "violation"
+    assert audited(foreign.noisy_sum).verdict != "violation"
+
+
+def test_an_interrupted_audit_of_foreign_code_resumes():
+    seen = []
+    whole = audited(foreign.noisy_sum, progress=seen.append)
+    again = audited(foreign.noisy_sum, resume=seen[0])
+    assert seen[0].trials_per_side < 1000
+    assert again.grids == whole.grids

@@ -1,0 +1,97 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import PAIR, BreaksAt, First, Shift
+
+from audit.trials import source, traced
+
+KEY = jax.random.key(11)
+EDGES = np.linspace(-3, 3, 13, dtype=np.float32)[None]
+
+
+def program(chunk=None, distinguisher=None, side="without"):
+    dataset = PAIR.without if side == "without" else PAIR.with_record
+    return traced.compile_program(Shift(mu=1.0), dataset, distinguisher or First(), side=side, chunk=chunk)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000, 4096])
+def test_scores_do_not_depend_on_the_chunk_size(chunk):
+    reference = program(chunk=250).source(KEY).scores(0, 1000)
+    assert reference.shape == (1000, 1)
+    np.testing.assert_array_equal(program(chunk=chunk).source(KEY).scores(0, 1000), reference)
+
+
+@pytest.mark.parametrize(("chunk", "pieces"), [(64, [0, 1000]), (64, [0, 1, 999, 1000]), (100, [0, 350, 1000])])
+def test_no_trial_is_lost_or_counted_twice(chunk, pieces):
+    source = program(chunk=chunk).source(KEY)
+    counted = sum(source.cells(a, b, EDGES) for a, b in itertools.pairwise(pieces))
+    scores = source.scores(0, 1000)[:, 0]
+    expected = np.bincount(np.searchsorted(EDGES[0], scores, side="left"), minlength=14)
+    assert counted.sum() == 1000
+    np.testing.assert_array_equal(counted[0], expected)
+
+
+def test_a_score_on_an_edge_counts_below_it():
+    scores = jnp.array([[0.0], [1.0], [np.nextafter(np.float32(1), np.float32(2))]])
+    cells = traced.count_cells(scores, jnp.array([True, True, True]), jnp.array([[0.0, 1.0]]))
+    assert cells.tolist() == [[1, 1, 1]]
+
+
+def test_both_ways_of_counting_agree():
+    scores = jax.random.normal(KEY, (5000, 3))
+    edges = jnp.sort(jax.random.normal(jax.random.key(1), (3, 57)), axis=1)
+    wanted = jnp.arange(5000) % 7 != 0
+    by_scatter = traced._count_by_scatter(scores, wanted, edges)
+    assert by_scatter.sum() == 3 * wanted.sum()
+    np.testing.assert_array_equal(traced._count_by_product(scores, wanted, edges), by_scatter)
+
+
+def test_sides_and_keys_differ():
+    own = program().source(KEY).scores(0, 50)
+    assert not np.array_equal(own, program(side="with").source(KEY).scores(0, 50))
+    assert not np.array_equal(own, program().source(jax.random.key(12)).scores(0, 50))
+
+
+def test_a_non_finite_score_names_its_trial_and_side():
+    bad = float(program(side="with").source(KEY).scores(0, 1000)[777, 0])
+    source = program(chunk=64, side="with", distinguisher=BreaksAt(value=bad)).source(KEY)
+    with pytest.raises(source.NonFiniteScoreError, match="trial 777 on the side 'with'"):
+        source.cells(0, 1000, EDGES)
+    with pytest.raises(source.NonFiniteScoreError, match="trial 777 on the side 'with'"):
+        source.scores(0, 1000)
+    assert source.cells(0, 777, EDGES).sum() == 777
+
+
+def test_an_interrupted_tally_continues_where_it_stopped():
+    without, with_record = program(chunk=64).source(KEY), program(chunk=64, side="with").source(KEY)
+    whole = source.tally(without, with_record, edges=EDGES, trials_per_side=1000)
+    part = source.tally(without, with_record, edges=EDGES, trials_per_side=333)
+    rest = source.tally(without, with_record, edges=EDGES, trials_per_side=1000, start=part)
+    np.testing.assert_array_equal(rest.without, whole.without)
+    np.testing.assert_array_equal(rest.with_record, whole.with_record)
+
+
+def test_a_deadline_ends_both_sides_at_the_same_trial():
+    without, with_record = program(chunk=8).source(KEY), program(chunk=8, side="with").source(KEY)
+    cut = source.tally(without, with_record, edges=EDGES, trials_per_side=10**6, deadline=0.0)
+    assert 0 < cut.trials_per_side < 10**6
+    assert cut.without.sum() == cut.with_record.sum() == cut.trials_per_side
+
+
+def test_memory_does_not_grow_with_the_number_of_trials():
+    lowered = program(chunk=1024).count_chunks.lower(
+        KEY, PAIR.without, jnp.uint32(0), jnp.uint32(10**9), jnp.int32(10**6), jnp.asarray(EDGES)
+    )
+    memory = lowered.compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 10**7
+    assert memory.output_size_in_bytes < 10**4
+
+
+def test_chunks_fit_the_device_whatever_the_dimension():
+    wide = jnp.zeros(1_485_217)
+    assert traced.chunk_size(Shift(mu=1.0), wide) >= 1
+    assert traced.chunk_size(Shift(mu=1.0), wide) * wide.size <= 2 * traced.CHUNK_ENTRIES
+    assert traced.chunk_size(Shift(mu=1.0), PAIR.without) == traced.LARGEST_CHUNK

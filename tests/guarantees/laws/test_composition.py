@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from curves import discrete, discrete_curve, few, scales, simple
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+import guarantees
+from guarantees import TradeOff
+from guarantees.laws.composition import compose
+from guarantees.laws.textbook import GaussianLaw
+
+EPS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
+
+
+class Opaque:
+    """A law that hides its closed form."""
+
+    error = 1e-15
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def tails(self, threshold):
+        return self.inner.tails(threshold)
+
+    def threshold(self, alpha):
+        return self.inner.threshold(alpha)
+
+
+def sides(curve):
+    """The two certified curves: the one that leaks more, the one that leaks less."""
+    certificate = curve.certificate
+    assert certificate is not None
+    return TradeOff(certificate.safe), TradeOff(certificate.leaked)
+
+
+def assert_between(curve, truth, eps=EPS):
+    if curve.certificate is None:
+        for direction in ("with_given_without", "without_given_with"):
+            exact = np.array([truth(e, direction) for e in eps])
+            assert curve.delta(eps, direction) == pytest.approx(exact, abs=1e-13)
+        return
+    safe, leaked = sides(curve)
+    for direction in ("with_given_without", "without_given_with"):
+        exact = np.array([truth(e, direction) for e in eps])
+        slack = curve.certificate.round_off
+        assert np.all(leaked.delta(eps, direction) <= exact + slack)
+        assert np.all(exact <= safe.delta(eps, direction) + slack)
+        assert np.all(np.abs(curve.delta(eps, direction) - exact) <= curve.error)
+
+
+@pytest.mark.parametrize(("mu", "times"), [(0.1, 100), (0.5, 3), (2.0, 2)])
+def test_certified_curves_bracket_a_gaussian_composition(mu, times):
+    curve = compose([(TradeOff(Opaque(GaussianLaw(mu=mu))), times)])
+    exact = guarantees.gaussian(mu=mu * np.sqrt(times))
+    assert_between(curve, lambda e, side: exact.delta(e, side), np.linspace(0, 6, 25))
+    assert curve.error < 2e-6
+
+
+def test_small_deltas_keep_their_digits():
+    curve = compose([(TradeOff(Opaque(GaussianLaw(mu=0.1))), 100)])
+    assert curve.epsilon(1e-12) == pytest.approx(guarantees.gaussian(mu=1.0).epsilon(1e-12), rel=1e-4)
+    alpha = np.array([1e-12, 1e-9, 1e-6])
+    truth = 1 - guarantees.gaussian(mu=1.0).beta(alpha)
+    assert 1 - curve.beta(alpha) == pytest.approx(truth, rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "times"), [(0.1, 50), (1.0, 7)])
+def test_randomised_response_composes_to_binomials(epsilon, times):
+    curve = guarantees.randomised_response(epsilon=epsilon).compose(times).curve
+    k, p = np.arange(times + 1), 1 / (1 + np.exp(-epsilon))
+
+    def truth(eps, side):
+        return np.maximum(binom.pmf(k, times, p) - np.exp(eps) * binom.pmf(k, times, 1 - p), 0).sum()
+
+    assert_between(curve, truth)
+    hidden = TradeOff(Opaque(guarantees.randomised_response(epsilon=epsilon).curve.law))
+    assert_between(compose([(hidden, times)], tolerance=1e-4), truth)
+
+
+def test_mass_at_infinity_adds_up():
+    delta, times = 0.01, 20
+    curve = guarantees.epsilon_delta(epsilon=0.1, delta=delta).compose(times).curve
+    assert curve.delta(100.0) == pytest.approx(1 - (1 - delta) ** times, rel=1e-9)
+    assert curve.beta(0.0) == pytest.approx((1 - delta) ** times, rel=1e-9)
+
+
+def brute_force(curves, epsilon):
+    """Delta of independent discrete pairs together, over all outcomes."""
+    losses, masses = np.zeros(1), np.ones(1)
+    for curve in curves:
+        losses = (losses[:, None] + curve.law.losses).ravel()
+        masses = (masses[:, None] * curve.law.without).ravel()
+    return float(np.sum(np.maximum(masses * np.exp(losses) - np.exp(epsilon) * masses, 0)))
+
+
+@few
+@example(discrete_curve([0.0, 1.0], [1.0]), discrete_curve([0.0, 1.0, 3.0, -2.0873113570529442], [0.1875]), 1)
+@given(discrete, discrete, st.integers(1, 3))
+def test_certified_curves_bracket_any_discrete_composition(first, second, times):
+    # Hide that they are discrete: else all outcomes would be enumerated.
+    hidden = [TradeOff(Opaque(curve.law)) for curve in (first, second)]
+    curve = compose([(hidden[0], times), (hidden[1], 1)], tolerance=1e-3)
+    whole = compose([(first, times), (second, 1)])
+    if curve.certificate is None:
+        return
+    safe, leaked = sides(curve)
+    for epsilon in (0.0, 0.5, 1.5):
+        exact = brute_force([first] * times + [second], epsilon)
+        assert leaked.delta(epsilon, "with_given_without") <= exact + 1e-12
+        assert exact <= safe.delta(epsilon, "with_given_without") + 1e-12
+        assert whole.delta(epsilon, "with_given_without") == pytest.approx(exact, abs=1e-13)
+
+
+@few
+@given(simple, simple)
+def test_composition_commutes(first, second):
+    one, other = compose([(first, 1), (second, 2)], tolerance=1e-4), compose([(second, 2), (first, 1)], tolerance=1e-4)
+    assert one.delta(EPS) == pytest.approx(other.delta(EPS), abs=max(1e-12, one.error, other.error))
+
+
+@few
+@given(simple, st.integers(2, 5))
+def test_composition_is_monotone(curve, times):
+    more, less = (compose([(curve, n)], tolerance=1e-4) for n in (times, times - 1))
+    slack = more.error + less.error
+    assert np.all(more.delta(EPS) >= less.delta(EPS) - slack)
+    assert np.all(more.beta([0.01, 0.1, 0.5]) <= less.beta([0.01, 0.1, 0.5]) + slack)
+
+
+@few
+@given(scales, scales, st.integers(1, 4))
+def test_leakier_parts_make_a_leakier_whole(one, other, times):
+    low, high = sorted((one, other))
+    weak, strong = (guarantees.laplace(epsilon=e).compose(times) for e in (low, high))
+    assert np.all(strong.delta(EPS) >= weak.delta(EPS) - strong.error - weak.error)
+
+
+def test_gaussians_of_different_sizes_compose_in_closed_form():
+    curve = guarantees.gaussian(mu=0.3).curve.compose_with(guarantees.gaussian(mu=0.4).curve)
+    assert isinstance(curve.law, GaussianLaw)
+    assert curve.law.mu == pytest.approx(0.5)
+    assert curve.certificate is None
+
+
+def test_one_composition_changes_nothing():
+    curve = guarantees.laplace(epsilon=1.0).curve
+    assert curve.compose(1).law is curve.law
+
+
+def test_a_lattice_too_coarse_says_so_in_its_error():
+    curve = TradeOff(GaussianLaw(mu=1.0, rate=0.01))
+    coarse = compose([(curve, 100)], tolerance=1e-9, most_points=2**12)
+    fine = compose([(curve, 100)], tolerance=1e-5)
+    assert coarse.error > 10 * fine.error
+    assert np.all(np.abs(coarse.delta(EPS) - fine.delta(EPS)) <= coarse.error + fine.error)

@@ -1,0 +1,183 @@
+"""Bounds and guarantees of normalised rounds: gold values and their order around the exact curve."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from guarantees.families.textbook import subsampled_gaussian
+from guarantees.normalised import bounds as normalised_bounds
+from guarantees.normalised.bounds import (
+    average_over_sizes,
+    clt_bound,
+    normalised_guarantee,
+    projection_bound,
+    revealed_round,
+    round_upper_bound,
+)
+from guarantees.normalised.round import normalised_round
+
+GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())
+NORMALISER = {"EASGM": "expected_batch", "ASGM": "realised_batch"}
+LEVELS = np.array([0.001, 0.1, 0.8])
+
+
+def setting(normalise_by, records, rate, sigma, dimension):
+    return {
+        "normalise_by": normalise_by,
+        "records": records,
+        "rate": rate,
+        "noise_multiplier": sigma,
+        "dimension": dimension,
+    }
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in GOLD if "_revealed_Thm" in e["name"]], ids=lambda e: f"{e['name']}{list(e['params'].values())}"
+)
+def test_gold_values_of_the_revealed_curve(entry):
+    name, p = entry["name"], entry["params"]
+    claim = revealed_round(**setting(NORMALISER[name.split("_")[0]], p["N"], p["q"], p["sigma"], p["n"]))
+    value = claim.total_variation if name.endswith("TV") else claim.beta(p["alpha"])
+    assert abs(value - entry["value"]) <= entry["tolerance"]
+
+
+def test_gold_limit_of_the_revealed_curve():
+    entry = next(e for e in GOLD if e["name"] == "ASGM_revealed_TV_limit_n_inf")
+    claim = revealed_round(**setting("realised_batch", 4, 0.7, 1.0, 10**9), shared=0.0, extra=0.0)
+    assert abs(claim.total_variation - entry["value"]) <= entry["tolerance"]
+
+
+@pytest.mark.parametrize("entry", [e for e in GOLD if e["name"] in ("CLT_mu", "CLT_gamma")], ids=str)
+def test_gold_values_of_the_clt_bound(entry):
+    p = entry["params"]
+    bound = clt_bound(normaliser=p["K"], dimension=p["n"], rounds=p["T"])
+    value = bound.mu if entry["name"] == "CLT_mu" else bound.gamma
+    assert abs(value - entry["value"]) <= entry["tolerance"] * entry["value"]
+
+
+def test_the_clt_bound_says_when_it_says_nothing():
+    assert clt_bound(normaliser=59_999, dimension=26_010).vacuous
+    assert not clt_bound(normaliser=4, dimension=100).vacuous
+
+
+def test_the_clt_bound_lies_above_the_exact_chi_square():
+    bound = clt_bound(normaliser=4, dimension=100)
+    exact = round_upper_bound(**setting("expected_batch", 4, 0.5, 1.0, 100))
+    alpha = np.linspace(bound.gamma, 1 - bound.gamma, 9)
+    gaussian = stats.norm.cdf(stats.norm.isf(alpha - bound.gamma) - bound.mu) + bound.gamma
+    assert np.all(exact.beta(alpha) <= gaussian)
+
+
+CASES = [
+    ("expected_batch", 3, 0.3, 1.0, 6),
+    ("expected_batch", 100, 0.1, 0.5, 200),
+    ("floored_expected_batch", 9, 0.5, 1.0, 20),
+    ("realised_batch", 4, 0.7, 2.0, 20),
+    ("realised_batch", 3, 1.0, 2.0, 20),
+    ("none", 4, 0.3, 1.0, 5),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_guarantee_is_below_the_exact_curve_of_every_aligned_pair(case):
+    promise = normalised_guarantee(**setting(*case))
+    for shared, extra in ((-1.0, 1.0), (0.0, 0.0)):
+        exact = normalised_round(**setting(*case), shared=shared, extra=extra)
+        slack = 3 * exact.error + 1e-9
+        assert np.all(exact.beta(LEVELS) >= promise.beta(LEVELS) - slack)
+        assert np.all(exact.reverse.beta(LEVELS) >= promise.reverse.beta(LEVELS) - slack)
+
+
+@pytest.mark.parametrize(("shared", "extra"), [(-1.0, 0.5), (0.0, 1.0), (1.0, 1.0), (1.0, -0.5), (0.5, 0.0)])
+def test_the_guarantee_is_below_the_exact_curve_whatever_the_gradients(shared, extra):
+    case = setting("expected_batch", 3, 0.5, 0.5, 3)
+    promise, exact = normalised_guarantee(**case), normalised_round(**case, shared=shared, extra=extra)
+    for eps in (0.0, 0.5, 2.0):
+        assert exact.delta(eps) <= promise.delta(eps) + 1e-9
+
+
+def test_every_claim_can_be_built_again_from_its_parameters():
+    case = setting("expected_batch", 3, 0.5, 0.5, 3)
+    for constructor in (normalised_guarantee, revealed_round, round_upper_bound, normalised_round):
+        claim = constructor(**case)
+        assert constructor(**claim.parameters).describe() == claim.describe()
+        assert claim.name == constructor.__name__
+
+
+def test_the_guarantee_is_exact_at_rate_one():
+    case = setting("expected_batch", 5, 1.0, 2.0, 30)
+    np.testing.assert_allclose(
+        normalised_guarantee(**case).beta(LEVELS), normalised_round(**case).beta(LEVELS), rtol=1e-9
+    )
+
+
+def test_the_guarantee_without_normaliser_is_that_of_the_subsampled_gaussian():
+    promise = subsampled_gaussian(rate=0.3, noise_multiplier=1.0)
+    for name, records in (("none", 4), ("floored_expected_batch", 4)):
+        found = normalised_guarantee(**setting(name, records, 0.3, 1.0, 5))
+        np.testing.assert_allclose(found.beta(LEVELS), promise.beta(LEVELS), rtol=1e-12)
+
+
+def test_the_revealed_tails_are_averages_over_batches():
+    """One batch size at a time, from the plain noncentral chi-square law."""
+    records, rate, sigma, n, t = 3, 0.4, 1.5, 8, 0.7
+    s = records / (records + 1)
+    alpha = power = 0.0
+    for k, bit in itertools.product(range(records + 1), (0, 1)):
+        weight = stats.binom.pmf(k, records, rate) * (rate if bit else 1 - rate)
+        mu = ((1 - s) * k + s * bit) / sigma
+        c = mu / (1 - s**2)
+        square = (-n * np.log(s) + mu**2 / (2 * (1 - s**2)) - t) * 2 * s**2 / (1 - s**2)
+        alpha += weight * stats.ncx2.cdf(square, n, max(c**2, 1e-12))
+        power += weight * stats.ncx2.cdf(square / s**2, n, max(s**2 * c**2, 1e-12))
+    tails = revealed_round(**setting("expected_batch", records, rate, sigma, n)).curve.law.tails(np.array([t]))
+    np.testing.assert_allclose([tails.without_above[0], tails.with_above[0]], [alpha, power], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["expected_batch", "floored_expected_batch", "realised_batch"])
+def test_the_gauss_rule_agrees_with_the_sum_over_all_batch_sizes(name, monkeypatch):
+    case = setting(name, 999, 0.1, 0.5, 40)
+    t = np.array([-2.0, 0.01, 2.0])
+    quick = revealed_round(**case).curve.law.tails(t)
+    monkeypatch.setattr(normalised_bounds, "FEW", 10**9)
+    monkeypatch.setattr(normalised_bounds, "MANY", 10**9)
+    full = revealed_round(**case).curve.law.tails(t)
+    assert len(average_over_sizes(999, 0.1, points=10**9)[0]) > 64
+    np.testing.assert_allclose(quick.without_above, full.without_above, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(quick.with_below, full.with_below, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("case", CASES[:3], ids=str)
+def test_the_projection_bound_lies_above_every_exact_curve(case):
+    name, records, rate, _, dimension = case
+    bound = projection_bound(normalise_by=name, records=records, rate=rate, dimension=dimension)
+    exact = normalised_round(**setting(*case))
+    assert np.all(exact.beta(LEVELS) <= bound.beta(LEVELS) + 1e-9)
+    np.testing.assert_allclose(bound.beta(LEVELS), round_upper_bound(**setting(*case)).beta(LEVELS), rtol=1e-12)
+
+
+def test_the_projection_bound_of_realised_batches_lies_above_the_exact_curve_but_the_papers_does_not():
+    case = setting("realised_batch", 4, 0.7, 10.0, 100)
+    exact = normalised_round(**case)
+    projected = projection_bound(normalise_by="realised_batch", records=4, rate=0.7, dimension=100)
+    assert np.all(exact.beta(LEVELS) <= projected.beta(LEVELS) + exact.error + projected.error)
+    assert round_upper_bound(**case).beta(0.1) < exact.beta(0.1) - 0.3
+
+
+def test_the_upper_bound_of_realised_batches_is_the_papers_mixture():
+    case = setting("realised_batch", 4, 0.7, 10.0, 100)
+    weight = 0.7 - 0.7 * 0.3**4
+    pair = stats.chi2.sf(stats.chi2.ppf(LEVELS, 99) / 0.8**2, 99)
+    np.testing.assert_allclose(
+        round_upper_bound(**case).beta(LEVELS), weight * pair + (1 - weight) * (1 - LEVELS), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(("field", "value"), [("rank", 5), ("rank", -1)])
+def test_bad_ranks_are_named(field, value):
+    with pytest.raises(ValueError, match=field):
+        projection_bound(normalise_by="expected_batch", records=3, rate=0.5, dimension=5, **{field: value})

@@ -1,0 +1,151 @@
+"""Many normalised rounds: gold values, chi-square laws, convolution, simulation."""
+
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checks import assert_rate_is
+from scipy import stats
+
+from guarantees.laws.contour import SummedLaw
+from guarantees.laws.law import DiscreteLaw
+from guarantees.normalised.bounds import normalised_guarantee, revealed_round
+from guarantees.normalised.many_rounds import sum_of_atoms
+from guarantees.normalised.round import normalised_round
+from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
+
+GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())
+NORMALISER = {"easgm": "expected_batch", "asgm": "realised_batch", "feasgm": "floored_expected_batch"}
+SIDES = ("without_above", "without_below", "with_above", "with_below")
+
+
+@functools.cache
+def one_round(name, records, rate, sigma, dimension):
+    return normalised_round(normalise_by=name, records=records, rate=rate, noise_multiplier=sigma, dimension=dimension)
+
+
+@functools.cache
+def many_rounds(times, *given):
+    return one_round(*given).curve.compose(times)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [e for e in GOLD if e["name"].startswith(("asgm_T_", "easgm_T_", "feasgm_T_"))],
+    ids=lambda e: f"{e['name']}{e['params']['T']}",
+)
+def test_gold_values(entry):
+    name, p = entry["name"], entry["params"]
+    curve = many_rounds(p["T"], NORMALISER[name.split("_")[0]], p["N"], p["q"], p["sigma"], p["n"])
+    if name.endswith("tv"):
+        value = curve.total_variation
+    elif name.endswith("_f"):
+        value = curve.beta(p["alpha"])
+    else:
+        value = curve.epsilon(p["delta"], "with_given_without")
+    assert abs(value - entry["value"]) <= entry["tolerance"]
+
+
+def test_contour_tails_keep_relative_accuracy_against_the_chi_square():
+    shifted = ShiftedPairLaw(dimension=99, scales=np.array([0.8]), shifts=np.zeros(1), weights=np.ones(1))
+    summed = shifted.compose(7)
+    assert isinstance(summed, SummedLaw)
+    t = np.linspace(-30, 60, 31)
+    found, truth = summed.tails(t), VariancePairLaw(degrees=99, scale=0.8).compose(7).tails(t)
+    for side in SIDES:
+        np.testing.assert_allclose(getattr(found, side), getattr(truth, side), rtol=2e-12, atol=1e-200)
+
+
+def test_contours_of_a_shifted_pair_are_one_pair_of_more_coordinates():
+    """T rounds with shift mu are one with T n coordinates and shift sqrt(T) mu."""
+    rounds = variance_pair(dimension=20, scale=0.9, shift=0.3).curve.compose(9)
+    single = variance_pair(dimension=180, scale=0.9, shift=0.9)
+    t = np.linspace(-10, 10, 15)
+    for side in SIDES:
+        np.testing.assert_allclose(
+            getattr(rounds.law.tails(t), side), getattr(single.curve.law.tails(t), side), rtol=1e-10
+        )
+
+
+def test_contours_agree_with_the_exact_law_of_one_round():
+    law = one_round("expected_batch", 7, 0.3, 0.7, 120).curve.law
+    t = np.linspace(-6, 6, 13)
+    for side in SIDES:
+        np.testing.assert_allclose(getattr(law.compose(1).tails(t), side), getattr(law.tails(t), side), rtol=1e-9)
+
+
+def test_where_moments_decay_too_slowly_the_contours_are_refused():
+    assert one_round("expected_batch", 3, 0.4, 1.0, 3).curve.law.compose(2) is None
+
+
+def test_rounds_have_the_simulated_tails():
+    """Three independent losses, each from the two sufficient statistics."""
+    given, trials, times = ("expected_batch", 4, 0.3, 2.0, 60), 20_000, 3
+    _, records, rate, sigma, n = given
+    law = many_rounds(times, *given).law
+    rng = np.random.default_rng(20261115)
+    s = records / (records + 1)
+    k = np.arange(records + 1)
+    weights = stats.binom.pmf(k, records, rate)
+
+    def loss(u, w):
+        first = sum(p * stats.norm.pdf(u, -m / sigma) for p, m in zip(weights, k, strict=True))
+        second = sum(
+            p * chance * stats.norm.pdf(u, s * (bit - m) / sigma, s)
+            for p, m in zip(weights, k, strict=True)
+            for bit, chance in ((0, 1 - rate), (1, rate))
+        )
+        return np.log(second / first) - (n - 1) * np.log(s) - (s**-2 - 1) / 2 * w
+
+    t = np.array([-2.0, 0.0, 2.0])
+    tails = law.tails(t)
+    for with_record, rates in ((False, tails.without_above), (True, tails.with_above)):
+        shape = (trials, times)
+        total = -rng.binomial(records, rate, shape) + with_record * rng.binomial(1, rate, shape)
+        scale = s if with_record else 1.0
+        u = scale * (total / sigma + rng.standard_normal(shape))
+        losses = loss(u, scale**2 * rng.chisquare(n - 1, shape)).sum(axis=1)
+        for threshold, expected in zip(t, rates, strict=True):
+            assert_rate_is(int((losses > threshold).sum()), trials, float(expected))
+        with pytest.raises(AssertionError):
+            assert_rate_is(
+                int((losses > 0).sum()), trials, float(one_round(*given).curve.law.tails(t).with_above[1] / 2)
+            )
+
+
+def test_atoms_compose_like_a_binomial():
+    """Randomised response: the sum of losses is binomial."""
+    p, times = 1 / (1 + np.e), 12
+    law = DiscreteLaw(losses=np.array([-1.0, 1.0]), without=np.array([1 - p, p]), with_record=np.array([p, 1 - p]))
+    found = sum_of_atoms(law, times)
+    t = np.arange(-11.0, 12.0, 2.0)
+    np.testing.assert_allclose(found.tails(t).without_above, stats.binom.sf((t + times) / 2, times, p), atol=1e-12)
+    assert found.error < 1e-4
+
+
+def test_contours_leave_the_atom_of_unsampled_rounds_where_it_is():
+    """ASGM with batch and bit shown, two rounds, against a convolution of one round's law on a fine lattice."""
+    case = {"normalise_by": "realised_batch", "records": 6, "rate": 0.4, "noise_multiplier": 1.0, "dimension": 80}
+    law = revealed_round(**case).curve.law
+    found = law.compose(2).tails(np.array([-1.0, -0.1, 0.1, 1.0, 4.0]))
+    grid = 0.03 * np.arange(-2_000, 2_001)
+    cells = law.tails(grid)
+    for side, above in (("without", cells.without_above), ("with", cells.with_above)):
+        masses = -np.diff(above)
+        middle = (grid[1:] + grid[:-1]) / 2
+        atom = int(np.searchsorted(grid, 0.0)) - 1
+        masses[atom] -= 0.6
+        rates = []
+        for t in (-1.0, -0.1, 0.1, 1.0, 4.0):
+            again = np.interp(t - middle, grid, above - 0.6 * (grid < 0))
+            rates.append(masses @ again + 2 * 0.6 * np.interp(t, grid, above - 0.6 * (grid < 0)) + 0.36 * (t < 0))
+        np.testing.assert_allclose(getattr(found, f"{side}_above"), rates, atol=3e-5)
+
+
+def test_a_guarantee_composes_and_stays_below_the_exact_curve():
+    case = {"normalise_by": "expected_batch", "records": 500, "rate": 0.02, "noise_multiplier": 2.0, "dimension": 400}
+    promise, exact = normalised_guarantee(**case).curve.compose(10), normalised_round(**case).curve.compose(10)
+    alpha = np.array([0.01, 0.2, 0.7])
+    assert np.all(promise.beta(alpha) <= exact.beta(alpha) + 1e-9)

@@ -1,0 +1,117 @@
+"""Gaussians of unequal variance: gold values, scipy, mpmath, and the order of the curves."""
+
+import json
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from guarantees.laws.law import Reversed
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
+from guarantees.numerics.noncentral import ball_masses
+
+GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())
+NAMES = ("T_scale", "T_scale_inv", "tv_scale", "T_shift_scale", "T_shift_scale_inv", "delta_QP", "delta_PQ")
+DIRECTIONS = {"delta_QP": "with_given_without", "delta_PQ": "without_given_with"}
+
+
+@pytest.mark.parametrize("entry", [e for e in GOLD if e["name"] in NAMES], ids=lambda e: f"{e['name']}{e['params']}")
+def test_gold_values(entry):
+    name, given = entry["name"], entry["params"]
+    claim = variance_pair(dimension=given["n"], scale=given["s"], shift=given.get("mu", 0.0))
+    if name == "tv_scale":
+        value = claim.total_variation
+    elif name in DIRECTIONS:
+        value = claim.delta(given["eps"], DIRECTIONS[name])
+    else:
+        value = (claim.reverse if name.endswith("inv") else claim).beta(given["alpha"])
+    assert abs(value - entry["value"]) <= entry["tolerance"]
+
+
+def noncentral_by_series(square, dimension, centre):
+    """Both tails of the noncentral chi-square law, as a Poisson mixture in 40 digits."""
+    with mpmath.workdps(40):
+        rate = mpmath.mpf(centre) ** 2 / 2
+        middle, reach = int(rate), int(14 * mpmath.sqrt(rate + 1)) + 60
+        inside = outside = mpmath.mpf(0)
+        for k in range(max(0, middle - reach), middle + reach):
+            weight = mpmath.exp(-rate) * rate**k / mpmath.factorial(k)
+            half = mpmath.mpf(dimension) / 2 + k
+            inside += weight * mpmath.gammainc(half, 0, mpmath.mpf(square) / 2, regularized=True)
+            outside += weight * mpmath.gammainc(half, mpmath.mpf(square) / 2, regularized=True)
+        return float(inside), float(outside)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 6, 40, 1000])
+@pytest.mark.parametrize("centre", [0.0, 0.5, 3.0])
+def test_ball_masses_keep_relative_accuracy_in_both_tails(dimension, centre):
+    middle, deviation = dimension + centre**2, np.sqrt(2 * dimension + 4 * centre**2)
+    for score in (-4, 0, 6):
+        square = middle + score * deviation
+        if square <= 0:
+            continue
+        found = ball_masses(np.array([square - centre**2]), np.array([centre]), dimension - 1)
+        truth = noncentral_by_series(square, dimension, centre)
+        np.testing.assert_allclose([part[0] for part in found], truth, rtol=1e-11)
+
+
+def test_the_noncentral_form_of_the_curve_agrees():
+    n, s, mu = 100, 0.8, 0.16
+    alpha = np.array([1e-6, 0.01, 0.3, 0.9])
+    c = mu / (1 - s**2)
+    expected = stats.ncx2.sf(stats.ncx2.ppf(alpha, n, c**2) / s**2, n, s**2 * c**2)
+    np.testing.assert_allclose(variance_pair(dimension=n, scale=s, shift=mu).beta(alpha), expected, rtol=1e-6)
+
+
+def test_a_shift_of_zero_agrees_with_the_central_law():
+    central = VariancePairLaw(degrees=37, scale=0.9)
+    shifted = ShiftedPairLaw(dimension=37, scales=np.array([0.9]), shifts=np.zeros(1), weights=np.ones(1))
+    t = np.linspace(-8, 3.5, 24)
+    a, b = central.tails(t), shifted.tails(t)
+    for name in ("without_above", "without_below", "with_above", "with_below"):
+        np.testing.assert_allclose(getattr(b, name), getattr(a, name), rtol=1e-10, atol=1e-30)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 30, 1_000_000, 300_000_000])
+def test_the_two_sides_obey_the_likelihood_ratio(dimension):
+    """A small interval of losses near t has e^t times the mass with the record."""
+    scale = 1 - 1 / (10 + np.sqrt(dimension))
+    claim = variance_pair(dimension=dimension, scale=scale, shift=0.3)
+    law = claim.curve.law
+    t = law.threshold(np.array([0.2, 0.5, 0.8]))
+    low, high = law.tails(t - 1e-3), law.tails(t + 1e-3)
+    ratio = (high.with_below - low.with_below) / (high.without_below - low.without_below)
+    np.testing.assert_allclose(np.log(ratio), t, atol=2e-5)
+
+
+def test_scale_one_is_the_gaussian_shift_and_larger_scales_are_the_reverse():
+    assert isinstance(variance_pair(dimension=5, scale=1.0, shift=-0.4).curve.law, GaussianLaw)
+    assert variance_pair(dimension=5, scale=1.0).total_variation == 0.0
+    wide = variance_pair(dimension=7, scale=1.25, shift=1.0)
+    assert isinstance(wide.curve.law, Reversed)
+    narrow = variance_pair(dimension=7, scale=0.8, shift=0.8)
+    alpha = np.array([0.01, 0.2, 0.7])
+    np.testing.assert_allclose(wide.beta(alpha), narrow.reverse.beta(alpha), rtol=1e-8)
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 50])
+def test_the_curve_falls_as_the_shift_grows(dimension):
+    """What the guarantee for all data rests on."""
+    alpha = np.array([0.001, 0.05, 0.3, 0.8])
+    curves = [variance_pair(dimension=dimension, scale=0.7, shift=mu).beta(alpha) for mu in (0.0, 0.1, 0.5, 1, 3)]
+    assert np.all(np.diff(curves, axis=0) <= 1e-9)
+
+
+def test_rounds_of_a_pure_change_of_scale_are_more_coordinates():
+    composed = variance_pair(dimension=13, scale=0.95).curve.compose(7)
+    direct = variance_pair(dimension=91, scale=0.95)
+    assert composed.law == direct.curve.law
+
+
+@pytest.mark.parametrize(("field", "value"), [("dimension", 0), ("scale", 0.0), ("scale", np.inf), ("shift", np.nan)])
+def test_bad_arguments_are_named(field, value):
+    with pytest.raises(ValueError, match=field):
+        variance_pair(**{"dimension": 3, "scale": 0.5, "shift": 0.0, field: value})
