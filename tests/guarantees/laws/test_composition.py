@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 import guarantees
 from guarantees import TradeOff
-from guarantees.laws.composition import compose
 from guarantees.laws.textbook import GaussianLaw
+from guarantees.trade_off import compose
 
 EPS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
 
