@@ -79,6 +79,15 @@ class SimpleLaw(Protocol):
         """The law of the sum of ``times`` losses where that beats the generic composition, else None."""
         return None
 
+    @property
+    def is_pair(self) -> bool:
+        """Whether all tails are those of one pair, not lines that bound it one by one."""
+        return True
+
+    def defect(self) -> float:
+        """By how much the law breaks an identity of every pair, where it can tell at little cost, else 0."""
+        return 0.0
+
 
 class LossLaw(SimpleLaw, Protocol):
     """The log-likelihood ratio of a pair of neighbours, seen from both sides: all that may be asked of it."""
@@ -106,7 +115,17 @@ class Tabled(Protocol):
         ...
 
 
-ASKED = ("reversed_threshold", "support", "losses", "vertices", "smallest_delta", "certificate", "compose")
+ASKED = (
+    "reversed_threshold",
+    "support",
+    "losses",
+    "vertices",
+    "smallest_delta",
+    "certificate",
+    "compose",
+    "is_pair",
+    "defect",
+)
 """What may be asked of a law beyond its tails, thresholds and error."""
 
 
@@ -153,6 +172,14 @@ class _Adapted(SimpleLaw):
     def compose(self, times: int) -> LossLaw | None:
         own = getattr(self.law, "compose", None)
         return None if own is None else own(times)
+
+    @property
+    def is_pair(self) -> bool:
+        return getattr(self.law, "is_pair", True)
+
+    def defect(self) -> float:
+        own = getattr(self.law, "defect", None)
+        return 0.0 if own is None else own()
 
 
 def as_law(given: Tabled) -> LossLaw:
@@ -228,6 +255,15 @@ class Reversed(SimpleLaw):
         """The law's own composition, exchanged."""
         own = self.law.compose(times)
         return None if own is None else reverse(own)
+
+    @property
+    def is_pair(self) -> bool:
+        """Unchanged by the exchange."""
+        return self.law.is_pair
+
+    def defect(self) -> float:
+        """The law's own."""
+        return self.law.defect()
 
 
 def reverse(law: LossLaw) -> LossLaw:
@@ -366,6 +402,28 @@ class DiscreteLaw:
     def compose(self, times: int) -> None:
         """No closed form: sums of atoms are left to the generic composition."""
         return
+
+    @property
+    def is_pair(self) -> bool:
+        """The atoms are those of one pair."""
+        return True
+
+    def defect(self) -> float:
+        """Lost mass and broken likelihood ratios, summed over the atoms.
+
+        ``E_with e^-L + P_without(L = -inf) = 1`` and ``E_without e^L + P_with(L = inf) = 1``, and both sides sum to 1.
+        """
+        masses = np.concatenate([self.without, self.with_record])
+        if np.isnan(masses).any():
+            return np.inf
+        finite = np.isfinite(self.losses)
+        t, p, q = self.losses[finite], self.without[finite], self.with_record[finite]
+        with np.errstate(over="ignore", invalid="ignore"):
+            forward, backward = np.where(p > 0, p * np.exp(t), 0.0), np.where(q > 0, q * np.exp(-t), 0.0)
+            # An atom of 1e-300 may overflow on the other side: only what both can show is compared.
+            broken = np.abs(np.minimum(forward, 1e290) - q)[t <= 0].sum() + np.abs(backward - p)[t > 0].sum()
+        lost = max(abs(float(side.sum()) - 1) for side in (self.without, self.with_record))
+        return max(lost, float(broken), -float(masses.min()))
 
 
 def no_leak() -> DiscreteLaw:

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from guarantees.laws.consistency import defect_at
 from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails, estimate
 from guarantees.normalised.batch_grid import BatchMixture, balanced_nodes, gather
 from guarantees.normalised.line_law import LineLaw, hidden_loss
@@ -37,6 +38,10 @@ class GridLaw(SimpleLaw):
     def certificate(self) -> Certificate:
         """Neither side is proved: the grid's error is an estimate."""
         return estimate("the quadrature over the batch's two coordinates", self.error)
+
+    def defect(self) -> float:
+        """Examined at a few thresholds: the masses are at hand."""
+        return defect_at(self)
 
     @functools.cached_property
     def _cumulative(self) -> Array:
