@@ -60,12 +60,13 @@ class LargestCoordinateLaw(SimpleLaw):
         t = np.clip(np.asarray(threshold, float), -far, far)
         reach = (np.abs(t) + 2 * np.log(float(self.rounds)) + 10) / (self.with_shift - self.without_shift)
         reach = reach + 2 * self.with_shift + 10
-        found = elementwise.find_root(
-            lambda x, goal: self.loss(x) - goal,
-            (-reach, reach),
-            args=(t,),
-            tolerances={"xatol": 1e-13, "xrtol": 1e-14},
-        )
+        with np.errstate(invalid="ignore"):
+            found = elementwise.find_root(
+                lambda x, goal: self.loss(x) - goal,
+                (-reach, reach),
+                args=(t,),
+                tolerances={"xatol": 1e-13, "xrtol": 1e-14},
+            )
         return np.where(np.isinf(threshold), threshold, self._allowed(found.x, t))
 
     def _allowed(self, cut: Array, threshold: Array) -> Array:
