@@ -57,12 +57,12 @@ def test_sides_and_keys_differ():
 
 def test_a_non_finite_score_names_its_trial_and_side():
     bad = float(program(side="with").source(KEY).scores(0, 1000)[777, 0])
-    source = program(chunk=64, side="with", distinguisher=BreaksAt(value=bad)).source(KEY)
+    broken = program(chunk=64, side="with", distinguisher=BreaksAt(value=bad)).source(KEY)
     with pytest.raises(source.NonFiniteScoreError, match="trial 777 on the side 'with'"):
-        source.cells(0, 1000, EDGES)
+        broken.cells(0, 1000, EDGES)
     with pytest.raises(source.NonFiniteScoreError, match="trial 777 on the side 'with'"):
-        source.scores(0, 1000)
-    assert source.cells(0, 777, EDGES).sum() == 777
+        broken.scores(0, 1000)
+    assert broken.cells(0, 777, EDGES).sum() == 777
 
 
 def test_an_interrupted_tally_continues_where_it_stopped():
