@@ -221,9 +221,9 @@ def test_what_only_holm_calls_a_violation_is_diagnosed_too(monkeypatch):
             audit.procedure.run_audit(*given, **named), verdict="no_violation_found", diagnoses=()
         )
 
-    monkeypatch.setattr(audit.suite, "run_audit", not_yet)
+    monkeypatch.setattr(audit.suites.run, "run_audit", not_yet)
     (record,) = run_suite(suite())
-    assert record.reason == audit.suite.HOLM_REASON
+    assert record.reason == audit.suites.run.HOLM_REASON
     assert any(d.wrong for d in record.diagnoses)
 
 
