@@ -32,7 +32,8 @@ def _gaussian_mixture(
 
     def log_density(x: np.ndarray, side: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         weights, means = side
-        return logsumexp(-((x[:, None] - means) ** 2) / 2, b=weights, axis=1)
+        kept = weights > 0
+        return logsumexp(np.log(weights[kept]) - (x[:, None] - means[kept]) ** 2 / 2, axis=1)
 
     samples = [rng.choice(means, draws, p=weights) + rng.standard_normal(draws) for weights, means in sides]
     first, second = (log_density(x, sides[1]) - log_density(x, sides[0]) for x in samples)
@@ -87,7 +88,7 @@ def _round(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losse
         kept = p > 0
         p, means, divisors = p[kept], means[kept], divisors[kept]
         inside = n * np.log(divisors) - (divisors**2 * w[:, None] + (divisors * u[:, None] - means) ** 2) / sigma**2 / 2
-        return logsumexp(inside, b=p, axis=1)
+        return logsumexp(inside + np.log(p), axis=1)
 
     found = []
     for p, means, divisors in parts.values():

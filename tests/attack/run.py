@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attack.draws import SPACES
+from attack.draws import SPACES, Space
 from attack.oracles import disagreements
 from attack.properties import faults
 
@@ -25,11 +25,16 @@ SLOW = 5.0
 """CPU seconds from which a draw is listed as slow."""
 
 
-def attacked(index: int) -> dict[str, Any]:
-    """One draw: its parameters, verdict and cost."""
+def drawn(index: int) -> tuple[Space, dict[str, Any]]:
+    """The constructor and the parameters of one draw."""
     rng = np.random.default_rng([20_261_115, index])
     space = SPACES[int(rng.integers(len(SPACES)))]
-    given = space.draw(rng.random(len(space.parameters)))
+    return space, space.draw(rng.random(len(space.parameters)))
+
+
+def attacked(index: int) -> dict[str, Any]:
+    """One draw: its parameters, verdict and cost."""
+    (space, given), rng = drawn(index), np.random.default_rng([20_261_116, index])
     found: dict[str, Any] = {"index": index, "name": space.name, "given": given, "judged": 0}
     start = time.process_time()
     try:
