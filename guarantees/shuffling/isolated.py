@@ -166,9 +166,13 @@ class IsolatedShuffleLaw(SimpleLaw):
         """Round-off of the tails near a ratio of 1: the part of ``error`` that is no lattice's, which errs one way."""
         return max(window.roundoff(1.0) for window in (self._window(False, 0), self._window(True, 0)))
 
-    @cached_property
+    @property
     def error(self) -> float:
         """Bound of the error of every delta: what the lattice may add, proven, and round-off, estimated."""
+        return self._worst
+
+    @cached_property
+    def _worst(self) -> float:
         worst = self._checked
         for upper, ends in ((True, self._tops), (False, self._bottoms)):
             begin = 1.0
