@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -157,7 +158,9 @@ def _strip(sides: Sides, degrees: float, rows: _Edges, along: float) -> Strip:
         return strip
     z = degrees / 2
     # The densest place of the strip for each batch: where j^2 w is nearest to its mean.
-    place = [np.clip(0.0, rows.edges[0] + 2 * np.log(s.divisors), rows.edges[-1] + 2 * np.log(s.divisors)) for s in sides]
+    place = [
+        np.clip(0.0, rows.edges[0] + 2 * np.log(s.divisors), rows.edges[-1] + 2 * np.log(s.divisors)) for s in sides
+    ]
     heights = [side.log_weights + z * (y - np.expm1(y)) for side, y in zip(sides, place, strict=True)]
     top = max(float(height.max()) for height in heights)
     if top < -2 * DEEP:
@@ -270,10 +273,12 @@ def coarse_strips(sides: Sides, degrees: float, *, step: float) -> list[Strip]:
     kind = rows.regular
     changes = np.flatnonzero(np.concatenate([[True], kind[1:] != kind[:-1], [True]]))
     found = []
-    for begin, end in zip(changes[:-1], changes[1:], strict=True):
+    for begin, end in itertools.pairwise(changes):
         for first in range(begin, end, ROWS):
             last = min(end, first + ROWS)
-            found.append(_strip(sides, degrees, _Edges(edges=rows.edges[first : last + 1], regular=kind[first:last]), step))
+            found.append(
+                _strip(sides, degrees, _Edges(edges=rows.edges[first : last + 1], regular=kind[first:last]), step)
+            )
     return found
 
 
@@ -282,8 +287,7 @@ def finer_strips(strip: Strip, *, along: float, parts: float) -> Iterator[Strip]
     edges = strip.rows.edges
     if parts > 1:
         inner = [
-            np.linspace(a, b, int(parts) + 1)[:-1] if np.isfinite(b - a) else [a]
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
+            np.linspace(a, b, int(parts) + 1)[:-1] if np.isfinite(b - a) else [a] for a, b in itertools.pairwise(edges)
         ]
         edges = np.append(np.concatenate(inner), edges[-1])
     else:

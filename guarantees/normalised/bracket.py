@@ -7,10 +7,10 @@ import functools
 
 import numpy as np
 
-from guarantees.laws.law import Certificate, DiscreteLaw, Reversed, Tails
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed, Tails
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
-from guarantees.trade_off import hockey_stick
+from guarantees.trade_off import TradeOff, hockey_stick
 
 HALF = 1 << 16
 FARTHEST = 1e9
@@ -177,8 +177,9 @@ class BracketedLaw:
 
     @functools.cached_property
     def gap(self) -> float:
-        """Largest difference of the two profiles."""
-        return largest_gap(self.safe, self.leaked)
+        """Largest difference of any two of the three profiles."""
+        pairs = (self.safe, self.leaked), (self.middle, self.leaked), (self.safe, self.middle)
+        return max(largest_gap(*pair) for pair in pairs)
 
     @property
     def error(self) -> float:
@@ -213,3 +214,24 @@ class BracketedLaw:
     def threshold(self, alpha: Array) -> Array:
         """The atom at which a test of this level randomises."""
         return self.middle.threshold(alpha)
+
+    def compose(self, times: int) -> BracketedLaw:
+        """Each law composed on a lattice, the outer ones away from the truth: composition keeps their order."""
+        middle, safe, leaked = (TradeOff(law).compose(times) for law in (self.middle, self.safe, self.leaked))
+        rounding = times * self.rounding + max(_round_off(curve) for curve in (middle, safe, leaked))
+        return BracketedLaw(
+            middle=_discrete(middle.law),
+            safe=_discrete(safe.certificate.safe if safe.certificate else safe.law),
+            leaked=_discrete(leaked.certificate.leaked if leaked.certificate else leaked.law),
+            rounding=rounding,
+        )
+
+
+def _round_off(curve: TradeOff) -> float:
+    return curve.certificate.round_off if curve.certificate else curve.error
+
+
+def _discrete(law: LossLaw | None) -> DiscreteLaw:
+    if not isinstance(law, DiscreteLaw):
+        raise TypeError(f"a discrete loss composed to {type(law).__name__}, which is not discrete.")
+    return dataclasses.replace(law, certificate=None)

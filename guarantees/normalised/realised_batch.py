@@ -19,7 +19,7 @@ COARSE = 0.3
 FINEST = 0.002
 SMOOTH = 0.01
 JOINED = 4
-COST = 2e6
+COST = 1e6
 """Work spent on one law, in about microseconds."""
 
 
@@ -51,9 +51,9 @@ def _measured(cells: Cells, rate: float) -> _Measured:
 
 
 def _steps(parts: list[_Measured]) -> list[tuple[float, float]]:
-    """For each strip, a step along u and into how many rows to cut each (below 1: join them): the least squared variation for the work.
+    """For each strip, a step along u and into how many rows to cut each (below 1: join them).
 
-    A strip of mass m whose loss varies by a and b over a cell of area 1 costs c/x and errs by about m a b x when
+    The least squared variation for the work. A strip of mass m whose loss varies by a and b over a cell of area 1 costs c/x and errs by about m a b x when
     the area is x and both directions vary alike, so x is proportional to sqrt(c / (m a b)). Variations below
     SMOOTH of the loss itself are fine enough.
     """

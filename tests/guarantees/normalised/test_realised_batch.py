@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from guarantees.normalised.round import normalised_round
+from guarantees.trade_off import TradeOff
 
 FALSE_FAILURE_Z = 5.0
 """Standard errors allowed; a normal mean lies further off with probability 6e-7."""
@@ -47,7 +48,7 @@ def loss(u, w, parts, rate, dimension):
     return np.logaddexp(np.log1p(-rate), np.log(rate) + gap)
 
 
-def sampled_delta(case, epsilons, trials=100_000, seed=20261115):
+def sampled_delta(case, epsilons, trials=40_000, seed=20261115):
     """delta in both directions with standard errors: one binomial, one normal and one chi-square a trial."""
     records, rate, sigma, dimension, shared, extra = case
     rng, parts = np.random.default_rng(seed), mixture(records, rate, sigma, shared, extra)
@@ -109,8 +110,6 @@ def test_the_two_directions_mirror_each_other_at_negative_epsilon(case):
 def test_the_certified_curves_lie_on_their_sides(case):
     certificate = curve(*case).certificate
     eps = np.linspace(0.0, 10.0, 41)
-    from guarantees.trade_off import TradeOff
-
     for direction in ("with_given_without", "without_given_with"):
         low, middle, high = (
             law.delta(eps, direction)
