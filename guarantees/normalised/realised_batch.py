@@ -53,9 +53,9 @@ def _measured(cells: Cells, rate: float) -> _Measured:
 def _steps(parts: list[_Measured]) -> list[tuple[float, float]]:
     """For each strip, a step along u and into how many rows to cut each (below 1: join them).
 
-    The least squared variation for the work. A strip of mass m whose loss varies by a and b over a cell of area 1 costs c/x and errs by about m a b x when
-    the area is x and both directions vary alike, so x is proportional to sqrt(c / (m a b)). Variations below
-    SMOOTH of the loss itself are fine enough.
+    The least squared variation for the work: a strip of mass m whose loss varies by a and b over a cell of area 1
+    costs c/x and errs by about m a b x when the area is x and both directions vary alike, so x is proportional to
+    sqrt(c / (m a b)). Variations below SMOOTH of the loss itself are fine enough.
     """
     mass, along, across, square = (
         np.array([getattr(part, name) for part in parts]) for name in ("mass", "along", "across", "square")
