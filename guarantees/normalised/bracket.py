@@ -7,10 +7,11 @@ import functools
 
 import numpy as np
 
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed, Tails
+from guarantees.laws.hockey_stick import hockey_stick
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed, SimpleLaw, Tails
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
-from guarantees.trade_off import TradeOff, hockey_stick
+from guarantees.trade_off import TradeOff
 
 HALF = 1 << 16
 FARTHEST = 1e9
@@ -162,7 +163,7 @@ def _far_profile(losses: Array, masses: Array, epsilon: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BracketedLaw:
+class BracketedLaw(SimpleLaw):
     """A discrete loss between two others: ``leaked`` leaks at most as much as the truth, ``safe`` at least.
 
     Every delta, and every point of the curve, is within ``error`` of the truth; that is proved up to rounding. A single
@@ -196,6 +197,11 @@ class BracketedLaw:
             safe=self.safe,
             leaked=self.leaked,
         )
+
+    @property
+    def losses(self) -> Array:
+        """Those of the law in between."""
+        return self.middle.losses
 
     @property
     def vertices(self) -> Tails:

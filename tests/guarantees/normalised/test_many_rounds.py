@@ -119,11 +119,12 @@ def test_rounds_of_asgm_keep_mass_and_mean_and_lie_between_proved_curves(times):
     curve = many_rounds(times, "realised_batch", 4, 0.7, 10.0, 100)
     law, eps = curve.law, np.array([0.0, 1.0, 5.0, 20.0])
     for part in (law.middle, law.safe, law.leaked):
-        assert abs(part.without.sum() - 1) < 1e-10
-        assert abs(part.with_record.sum() - 1) < 1e-10
+        assert abs(part.without.sum() - 1) < 1e-10 + law.rounding
+        assert abs(part.with_record.sum() - 1) < 1e-10 + law.rounding
         finite = np.isfinite(part.losses)
         mean = (part.with_record[finite] * np.exp(-part.losses[finite])).sum()
-        assert abs(mean + part.without[part.losses == -np.inf].sum() - 1) < 1e-9
+        assert abs(mean + part.without[part.losses == -np.inf].sum() - 1) < 1e-10 + law.rounding
+    assert law.rounding < 1e-7
     assert abs(curve.delta(0.0, "with_given_without") - curve.delta(0.0, "without_given_with")) < 1e-10
     for direction in ("with_given_without", "without_given_with"):
         low, middle, high = (c.delta(eps, direction) for c in (TradeOff(law.leaked), curve, TradeOff(law.safe)))
