@@ -26,8 +26,7 @@ from distinguishers.contract import Distinguisher
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from distinguishers.battery import Battery, battery
-from distinguishers.contract import Distinguisher
+from distinguishers.contract import Distinguisher, distinguisher
 from distinguishers.learned import Learned, fit
 from distinguishers.likelihood import OneRoundRatio, likelihood_ratio
 from distinguishers.max_coordinate import MaxCoordinate, max_coordinate
@@ -37,6 +37,7 @@ __all__ = [
     "SpanScore",
     "battery",
     "contrast",
+    "distinguisher",
     "fit",
     "likelihood_ratio",
     "max_coordinate",

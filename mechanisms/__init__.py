@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.adapters.for_callable import callable_step
 from mechanisms.adapters.for_command import command_step
 from mechanisms.adapters.for_flax import flax_step
@@ -18,7 +17,7 @@ from mechanisms.constructions import (
     worst_case_pair,
     zero_pair,
 )
-from mechanisms.contract import OUTPUT_KINDS, Collapsed, Mechanism, OutputKind, Step, mechanism
+from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind, Step, mechanism
 from mechanisms.images import image_pair, read_idx
 from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, prepare
 from mechanisms.one_round import (

@@ -14,9 +14,8 @@ from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
 from audit.record.record import AuditRecord
 from audit.verdict import evidence
 from distinguishers.directions import span_of
-from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.constructions import gradient_pair
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.neighbours import Neighbours
 
 MOST_TRIALS = 300
@@ -85,10 +84,9 @@ def _answers(
     )
 
 
-def _gradients(mechanism: Any, neighbours: Neighbours) -> Neighbours:
+def _gradients(mechanism: Mechanism | BatchMechanism, neighbours: Neighbours) -> Neighbours:
     """The pair itself, or the gradients that the mechanism's network makes of it."""
-    network = getattr(mechanism, "coordinates", None) is not None
-    return gradient_pair(neighbours, mechanism.gradients) if network else neighbours
+    return neighbours if mechanism.coordinates is None else gradient_pair(neighbours, mechanism.gradients)
 
 
 def told(record: AuditRecord) -> tuple[float | None, float | None, float]:

@@ -17,8 +17,8 @@ from audit.diagnosis.noise import Array, read_noise
 from audit.trials.workers import Batch, drawer
 from distinguishers.directions import span_of
 from guarantees.checks import require
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
+from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, materialise, prepare
 
 FEWEST_TRIALS = 20
@@ -104,8 +104,9 @@ def diagnose_mechanism(
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
     seen = read_as or neighbours
     size = int(np.clip(CHUNK_ENTRIES // span_of(seen)[0].dimension, 1, min(PIECE, trials)))
-    draw = _foreign if isinstance(mechanism, BatchMechanism) else _traced
-    first, second = draw(key, mechanism, neighbours, trials, size, deadline)
+    step = as_mechanism(mechanism)
+    draw = _foreign if isinstance(step, BatchMechanism) else _traced
+    first, second = draw(key, step, neighbours, trials, size, deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
         raise TimeoutError(f"the time budget was over after {count} trials a side.")

@@ -16,8 +16,8 @@ from audit.trials.workers import Batch, drawer
 from distinguishers.directions import span_of
 from guarantees.checks import require
 from guarantees.claim import Claim
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
+from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, materialise, prepare
 
 CHUNK_ENTRIES = 2**22
@@ -159,9 +159,10 @@ def count_beyond(
     require("neighbours", coordinates >= 1, "of more coordinates than the gradients span", frame.dimension)
     chunk = max(1, CHUNK_ENTRIES // frame.dimension)
     chunks = -(-draws // (coordinates * chunk))
-    count = _count_foreign if isinstance(mechanism, BatchMechanism) else _count_traced
+    step = as_mechanism(mechanism)
+    count = _count_foreign if isinstance(step, BatchMechanism) else _count_traced
     cuts = levels.astype(np.float32)
-    beyond, largest = count(mechanism, neighbours.without, cuts, frame.rank, frame.dimension, chunk, chunks, key)
+    beyond, largest = count(step, neighbours.without, cuts, frame.rank, frame.dimension, chunk, chunks, key)
     if not math.isfinite(largest):
         raise ValueError("an output is not finite: check the gradients for NaN and the divisor for zero.")
     return Counted(draws=chunks * chunk * coordinates, beyond=tuple(int(k) for k in beyond), largest=largest)

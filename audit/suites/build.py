@@ -18,8 +18,7 @@ from audit.suites.claim_words import CLAIMS
 from audit.suites.file import AuditSpec, SuiteError, nearest, refuse_unknown
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.neighbours import Neighbours
 
 POLICIES: dict[str, Callable[..., Policy]] = {
@@ -88,7 +87,7 @@ def _distinguisher(
     if "neighbours" in words:
         supposed = _table(words.pop("neighbours"), "neighbours", spec)
         given["neighbours"] = _part("neighbours", supposed, known["neighbours"], spec)
-    return _part("distinguisher", words, known["distinguisher"], spec, given)
+    return distinguishers.distinguisher(_part("distinguisher", words, known["distinguisher"], spec, given))
 
 
 def _table(words: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
@@ -104,7 +103,7 @@ def _table(words: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
     """A library that only the trials would miss is missed now, before another audit has cost time."""
-    missing = [name for name in getattr(step, "libraries", ()) if importlib.util.find_spec(name) is None]
+    missing = [name for name in step.libraries if importlib.util.find_spec(name) is None]
     if missing:
         raise SuiteError(
             f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
@@ -118,12 +117,13 @@ def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]
     simulator = words.pop("simulator", "full")
     if simulator not in ("full", "collapsed"):
         raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
-    step = _part("mechanism", words, known, spec)
+    step = mechanisms.mechanism(_part("mechanism", words, known, spec))
     if simulator == "full":
         return step
-    if not hasattr(step, "collapsed"):
+    collapsed = step.collapsed()
+    if collapsed is None:
         raise SuiteError(f"{spec.where}: {step.name} has no collapsed simulator; drop `simulator`.")
-    return step.collapsed()
+    return collapsed
 
 
 def _part(
@@ -171,4 +171,4 @@ def _entry_point(words: Mapping[str, Any], spec: AuditSpec) -> Any:
     arguments = {key: value for key, value in words.items() if key != "step"}
     if arguments:
         found = found(**arguments)
-    return found if isinstance(found, Mechanism | BatchMechanism | Neighbours) else mechanisms.mechanism(found)
+    return found

@@ -15,7 +15,7 @@ from audit.trials import traced
 from audit.trials.foreign import batch_programs
 from audit.verdict import plan as planning
 from audit.verdict.plan import Plan
-from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import BatchMechanism
 
 PILOT_TRIALS = 400
 """Outputs drawn and thrown away where no exact curve is known, half on each dataset."""

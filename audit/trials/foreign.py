@@ -13,7 +13,7 @@ import numpy as np
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
-from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import BatchMechanism
 from mechanisms.neighbours import Neighbours, materialise, shape_of
 
 BATCH_TRIALS = 64
