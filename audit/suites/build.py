@@ -107,7 +107,7 @@ def _refuse_missing(step: Any, spec: AuditSpec) -> None:
     if missing:
         raise SuiteError(
             f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
-            "dpsgd-audit has the extras opacus, optax, jax-privacy and flax: pip install 'dpsgd-audit[...]'."
+            "dpsgd-audit has the extras opacus and jax-privacy: pip install 'dpsgd-audit[...]'."
         )
 
 

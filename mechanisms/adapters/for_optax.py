@@ -70,7 +70,7 @@ class OptaxStep(Described):
         try:
             from optax.contrib import differentially_private_aggregate, dpsgd
         except ImportError as error:
-            raise ImportError(f"{error}; optax_step needs Optax: pip install 'dpsgd-audit[optax]'.") from error
+            raise ImportError(f"{error}; optax_step needs Optax: pip install optax.") from error
         if self.transform == "dpsgd":
             # it takes no key: a seed of 32 bits, made into a key by the aggregate
             seed: Any = jax.random.bits(key, dtype=jnp.uint32)
