@@ -14,7 +14,9 @@ from guarantees.checks import require
 from mechanisms.contract import Mechanism
 
 Relation = Literal["add_remove", "zero_out", "substitution"]
+"""How neighbouring datasets differ in one record."""
 RELATIONS = ("add_remove", "zero_out", "substitution")
+"""Every relation."""
 DENSE_LIMIT = 2**28
 """Entries above which a dense array of gradients is refused (1 GiB of float32)."""
 

@@ -19,7 +19,9 @@ from mechanisms.neighbours import GradientTable, materialise
 from mechanisms.noise import normal
 
 Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
+"""What the noisy sum of a round is divided by: SGM, EASGM, ASGM, FEASGM."""
 NORMALISERS: tuple[str, ...] = get_args(Normaliser)
+"""Every normaliser."""
 SMALLEST = 1e-18
 """Floor of a gradient's largest entry: XLA may square it on its own, and smaller squares vanish."""
 UNROLLED_RECORDS = 16

@@ -15,7 +15,16 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("audit", "mechanisms", "distinguishers", "guarantees", "dpsgd_audit", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    "audit",
+    "mechanisms",
+    "distinguishers",
+    "guarantees",
+    "dpsgd_audit",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
 BUILD = "from setuptools import build_meta; import sys; print(build_meta.build_wheel(sys.argv[1]))"
 EARLIEST = 315532800
 """1980, before which zip archives know no time; it stands in where there is no commit to ask."""
@@ -51,6 +60,7 @@ def build(archive: bytes, out: Path, *, time: int = EARLIEST) -> Path:
             [sys.executable, "-c", BUILD, str(out.resolve())],
             cwd=place,
             env={**os.environ, "SOURCE_DATE_EPOCH": str(time)},
+            umask=0o022,
             capture_output=True,
             text=True,
         )
