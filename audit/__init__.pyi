@@ -12,12 +12,12 @@ from audit.diagnosis import diagnose as diagnose
 from audit.diagnosis import diagnose_mechanism as diagnose_mechanism
 from audit.diagnosis.noise_tails import NoiseTails as NoiseTails
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
-from audit.policies.policy import Anytime as Anytime
-from audit.policies.policy import Fixed as Fixed
-from audit.policies.policy import FromTheory as FromTheory
+from audit.policies.anytime import Anytime as Anytime
+from audit.policies.chosen import FromTheory as FromTheory
+from audit.policies.chosen import Split as Split
+from audit.policies.fixed import Fixed as Fixed
 from audit.policies.policy import Policy as Policy
-from audit.policies.policy import Simultaneous as Simultaneous
-from audit.policies.policy import Split as Split
+from audit.policies.simultaneous import Simultaneous as Simultaneous
 from audit.procedure import run_audit as run_audit
 from audit.record.compare import Change as Change
 from audit.record.compare import compare as compare

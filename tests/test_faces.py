@@ -22,7 +22,7 @@ import mechanisms
 
 ROOT = Path(__file__).parents[1]
 FACES = (audit, distinguishers, guarantees, mechanisms)
-PROTOCOLS = (mechanisms.Described, mechanisms.Mechanism, mechanisms.BatchMechanism, distinguishers.Distinguisher)
+PROTOCOLS = (mechanisms.Described, mechanisms.Mechanism, mechanisms.BatchMechanism, distinguishers.Distinguisher, audit.Policy)
 NAMES = [(package, name) for package in FACES for name in dir(package)]
 
 
