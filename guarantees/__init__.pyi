@@ -1,4 +1,5 @@
 from guarantees.claim import Claim as Claim
+from guarantees.families.accountants import claim_from_pld as claim_from_pld
 from guarantees.families.accountants import poisson_training as poisson_training
 from guarantees.families.renyi import renyi as renyi
 from guarantees.families.renyi import zcdp as zcdp
@@ -7,7 +8,6 @@ from guarantees.families.textbook import gaussian as gaussian
 from guarantees.families.textbook import laplace as laplace
 from guarantees.families.textbook import randomised_response as randomised_response
 from guarantees.families.textbook import subsampled_gaussian as subsampled_gaussian
-from guarantees.laws.composition import compose as compose
 from guarantees.laws.law import Certificate as Certificate
 from guarantees.normalised.bounds import clt_bound as clt_bound
 from guarantees.normalised.bounds import normalised_guarantee as normalised_guarantee
@@ -45,3 +45,4 @@ from guarantees.summary import mu_star as mu_star
 from guarantees.summary import regret as regret
 from guarantees.summary import summarise as summarise
 from guarantees.trade_off import TradeOff as TradeOff
+from guarantees.trade_off import compose as compose

@@ -1,3 +1,5 @@
+from guarantees.vocabulary import NORMALISERS as NORMALISERS
+from guarantees.vocabulary import Normaliser as Normaliser
 from mechanisms.adapters.for_callable import callable_step as callable_step
 from mechanisms.adapters.for_command import command_step as command_step
 from mechanisms.adapters.for_flax import flax_step as flax_step
@@ -27,9 +29,7 @@ from mechanisms.neighbours import RELATIONS as RELATIONS
 from mechanisms.neighbours import GradientTable as GradientTable
 from mechanisms.neighbours import Neighbours as Neighbours
 from mechanisms.neighbours import Relation as Relation
-from mechanisms.one_round import NORMALISERS as NORMALISERS
 from mechanisms.one_round import CollapsedRound as CollapsedRound
-from mechanisms.one_round import Normaliser as Normaliser
 from mechanisms.one_round import OneRound as OneRound
 from mechanisms.one_round import collapsed_round as collapsed_round
 from mechanisms.one_round import one_round as one_round

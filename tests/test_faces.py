@@ -22,12 +22,26 @@ import mechanisms
 
 ROOT = Path(__file__).parents[1]
 FACES = (audit, distinguishers, guarantees, mechanisms)
-PROTOCOLS = (mechanisms.Described, mechanisms.Mechanism, mechanisms.BatchMechanism, distinguishers.Distinguisher, audit.Policy)
+PROTOCOLS = (
+    mechanisms.Described,
+    mechanisms.Mechanism,
+    mechanisms.BatchMechanism,
+    distinguishers.Distinguisher,
+    audit.Policy,
+)
 NAMES = [(package, name) for package in FACES for name in dir(package)]
 
 
-def home(package: types.ModuleType, name: str) -> types.ModuleType:
-    return importlib.import_module(package.__dict__["_homes"][name])
+def is_explained(name: str, module: str) -> bool:
+    """Whether a docstring stands below the constant, where it is assigned or where it comes from."""
+    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    for node, later in itertools.pairwise(body):
+        if assigns(node, name):
+            return isinstance(later, ast.Expr)
+        for alias in node.names if isinstance(node, ast.ImportFrom) else []:
+            if name == (alias.asname or alias.name):
+                return is_explained(alias.name, str(node.module))
+    return False
 
 
 def is_constant(thing: object) -> bool:
@@ -39,9 +53,7 @@ def is_constant(thing: object) -> bool:
 def test_a_public_name_has_a_docstring_and_a_signature(package, name):
     thing = getattr(package, name)
     if is_constant(thing):
-        body = ast.parse(inspect.getsource(home(package, name))).body
-        after = [type(later) for node, later in itertools.pairwise(body) if assigns(node, name)]
-        assert after == [ast.Expr], f"{name} has no docstring below it"
+        assert is_explained(name, package.__dict__["_homes"][name]), f"{name} has no docstring below it"
         return
     assert said(thing), f"{name} has no docstring of its own"
     if inspect.isclass(thing):
