@@ -19,6 +19,7 @@ HELPERS = {
     "Claim",
     "TradeOff",
     "Certificate",
+    "InconsistentLawError",
     "claim_from_pld",
     "compose",
     "clt_bound",
