@@ -28,6 +28,7 @@ class Stream(enum.IntEnum):
     BATCH = 0x80000005
     CHI_SQUARE = 0x80000006
     RESPONSE = 0x80000007
+    PLACE = 0x80000008
 
 
 class Words(NamedTuple):

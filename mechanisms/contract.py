@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 
-OutputKind = Literal["vector", "collapsed", "any"]
-OUTPUT_KINDS = ("vector", "collapsed", "any")
+OutputKind = Literal["vector", "collapsed", "transcript", "collapsed_transcript", "any"]
+OUTPUT_KINDS = ("vector", "collapsed", "transcript", "collapsed_transcript", "any")
 
 
 class Collapsed(NamedTuple):
