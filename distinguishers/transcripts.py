@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,14 +14,17 @@ import numpy as np
 from jax.scipy.special import log_ndtr, logsumexp
 
 import guarantees
-from distinguishers.contract import Distinguisher
+from distinguishers.contract import Distinguisher, OneScore
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
+from guarantees.shuffling.spline_law import SplineLaw
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.contract import Collapsed, Mechanism, OutputKind
 from mechanisms.neighbours import GradientTable, Neighbours
-from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, Shuffle
-from mechanisms.training import CollapsedRounds, ManyRounds, aligned
+from mechanisms.one_round import OneRound, one_round
+from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, Poisson, Shuffle
+from mechanisms.training import CollapsedRounds, ManyRounds, Repeated, aligned
 
+RoundRatio = Callable[[Mechanism, Neighbours], Distinguisher]
 TRANSCRIPTS: tuple[OutputKind, ...] = ("transcript", "collapsed_transcript")
 
 
@@ -57,7 +60,8 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
     same, replaced = aligned(neighbours.without, mechanism.clip)
     if same != shared:
         raise ValueError("the two datasets must share the gradients of all records but one.")
-    size = getattr(mechanism.sampler, "batch_size", 0) if mechanism.sees == "updates" else 0
+    fixed = isinstance(mechanism.sampler, FixedBatches) and mechanism.sees == "updates"
+    size = mechanism.sampler.batch_size if fixed else 0
     if mechanism.sees == "isolated":
         shared = 0.0
     deviation = mechanism.noise_multiplier * mechanism.clip
@@ -71,12 +75,12 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PlaceRatio:
+class PlaceRatio(OneScore):
     """``ln`` of a mixture over the record's place with it, over the same without it.
 
     An epoch of T rounds z and places of probability w:
-    ``ln (w_0 + sum_t w_t exp(a z_t - a^2/2)) - ln (w_0 + sum_t w_t exp(b z_t - b^2/2))``, w_0 the chance that the record
-    is dropped; epochs add, unless they keep one order, when the exponents of a place do. With a = 2/sigma, b = 1/sigma
+    ``ln (w_0 + sum_t w_t exp(a z_t - a^2/2)) - ln (w_0 + sum_t w_t exp(b z_t - b^2/2))``, w_0 the chance that the
+    record is dropped; epochs add, unless they keep one order, when the exponents of a place do. With a = 2/sigma, b = 1/sigma
     this is the ratio of [chua2024, theorem 4.2]; with b = 0 that of [ertan2026, proposition 4.3].
     """
 
@@ -112,7 +116,7 @@ class PlaceRatio:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SummedRatio:
+class SummedRatio(OneScore):
     """Independent rounds: the sum of the rounds' log-likelihood ratios."""
 
     ratio: Distinguisher
@@ -137,7 +141,7 @@ class SummedRatio:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LargestRound:
+class LargestRound(OneScore):
     """The log-likelihood ratio of the largest round alone: the max-coordinate test. [ertan2026, equations 13-17]
 
     With z the maximum of T rounds and a shift s: density ``(T-1) phi(z) Phi(z-s) / Phi(z) + phi(z-s)``, up to
@@ -169,12 +173,25 @@ class LargestRound:
         return jnp.logaddexp(own, others)
 
 
-def transcript_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> Distinguisher:
-    """The exact log-likelihood ratio of a transcript between two neighbouring datasets of aligned gradients."""
+def transcript_ratio(
+    mechanism: ManyRounds | CollapsedRounds | Repeated, neighbours: Neighbours, one: RoundRatio
+) -> Distinguisher:
+    """The exact log-likelihood ratio of a transcript between two neighbouring datasets; ``one`` makes that of a round.
+
+    Independent rounds (Poisson batches, any repeated step) add their ratios; batches of fixed size, and balls and bins
+    with the others taken off, mix over the record's place and need aligned gradients.
+    """
     parameters = _parameters(mechanism, neighbours)
-    sampler = mechanism.sampler
+    if isinstance(mechanism, Repeated):
+        return SummedRatio(ratio=one(mechanism.step, neighbours), times=mechanism.times, parameters=parameters)
+    sampler, records = mechanism.sampler, neighbours.with_record.records
+    if isinstance(sampler, Poisson):
+        return SummedRatio(
+            ratio=one(*_poisson_round(mechanism, sampler, neighbours)),
+            times=mechanism.rounds(records),
+            parameters=parameters,
+        )
     line = read_line(mechanism, neighbours)
-    records = neighbours.with_record.records
     if isinstance(sampler, BallsAndBins) and mechanism.sees == "isolated":
         places = np.full(sampler.steps, 1 / sampler.steps)
     elif isinstance(sampler, FixedBatches):
@@ -182,16 +199,35 @@ def transcript_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighb
     else:
         raise ValueError(
             f"no likelihood ratio of transcripts for the sampler {sampler.name!r} when the adversary sees "
-            f"{mechanism.sees}; Poisson batches: repeat one_round, others: sees='isolated', or use a battery."
+            f"{mechanism.sees!r}; take sees='isolated' where the record has one place, or a battery."
         )
     return PlaceRatio(
         parameters=parameters,
         line=line,
         places=places,
         epochs=mechanism.epochs,
-        same_order=getattr(sampler, "same_order", False),
+        same_order=isinstance(sampler, Shuffle) and sampler.same_order,
         curve=_place_curve(mechanism, line, places),
     )
+
+
+def _poisson_round(
+    mechanism: ManyRounds | CollapsedRounds, sampler: Poisson, neighbours: Neighbours
+) -> tuple[OneRound, Neighbours]:
+    """One round and the pair as a round of the transcript shows it."""
+    step = one_round(
+        normalise_by="none", rate=sampler.rate, clip=mechanism.clip, noise_multiplier=mechanism.noise_multiplier
+    )
+    if mechanism.kind == "transcript" and mechanism.sees == "updates":
+        return step, neighbours
+    # what a transcript of statistics shows is one coordinate, without the others if they are taken off
+    along = mechanism.kind == "collapsed_transcript"
+    sides = []
+    for dataset in (neighbours.without, neighbours.with_record):
+        shared, own = aligned(dataset, mechanism.clip)
+        rows = np.array([[0.0 if mechanism.sees == "isolated" else shared], [own]])
+        sides.append(dataclasses.replace(dataset, rows=rows, dimension=1 if along else dataset.dimension))
+    return step, dataclasses.replace(neighbours, without=sides[0], with_record=sides[1])
 
 
 def largest_round(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> LargestRound:
@@ -202,9 +238,7 @@ def largest_round(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbour
     ordered = line.with_shift > max(line.without_shift, 0.0) and line.without_shift >= 0
     curve = None
     if exact and ordered:
-        law = LargestCoordinateLaw(
-            rounds=line.rounds, with_shift=line.with_shift, without_shift=line.without_shift
-        )
+        law = LargestCoordinateLaw(rounds=line.rounds, with_shift=line.with_shift, without_shift=line.without_shift)
         curve = TradeOff(law)
     return LargestRound(parameters=_parameters(mechanism, neighbours), line=line, curve=curve)
 
@@ -215,20 +249,19 @@ def _place_curve(mechanism: ManyRounds | CollapsedRounds, line: Line, places: np
     if isinstance(mechanism.sampler, Deterministic) or len(places) == 1:
         return guarantees.gaussian(mu=gap * math.sqrt(mechanism.epochs)).curve if gap > 0 else None
     uniform = np.allclose(places, 1 / len(places), rtol=1e-12)
-    if not uniform or getattr(mechanism.sampler, "same_order", False) and mechanism.epochs > 1:
+    kept = isinstance(mechanism.sampler, Shuffle) and mechanism.sampler.same_order
+    if not uniform or (kept and mechanism.epochs > 1):
         return None
     if line.without_shift == 0 and gap > 0:
-        return guarantees.isolated_shuffle(
-            rounds=len(places), noise_multiplier=1 / gap, epochs=mechanism.epochs
-        ).curve
+        return guarantees.isolated_shuffle(rounds=len(places), noise_multiplier=1 / gap, epochs=mechanism.epochs).curve
     if mechanism.epochs == 1 and math.isclose(line.with_shift, 2 * line.without_shift, rel_tol=1e-12):
-        return guarantees.fixed_batch_shuffle(
-            rounds=len(places), noise_multiplier=1 / abs(line.without_shift)
-        ).curve
+        exact = guarantees.fixed_batch_shuffle(rounds=len(places), noise_multiplier=1 / abs(line.without_shift))
+        # each threshold of the exact curve is an integral of its own, and choosing thresholds asks for hundreds
+        return TradeOff(SplineLaw(exact.curve.law))
     return None
 
 
-def _parameters(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> Mapping[str, Any]:
+def _parameters(mechanism: Mechanism, neighbours: Neighbours) -> Mapping[str, Any]:
     return {
         "mechanism": {"kind": mechanism.name, **mechanism.parameters},
         "neighbours": {"kind": neighbours.name, **neighbours.parameters},

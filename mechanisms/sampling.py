@@ -388,3 +388,16 @@ SAMPLERS: Mapping[str, Any] = MappingProxyType(
     }
 )
 """Samplers by the names that suites use."""
+
+
+def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
+    """A sampler as it is, or from a table ``{"kind": "shuffle", "batch_size": 1}`` as suites write it."""
+    if not isinstance(given, Mapping):
+        return given
+    table = dict(given)
+    kind = table.pop("kind", None)
+    require("sampler", kind in SAMPLERS, f"a table whose kind is one of {tuple(SAMPLERS)}", dict(given))
+    try:
+        return SAMPLERS[kind](**table)
+    except TypeError as error:
+        raise ValueError(f"sampler {kind!r}: {error}") from None

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from guarantees.checks import require
+from mechanisms import sampling
 from mechanisms.chi_square import mean_square
-from mechanisms.contract import Collapsed, Described, OutputKind
+from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind
 from mechanisms.neighbours import GradientTable, materialise
 from mechanisms.noise import normal
 from mechanisms.one_round import clip_rows, clipped_rows
@@ -46,6 +47,7 @@ class ManyRounds(Described):
     query: Query | None = None
 
     def __post_init__(self):
+        object.__setattr__(self, "sampler", sampling.sampler(self.sampler))
         require("sampler", isinstance(self.sampler, Sampler), "one of mechanisms.sampling", self.sampler)
         require("clip", self.clip > 0 and math.isfinite(self.clip), "> 0 and finite", self.clip)
         good = self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)
@@ -127,7 +129,7 @@ class CollapsedRounds(Described):
     releases: Releases = "transcript"
 
     def __post_init__(self):
-        self._full()
+        object.__setattr__(self, "sampler", self._full().sampler)
 
     def _full(self) -> ManyRounds:
         return ManyRounds(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
@@ -172,13 +174,18 @@ class CollapsedRounds(Described):
 def epoch_keys(key: jax.Array, sampler: Sampler, epochs: int) -> jax.Array:
     """A key for the batches of every epoch; one for all of them where the order is kept."""
     base = jax.random.fold_in(key, 0)
-    same = getattr(sampler, "same_order", False)
+    same = isinstance(sampler, sampling.Shuffle) and sampler.same_order
     return jax.vmap(lambda epoch: jax.random.fold_in(base, epoch * (1 - same)))(jnp.arange(epochs))
 
 
 def aligned(dataset: Any, clip: float) -> tuple[float, float]:
     """The clipped gradient of the common records and that of the last one, along their one direction."""
-    if not isinstance(dataset, GradientTable) or dataset.rank != 1 or len(dataset.counts) != 2 or dataset.counts[1] != 1:
+    if (
+        not isinstance(dataset, GradientTable)
+        or dataset.rank != 1
+        or len(dataset.counts) != 2
+        or dataset.counts[1] != 1
+    ):
         raise ValueError(
             "the collapsed simulator of many rounds reads aligned gradients with the differing record in its place: "
             "worst_case_pair(..., relation='zero_out' or 'substitution')."
@@ -187,4 +194,46 @@ def aligned(dataset: Any, clip: float) -> tuple[float, float]:
     return float(shared), float(own)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeated(Described):
+    """``times`` independent releases of one mechanism on the same dataset, all of them seen.
+
+    With ``one_round`` this is training on Poisson batches with any normaliser and gradients that do not change.
+    """
+
+    step: Mechanism
+    times: int
+
+    def __post_init__(self):
+        require("step", isinstance(self.step, Mechanism), "a mechanism that JAX can trace", self.step)
+        require("step", self.step.kind in ("vector", "collapsed"), "a mechanism of one release", self.step.kind)
+        require("times", isinstance(self.times, int) and self.times >= 1, "an integer >= 1", self.times)
+
+    @property
+    def parameters(self):
+        """The step by its name and parameters."""
+        return {"step": {"kind": self.step.name, **self.step.parameters}, "times": self.times}
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript of what the step gives."""
+        return "collapsed_transcript" if self.step.kind == "collapsed" else "transcript"
+
+    @property
+    def reads_tables(self) -> bool:
+        """As the step does."""
+        return self.step.reads_tables
+
+    def collapsed(self) -> Repeated | None:
+        """The same with the step's sufficient statistics."""
+        step = self.step.collapsed()
+        return None if step is None else Repeated(step=step, times=self.times)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Any:
+        """Every release, stacked."""
+        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(self.times))
+        return jax.vmap(lambda own: self.step(own, dataset))(keys)
+
+
 many_rounds = ManyRounds
+repeated = Repeated
