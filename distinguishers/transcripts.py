@@ -80,8 +80,8 @@ class PlaceRatio(OneScore):
 
     An epoch of T rounds z and places of probability w:
     ``ln (w_0 + sum_t w_t exp(a z_t - a^2/2)) - ln (w_0 + sum_t w_t exp(b z_t - b^2/2))``, w_0 the chance that the
-    record is dropped; epochs add, unless they keep one order, when the exponents of a place do. With a = 2/sigma, b = 1/sigma
-    this is the ratio of [chua2024, theorem 4.2]; with b = 0 that of [ertan2026, proposition 4.3].
+    record is dropped; epochs add, unless they keep one order, when the exponents of a place do. With a = 2/sigma,
+    b = 1/sigma this is the ratio of [chua2024, theorem 4.2]; with b = 0 that of [ertan2026, proposition 4.3].
     """
 
     parameters: Mapping[str, Any]
