@@ -60,8 +60,8 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
     same, replaced = aligned(neighbours.without, mechanism.clip)
     if same != shared:
         raise ValueError("the two datasets must share the gradients of all records but one.")
-    fixed = isinstance(mechanism.sampler, FixedBatches) and mechanism.sees == "updates"
-    size = mechanism.sampler.batch_size if fixed else 0
+    sampler = mechanism.sampler
+    size = sampler.batch_size if isinstance(sampler, FixedBatches) and mechanism.sees == "updates" else 0
     if mechanism.sees == "isolated":
         shared = 0.0
     deviation = mechanism.noise_multiplier * mechanism.clip

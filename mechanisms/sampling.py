@@ -26,8 +26,8 @@ from mechanisms.counts import StepTable, binomial, look_up, probability_to_integ
 class Batches(NamedTuple):
     """The batches of one epoch, padded to one size."""
 
-    index: jax.Array
-    """Records, int32, shape (rounds, size)."""
+    records: jax.Array
+    """Their numbers, int32, shape (rounds, size)."""
     mask: jax.Array
     """1 for a record, 0 for a dummy, float32, the same shape."""
 

@@ -109,7 +109,7 @@ class ManyRounds(Described):
         history, transcript = jax.lax.scan(take, jnp.zeros(size, jnp.float32), (steps, index, mask))
         if self.query is not None:
             return history if self.releases == "transcript" else jnp.sum(history, axis=0)
-        return transcript if self.releases == "transcript" else history
+        return history if transcript is None else transcript
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

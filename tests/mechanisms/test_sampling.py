@@ -44,7 +44,7 @@ def drawn(request):
 
 def memberships(batches, records=RECORDS):
     """(draws, rounds, records): how often each record is in each batch."""
-    one_hot = np.eye(records)[batches.index] * batches.mask[..., None]
+    one_hot = np.eye(records)[batches.records] * batches.mask[..., None]
     return one_hot.sum(axis=2)
 
 
@@ -64,7 +64,7 @@ def test_sizes_are_those_of_the_rule(drawn):
     sizes = batches.mask.sum(axis=2)
     if hasattr(sampler, "batch_size"):
         assert (sizes == sampler.batch_size).all()
-        assert batches.index.shape[1] == sampler.rounds(RECORDS)
+        assert batches.records.shape[1] == sampler.rounds(RECORDS)
     if isinstance(sampler, sampling.TruncatedPoisson):
         assert sizes.max() == sampler.most
     if isinstance(sampler, sampling.BallsAndBins):
