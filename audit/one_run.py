@@ -81,7 +81,7 @@ class OneRun:
     """What the guesses of one training prove, and what the user must vouch for.
 
     Every statement (epsilon at any delta, the refuted mu, the verdict) is a tail of the same counts at the same shares
-    of the risk, so all hold together with probability at least ``1 - risk``. [docs/validity.md, section 12]
+    of the risk, so all hold together with probability at least ``1 - risk``. [docs/validity.md, 'One training, many canaries']
     """
 
     guesses: tuple[Guesses, ...]
@@ -128,7 +128,7 @@ def one_run(
     the training: the highest scores are guessed 'in', the lowest 'out', the rest abstained from; the pairs share the
     risk equally. The default list depends on the number of canaries alone. ``delta`` serves the verdict's power only.
     An (epsilon, delta) claim is judged by epsilon, any other by its curve.
-    [steinke2023; mahloujifar2024; docs/validity.md, section 12]
+    [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries']
 
     Does not hold for coins that are not fair and independent, for an equal number on either side drawn on purpose, or
     for a number of guesses chosen on these scores and coins. Tied scores count against the bounds.

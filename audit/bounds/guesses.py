@@ -28,7 +28,7 @@ def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) ->
 
     ``P(C >= v) <= F + F (1 - F) B / (v b)``, F and b being the tail and the mass at v of Bin(k, e^eps/(1 + e^eps)) and
     ``B`` (``exposed``) delta times the coins, or half of it where all guesses are for the same side. Equality is
-    reached where both sides are guessed. It is below theorem 5.2 of [steinke2023]. [docs/validity.md, section 12]
+    reached where both sides are guessed. It is below theorem 5.2 of [steinke2023]. [docs/validity.md, 'One training, many canaries']
     """
     if correct <= 0:
         return 1.0
