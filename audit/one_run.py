@@ -81,7 +81,8 @@ class OneRun:
     """What the guesses of one training prove, and what the user must vouch for.
 
     Every statement (epsilon at any delta, the refuted mu, the verdict) is a tail of the same counts at the same shares
-    of the risk, so all hold together with probability at least ``1 - risk``. [docs/validity.md, 'One training, many canaries']
+    of the risk, so all hold together with probability at least ``1 - risk``.
+    [docs/validity.md, 'One training, many canaries']
     """
 
     guesses: tuple[Guesses, ...]

