@@ -261,11 +261,15 @@ def _judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJ
         0.0 if v is None else float(binom.sf(v - 1, each.guessed, chance))
         for v, each in zip(needed, found, strict=True)
     )
-    leak = f"a training that answers each coin by randomised response, right with probability {chance:.3g},"
+    leak = f"a training that answers each coin by randomised response, right with probability {chance:.6g},"
     if power >= POWER:
         reason = f"{leak} would have been found with power {power:.2g}."
         return OneRunJudgement(verdict="no_violation_found", p_value=p, judged_by=how, reason=reason)
-    why = "no right guesses of this number could refute the claim" if not any(needed) else f"{leak} would be missed"
+    why = (
+        "even if all guesses were right the claim could not be refuted"
+        if not any(needed)
+        else f"{leak} would be missed"
+    )
     reason = f"{why}; use more canaries or more trainings."
     return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
 
