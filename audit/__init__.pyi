@@ -12,6 +12,10 @@ from audit.diagnosis import diagnose as diagnose
 from audit.diagnosis import diagnose_mechanism as diagnose_mechanism
 from audit.diagnosis.noise_tails import NoiseTails as NoiseTails
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
+from audit.one_run import Guesses as Guesses
+from audit.one_run import OneRun as OneRun
+from audit.one_run import OneRunJudgement as OneRunJudgement
+from audit.one_run import one_run as one_run
 from audit.policies.anytime import Anytime as Anytime
 from audit.policies.chosen import FromTheory as FromTheory
 from audit.policies.chosen import Split as Split

@@ -19,10 +19,16 @@ EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inc
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
+    from audit.commands import one_run
     from audit.scores import from_scores
     from audit.suites.claim_text import claim_from_text
 
     sides = _load(arguments.without), _load(arguments.with_record)
+    if arguments.one_run:
+        found = one_run.execute(arguments, *sides)
+        return 0 if found.verdict is None else EXITS[found.verdict]
+    if arguments.guesses:
+        raise ValueError("--guesses belongs to --one-run.")
     found = from_scores(
         *sides,
         risk=risk_of(arguments.confidence),
