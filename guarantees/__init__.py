@@ -42,7 +42,7 @@ _HOMES = {
     "fixed_batch_bracket": "shuffling.fixed_batch",
     "fixed_batch_event": "shuffling.fixed_batch_bounds",
     "deterministic_batches": "shuffling.fixed_batch_bounds",
-    "fixed_batch_upper": "shuffling.clones",
+    "fixed_batch_upper": "shuffling.upper",
     "balls_and_bins": "shuffling.balls_and_bins",
     "coefficient_ratio": "shuffling",
     "coefficient_ratio_midpoint": "shuffling",

@@ -126,10 +126,9 @@ class CertifiedSum:
 
     def positive(self, copies: int) -> float:
         """``E (S_n)^+`` at most: the spectrum against that of the ramp, without an inverse transform."""
-        bottom, top = self._window(copies)
-        if bottom > 0 or top < 1:
+        (bottom, top), found, size = self._window(copies), self._power(copies), self._size
+        if bottom > 0 or top < 1 or len(found.values) > size // 64:
             return float(self.excess(copies, np.zeros(1))[0])
-        found, size = self._power(copies), self._size
         k = np.arange(1, len(found.values))
 
         def root(times: int) -> Array:

@@ -22,7 +22,7 @@ WIDEST = 2**17
 """Most lattice points of one slot."""
 NEGLIGIBLE = 1e-11
 """What one slot's losses above the lattice may add to a delta."""
-TRIES = 6
+TRIES = 5
 """Numbers n0 for which the main term is computed."""
 FEW = 32
 """Up to this many copies a smaller circle will do."""
@@ -83,7 +83,7 @@ class Displacement:
     @cached_property
     def _means(self) -> tuple[Array, Array]:
         """Some numbers n, and ``g(n)``."""
-        counts = np.unique(np.geomspace(1, self._rest, 2 + int(4 * np.log(self._rest))).astype(int))
+        counts = np.unique(np.geomspace(1, self._rest, 2 + int(3 * np.log(self._rest))).astype(int))
         few = CertifiedSum(self._law, min(FEW, self._rest))
         values = [(few if n <= FEW else self._sum).positive(int(n)) / int(n) for n in counts]
         values[0] = min(values[0], float(self._stop_loss(np.zeros(1))[0]) + ROUNDING)
@@ -106,7 +106,7 @@ class Displacement:
 
     def _layers(self, cap: float) -> float:
         """``U``: what weights above the cap add, per slot of the rest."""
-        edges = cap * np.geomspace(1.0, 1e3, 50)
+        edges = cap * np.geomspace(1.0, 1e3, 40)
         mass, width, (x, y) = self.pool.replaced(np.log(edges)), np.diff(edges), self._majorant
         single = float(self._means[1][0])
         grouped = width * np.interp(self._rest * mass[:-1] / width, x, y) / self._rest
@@ -150,12 +150,12 @@ class Displacement:
 
     def _candidates(self) -> list[Choice]:
         """Caps r and numbers n0 with the best cut alpha for each, most promising first; ``main`` is only a guess."""
-        caps = np.unique(np.exp(self.pool.replaced.inverse(np.geomspace(0.3, 1e-7, 27))))
+        caps = np.unique(np.exp(self.pool.replaced.inverse(np.geomspace(0.2, 1e-7, 20))))
         alphas = np.append(0.0, np.geomspace(1e-3, 30.0, 30) * self._law.deviation)
         tails, found = self._pool_stop_loss(alphas), []
         for cap in caps[caps < self._rest / 2].tolist():
             lost, layers = float(self.pool.replaced(np.log(cap))), self._rest * self._layers(cap)
-            for share in (0.5, 0.8, 0.93, 0.98):
+            for share in (0.7, 0.92, 0.98):
                 copies = _round_number(share * self._rest / cap)
                 held = copies * cap / self._rest
                 short = self._rest * self._short(cap, copies) * lost
@@ -191,7 +191,7 @@ def upper_hull(x: Array, y: Array) -> tuple[Array, Array]:
     for i in range(len(x)):
         while keep and x[keep[-1]] == x[i]:
             keep.pop()
-        while len(keep) > 1 and _turns_up(x[keep[-2:] + [i]], y[keep[-2:] + [i]]):
+        while len(keep) > 1 and _turns_up(x[[*keep[-2:], i]], y[[*keep[-2:], i]]):
             keep.pop()
         keep.append(i)
     return x[keep], y[keep]

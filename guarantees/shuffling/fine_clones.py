@@ -6,11 +6,13 @@ The proof is in docs/shuffling-upper-bound.md.
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 
 import numpy as np
 
+from guarantees.numerics.array import Array
 from guarantees.shuffling.certified_sum import CertifiedSum
-from guarantees.shuffling.stop_loss import clone_slot, gaussian_delta, lattice_law
+from guarantees.shuffling.stop_loss import LatticeLaw, clone_slot, gaussian_delta, lattice_law
 
 FINENESS = 16.0
 """Lattice points in a standard deviation of one clone's c."""
@@ -39,15 +41,23 @@ class FineClones:
 
     def delta(self, epsilon: float) -> float:
         """The theorem, rounding and lattice included."""
-        e, s = np.exp(epsilon), self.noise_multiplier
-        grid = np.linspace(-2 * e, 2, 2001)
-        spread = clone_slot(epsilon, self.distance, s, grid) - np.maximum(1 - e - grid, 0.0)
-        deviation = float(np.sqrt(2 * np.trapezoid(np.maximum(spread, 0.0), grid)))
-        law = lattice_law(
-            lambda tau: clone_slot(epsilon, self.distance, s, tau), low=-2 * e, high=2.0, spacing=deviation / FINENESS
-        ).thinned(self.probability)
+        law = _clone(epsilon, self.distance, self.noise_multiplier).thinned(self.probability)
         found = CertifiedSum(law, self.rounds).positive(self.rounds) / (self.rounds * self.probability)
-        return float(found + (1 + e) * self.additive) * (1 + 1e-12)
+        return float(found + (1 + np.exp(epsilon)) * self.additive) * (1 + 1e-12)
+
+
+@lru_cache(maxsize=4)
+def _clone(epsilon: float, distance: float, noise_multiplier: float) -> LatticeLaw:
+    """c of one clone on a lattice; it lies in [-2 e^eps, 2]."""
+    low, mean = -2 * np.exp(epsilon), -np.expm1(epsilon)
+
+    def stop_loss(tau: Array) -> Array:
+        return clone_slot(epsilon, distance, noise_multiplier, tau)
+
+    grid = np.linspace(low, 2, 1001)
+    spread = np.maximum(stop_loss(grid) - np.maximum(mean - grid, 0.0), 0.0)
+    deviation = float(np.sqrt(2 * np.trapezoid(spread, grid)))
+    return lattice_law(stop_loss, low=low, high=2.0, spacing=deviation / FINENESS)
 
 
 def fine_clones(*, rounds: int, noise_multiplier: float, distance: float, epsilon: float, ceiling: float) -> float:
@@ -62,7 +72,7 @@ def fine_clones(*, rounds: int, noise_multiplier: float, distance: float, epsilo
             known[z] = plan.delta(epsilon) if cost < ceiling else cost
         return known[z]
 
-    best = min(np.linspace(0.5, 7.0, 14).tolist(), key=bound)
-    for width in (0.25, 0.125, 0.06, 0.03):
+    best = min(np.linspace(1.0, 7.0, 9).tolist(), key=bound)
+    for width in (0.4, 0.2, 0.1, 0.05):
         best = min((best, best - width, best + width), key=bound)
     return min(ceiling, bound(best))

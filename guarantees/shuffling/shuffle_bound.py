@@ -18,10 +18,10 @@ POOL_EXPONENTS = (0.45, 0.7)
 SMALLEST_NOISE = 0.8
 """Below this noise multiplier displacement gains nothing."""
 SMALLEST_POOLED_NOISE = 2.5
-"""Below this one only a single slot is tried as the pool: larger ones gain nothing up to 1e4 rounds and cost seconds."""
+"""Below it only a single slot is tried as the pool: larger ones gain nothing up to 1e4 rounds and cost seconds."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
-TABLE_POINTS = 15
+TABLE_POINTS = 12
 TABLE_END = 1e-8
 
 
@@ -37,9 +37,9 @@ class ShuffleBound:
 
     def delta(self, kind: Kind, epsilon: float) -> float:
         """The smallest bound at one epsilon >= 0; computed once."""
-        key = (kind, float(epsilon))
+        key = (kind, _rounded_down(epsilon))
         if key not in self._known:
-            self._known[key] = self._smallest(kind, float(epsilon))
+            self._known[key] = self._smallest(*key)
         return self._known[key]
 
     def _smallest(self, kind: Kind, epsilon: float) -> float:
@@ -93,14 +93,22 @@ class ShuffleBound:
     def profile(self, kind: Kind) -> Profile:
         """Values at some epsilons, down to a delta of about 1e-8."""
         low, high = 0.0, (7 + 0.5 * DISTANCE[kind] / self.noise_multiplier) * DISTANCE[kind] / self.noise_multiplier
-        for _ in range(6):
+        for _ in range(5):
             middle = (low + high) / 2
             low, high = (middle, high) if self.delta(kind, middle) > TABLE_END else (low, middle)
         for epsilon in (0.0, *np.geomspace(high / 40, high, TABLE_POINTS)):
             self.delta(kind, float(epsilon))
-        epsilons = np.array(sorted(e for k, e in self._known if k == kind))
+        epsilons = np.array(sorted({e for k, e in self._known if k == kind}))
         deltas: Array = np.array([self.delta(kind, float(e)) for e in epsilons])
-        return Profile(mu=DISTANCE[kind] / self.noise_multiplier, epsilons=epsilons, deltas=np.minimum.accumulate(deltas))
+        return Profile(
+            mu=DISTANCE[kind] / self.noise_multiplier, epsilons=epsilons, deltas=np.minimum.accumulate(deltas)
+        )
+
+
+def _rounded_down(epsilon: float) -> float:
+    """To six digits: a delta at a smaller epsilon bounds it too, and a search asks for few different ones."""
+    unit = 10.0 ** (np.floor(np.log10(epsilon)) - 5) if epsilon > 0 else 1.0
+    return float(np.floor(epsilon / unit * (1 + 1e-12)) * unit) if epsilon > 0 else 0.0
 
 
 @lru_cache(maxsize=16)

@@ -21,8 +21,8 @@ ROUND_OFF = 1e-12
 TABLE_POINTS = 24
 TABLE_END = 1e-9
 PROVED = (
-    "delta from above, at every epsilon, for any data, batch size and adaptive queries; lattice, truncation, wrap-around "
-    "and the transform's rounding included. Nothing is proved from below: the truth may leak less"
+    "delta from above, at every epsilon, for any data, batch size and adaptive queries; lattice, truncation, "
+    "wrap-around and the transform's rounding included. Nothing is proved from below: the truth may leak less"
 )
 
 
@@ -30,9 +30,9 @@ PROVED = (
 class UpperLaw:
     """A promise known through its profile in both directions: each threshold gives one line below the curve.
 
-    At a threshold t >= 0 the line is ``1 - delta(t) - e^t a``, at t < 0 it is ``e^t (1 - delta'(-t) - a)`` with the other
-    direction's delta': all mass of the pair that it belongs to is at infinite loss or at 0. Levels are answered from a
-    table of epsilons, each line of which is proved.
+    At a threshold t >= 0 the line is ``1 - delta(t) - e^t a``, at t < 0 it is ``e^t (1 - delta'(-t) - a)`` with the
+    other direction's delta': all mass of the pair that it belongs to is at infinite loss or at 0. Levels are answered
+    from a table of epsilons, each line of which is proved.
     """
 
     bound: ShuffleBound
@@ -93,7 +93,7 @@ class UpperLaw:
         return -self.table.losses[np.clip(at - 1, 0, len(self.table.losses) - 1)]
 
     def compose(self, times: int) -> LossLaw:
-        """Independently shuffled epochs: the table's pair leaks more than any that the promise allows, also composed."""
+        """Independently shuffled epochs: the table's pair leaks at least as much as the promise allows, also composed."""
         return self if times == 1 else one_sided(TradeOff(self.table).compose(times).law)
 
 
@@ -113,8 +113,8 @@ def fixed_batch_upper(*, rounds: int, noise_multiplier: float) -> Claim:
     """A guarantee for one shuffled epoch of fixed-size batches, any batch size, adaptive queries. (ours)
 
     The smallest, at each epsilon and in each direction, of three proven bounds: displacement, fine clones and the
-    deterministic order's [chua2024, theorem 4.1]; the proofs are in docs/shuffling-upper-bound.md. Their free numbers are
-    searched. One-sided: between it and ``fixed_batch_shuffle`` the truth is unknown, and ``delta`` says nothing about what
+    deterministic order's [chua2024, theorem 4.1]; the proofs are in docs/shuffling-upper-bound.md. Their free numbers
+    are searched. One-sided: between it and ``fixed_batch_shuffle`` the truth is unknown, and nothing is said about what
     leaks. Gains nothing at noise multipliers up to about .8. Some seconds, once per (rounds, noise multiplier).
     """
     require("rounds", isinstance(rounds, int | np.integer) and rounds >= 1, "an integer >= 1", rounds)
