@@ -1,4 +1,4 @@
-"""The guarantee for shuffled batches beside what is known to leak: tables and the figure of docs/shuffling-upper-bound.md.
+"""The guarantee for shuffled batches beside what is known to leak: tables and figure of docs/shuffling-upper-bound.md.
 
     python benchmarks/shuffling_upper.py [--figure docs/shuffling-upper-bound.svg]
 

@@ -65,7 +65,7 @@ def _step(sums, density, counts):
 
 
 def divergence(loss: np.ndarray, epsilon: float) -> tuple[float, float]:
-    """Estimate of ``E (1 - e^eps other/own)^+``, and what its error exceeds with probability 1e-9 (empirical Bernstein)."""
+    """Estimate of ``E (1 - e^eps other/own)^+``, and what its error exceeds once in 1e9 (empirical Bernstein)."""
     value = np.maximum(-np.expm1(np.minimum(epsilon + loss, 0.0)), 0.0)
     n, log = len(value), np.log(2e9)
     return float(value.mean()), float(np.sqrt(2 * value.var(ddof=1) * log / n) + 7 * log / (3 * (n - 1)))

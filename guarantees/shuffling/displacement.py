@@ -18,7 +18,7 @@ from guarantees.shuffling.stop_loss import ROUNDING, Kind, LatticeLaw, lattice_l
 
 FINENESS = 12.0
 """Lattice points in an upper deviation of one slot: the rounding adds about a thousandth to its variance."""
-WIDEST = 2**17
+WIDEST = 2**16
 """Most lattice points of one slot."""
 NEGLIGIBLE = 1e-11
 """What one slot's losses above the lattice may add to a delta."""
@@ -83,7 +83,7 @@ class Displacement:
     @cached_property
     def _means(self) -> tuple[Array, Array]:
         """Some numbers n, and ``g(n)``."""
-        counts = np.unique(np.geomspace(1, self._rest, 2 + int(3 * np.log(self._rest))).astype(int))
+        counts = np.unique(np.geomspace(1, self._rest, 2 + int(4 * np.log(self._rest))).astype(int))
         few = CertifiedSum(self._law, min(FEW, self._rest))
         values = [(few if n <= FEW else self._sum).positive(int(n)) / int(n) for n in counts]
         values[0] = min(values[0], float(self._stop_loss(np.zeros(1))[0]) + ROUNDING)
@@ -106,7 +106,7 @@ class Displacement:
 
     def _layers(self, cap: float) -> float:
         """``U``: what weights above the cap add, per slot of the rest."""
-        edges = cap * np.geomspace(1.0, 1e3, 40)
+        edges = cap * np.geomspace(1.0, 1e3, 60)
         mass, width, (x, y) = self.pool.replaced(np.log(edges)), np.diff(edges), self._majorant
         single = float(self._means[1][0])
         grouped = width * np.interp(self._rest * mass[:-1] / width, x, y) / self._rest
@@ -150,7 +150,7 @@ class Displacement:
 
     def _candidates(self) -> list[Choice]:
         """Caps r and numbers n0 with the best cut alpha for each, most promising first; ``main`` is only a guess."""
-        caps = np.unique(np.exp(self.pool.replaced.inverse(np.geomspace(0.2, 1e-7, 20))))
+        caps = np.unique(np.exp(self.pool.replaced.inverse(np.geomspace(0.2, 1e-7, 25))))
         alphas = np.append(0.0, np.geomspace(1e-3, 30.0, 30) * self._law.deviation)
         tails, found = self._pool_stop_loss(alphas), []
         for cap in caps[caps < self._rest / 2].tolist():

@@ -22,7 +22,7 @@ OTHER: Mapping[Kind, Kind] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
-    """An upper bound of a profile: values at increasing epsilons, joined linearly in e^eps, where the truth is convex."""
+    """An upper bound of a profile: values at some epsilons, joined linearly in e^eps, where the truth is convex."""
 
     mu: float
     """Never above the profile of one release at this distance."""

@@ -99,7 +99,7 @@ class ShuffleBound:
         for epsilon in (0.0, *np.geomspace(high / 40, high, TABLE_POINTS)):
             self.delta(kind, float(epsilon))
         epsilons = np.array(sorted({e for k, e in self._known if k == kind}))
-        deltas: Array = np.array([self.delta(kind, float(e)) for e in epsilons])
+        deltas: Array = np.array([self._known[kind, float(e)] for e in epsilons])
         return Profile(
             mu=DISTANCE[kind] / self.noise_multiplier, epsilons=epsilons, deltas=np.minimum.accumulate(deltas)
         )
@@ -108,7 +108,7 @@ class ShuffleBound:
 def _rounded_down(epsilon: float) -> float:
     """To six digits: a delta at a smaller epsilon bounds it too, and a search asks for few different ones."""
     unit = 10.0 ** (np.floor(np.log10(epsilon)) - 5) if epsilon > 0 else 1.0
-    return float(np.floor(epsilon / unit * (1 + 1e-12)) * unit) if epsilon > 0 else 0.0
+    return float(np.floor(epsilon / unit * (1 + 4e-16)) * unit) if epsilon > 0 else 0.0
 
 
 @lru_cache(maxsize=16)

@@ -93,7 +93,7 @@ class UpperLaw:
         return -self.table.losses[np.clip(at - 1, 0, len(self.table.losses) - 1)]
 
     def compose(self, times: int) -> LossLaw:
-        """Independently shuffled epochs: the table's pair leaks at least as much as the promise allows, also composed."""
+        """Independently shuffled epochs: the table's pair leaks all that the promise allows, also when composed."""
         return self if times == 1 else one_sided(TradeOff(self.table).compose(times).law)
 
 
