@@ -28,7 +28,8 @@ def before(noise: float, rounds: int) -> float:
     """Epsilon of the three-symbol clone bound."""
 
     def excess(epsilon: float) -> float:
-        return np.log(three_symbol_clones(rounds=rounds, noise_multiplier=noise, epsilon=epsilon) / DELTA)
+        found = three_symbol_clones(rounds=rounds, noise_multiplier=noise, epsilon=epsilon)
+        return float(np.log(max(found, 1e-300) / DELTA))
 
     return float(brentq(excess, 1e-4, 12.0, xtol=1e-5))
 

@@ -50,6 +50,25 @@ def test_stop_loss_functions_are_convex_and_keep_the_mean():
             assert function(far)[0] - 1e6 == pytest.approx(1 - np.exp(epsilon), abs=1e-3)
 
 
+def test_closed_forms_are_right_to_rounding():
+    """What the certificate assumes: the excess of a lattice law allows for 1e-14."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(40):
+
+        def above(x):
+            return mpmath.ncdf(-x)
+
+        for sigma, epsilon, tau in ((0.8, 0.5, 3.0), (5.0, 0.006, 0.4), (1.0, 4.0, 200.0), (2.0, 0.25, 1e-3)):
+            s, e, t = mpmath.mpf(sigma), mpmath.exp(mpmath.mpf(epsilon)), mpmath.mpf(tau)
+            b = e * mpmath.exp(1 / (2 * s**2))
+            end = -(s**2) * mpmath.log(2 / (b + mpmath.sqrt(b**2 + 4 * t)))
+            exact = above((end - 1) / s) - e * above(end / s) - t * above((end + 1) / s)
+            assert abs(float(worst_slot(WITH, epsilon, sigma, np.array(tau)) - exact)) < 1e-14
+            level = mpmath.log(e + t)
+            exact = above(level * s - 1 / (2 * s)) - (e + t) * above(level * s + 1 / (2 * s))
+            assert abs(float(worst_slot("without_given_with", epsilon, sigma, np.array(tau)) - exact)) < 1e-14
+
+
 def test_certified_sum_is_above_a_direct_convolution_and_close():
     law = lattice_law(lambda t: worst_slot(WITH, 0.1, 1.5, t), low=-15.0, high=40.0, spacing=0.05)
     sums, direct = CertifiedSum(law, 6), np.array([1.0])
