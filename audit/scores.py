@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 from audit.bounds.band import middle_share
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import band_from_scores, rate_band
-from audit.verdict import evidence
-from audit.verdict.verdict import Verdict, judge
+from audit.bounds.points import proven_delta, proven_epsilon, proven_mu, rectangles
+from audit.verdict.judgement import Judgement, judge
+from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim
 
@@ -31,20 +32,26 @@ class ScoreBounds:
     limits: tuple[Limits, ...]
     risk: float
     conditions: tuple[str, ...]
-    verdict: Verdict | None
+    judgement: Judgement | None
+    """The verdict with its reason and p-value, where a claim was given."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the claim, in the words of a record; None where no claim was given."""
+        return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon at ``delta``; all bounds hold together at the risk."""
-        return max(evidence.epsilon(self.limits, delta=delta))
+        return max(proven_epsilon(self.limits, delta=delta))
 
     def delta(self, epsilon: float) -> float:
         """Proven lower bound on delta at ``epsilon``."""
-        return max(evidence.delta(self.limits, epsilon=epsilon))
+        return max(proven_delta(self.limits, epsilon=epsilon))
 
     @property
     def mu(self) -> float:
         """Proven lower bound on mu."""
-        return evidence.mu(self.limits)
+        return proven_mu(self.limits)
 
 
 def from_scores(
@@ -68,17 +75,17 @@ def from_scores(
     cuts = np.array(thresholds, float) if thresholds else _telling(zero, one, risk=risk)
     counts = tuple(_counts(zero, one, t) for t in cuts)
 
-    def evidence_at(level: float) -> tuple[Limits, ...]:
+    def points_at(level: float) -> tuple[Limits, ...]:
         if thresholds:
-            return evidence.proven(counts, np.full(len(counts), level / len(counts)))
+            return rectangles(counts, np.full(len(counts), level / len(counts)))
         alpha = rate_band(len(zero), risk=level / 2).upper([c.false_alarms for c in counts])
         beta = rate_band(len(one), risk=level / 2).upper([c.misses for c in counts])
         return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))
 
-    verdict = None
+    judgement = None
     if claim is not None:
-        verdict = judge(
-            evidence_at,
+        judgement = judge(
+            points_at,
             claim,
             risk=risk,
             largest_share=1 / len(counts) if thresholds else middle_share(min(len(zero), len(one)), risk=risk),
@@ -88,10 +95,10 @@ def from_scores(
     return ScoreBounds(
         counts=counts,
         thresholds=tuple(cuts.tolist()),
-        limits=evidence_at(risk),
+        limits=points_at(risk),
         risk=risk,
         conditions=conditions,
-        verdict=verdict,
+        judgement=judgement,
     )
 
 

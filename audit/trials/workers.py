@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mechanisms.adapters.batch import BatchMechanism, Draw, checked_outputs, trial_seeds
+from mechanisms.adapters.batch import checked_outputs, trial_seeds
+from mechanisms.contract import BatchMechanism, Draw
 
 START_SECONDS = 180.0
 """What a worker may take to import a library and build its objects, before its first batch."""
@@ -30,7 +31,7 @@ class Batch(NamedTuple):
     """Trials start..stop-1 of one side under one key."""
 
     side: str
-    words: np.ndarray
+    key_data: np.ndarray
     start: int
     stop: int
 
@@ -58,7 +59,7 @@ class _Trials:
 
     def run(self, batch: Batch) -> np.ndarray:
         """Outputs of one batch, or a ForeignError that names the first trial that fails."""
-        seeds = trial_seeds(batch.words, batch.start, batch.stop)
+        seeds = trial_seeds(batch.key_data, batch.start, batch.stop)
         try:
             if batch.side not in self.prepared:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])

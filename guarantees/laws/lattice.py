@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.law import FAR, DiscreteLaw, LossLaw, Reversed
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
-from guarantees.trade_off import first_within, hockey_stick
 
 FARTHEST = 600.0
 """Losses beyond this count as infinite in a composition: their likelihood ratio nears overflow."""
@@ -37,13 +37,14 @@ class LatticePair:
 def reach(law: LossLaw, mass: float) -> Reach:
     """Epsilons beyond which each direction's profile is within ``mass`` of its mass at infinity."""
     # A law known only to some error shows nothing but that error further out; given masses are what they are.
-    known = isinstance(law, DiscreteLaw) or law.error <= 1e-14
-    mass = mass if known else max(mass, law.error)
+    noise = getattr(law, "noise", law.error)
+    known = isinstance(law, DiscreteLaw) or noise <= 1e-14
+    mass = mass if known else max(mass, noise)
 
     def side(one: LossLaw) -> float:
         at_infinity = hockey_stick(one, np.array([FAR]))
         found = first_within(lambda eps: hockey_stick(one, eps) - at_infinity, np.array([mass]))
-        support = getattr(one, "support", None)
+        support = one.support
         largest = FARTHEST if support is None else max(0.0, float(support[1]))
         return float(min(found[0], FARTHEST, largest if np.isfinite(largest) else FARTHEST))
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails
+from guarantees.laws.composition import composed_law
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
@@ -27,7 +28,7 @@ PROVED = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UpperLaw:
+class UpperLaw(SimpleLaw):
     """A promise known through its profile in both directions: each threshold gives one line below the curve.
 
     At a threshold t >= 0 the line is ``1 - delta(t) - e^t a``, at t < 0 it is ``e^t (1 - delta'(-t) - a)`` with the
@@ -41,7 +42,7 @@ class UpperLaw:
     @property
     def certificate(self) -> Certificate:
         """One-sided: every line is a proven promise, and no leak is claimed."""
-        return Certificate(proved=PROVED, estimated="floating point of closed forms", round_off=ROUND_OFF, safe=self)
+        return _one_sided(self)
 
     def delta(self, epsilon: float, kind: Kind) -> float:
         """The smallest bound at one epsilon >= 0."""
@@ -75,7 +76,8 @@ class UpperLaw:
             low, high = (middle, high) if bound.delta("with_given_without", middle) > TABLE_END else (low, middle)
         grid = np.concatenate([[0.0], np.geomspace(high / 60, high, TABLE_POINTS)])
         deltas = [[bound.delta(kind, float(e)) for e in grid] for kind in ("with_given_without", "without_given_with")]
-        return law_from_profile(grid, deltas[0], deltas[1], error=ROUND_OFF)
+        found = law_from_profile(grid, deltas[0], deltas[1], error=ROUND_OFF)
+        return dataclasses.replace(found, certificate=_one_sided(found))
 
     @property
     def vertices(self) -> Tails:
@@ -94,19 +96,11 @@ class UpperLaw:
 
     def compose(self, times: int) -> LossLaw:
         """Independently shuffled epochs: the table's pair leaks all that the promise allows, also when composed."""
-        return self if times == 1 else one_sided(TradeOff(self.table).compose(times).law)
+        return self if times == 1 else composed_law([(self.table, times)])
 
 
-def one_sided(law: LossLaw) -> LossLaw:
-    """A composed upper law without its claim to leak: its parts are upper bounds only."""
-    if not isinstance(law, DiscreteLaw):
-        return law
-    found = law.certificate
-    estimated = "the rounding of the composition's transforms" if found is None else found.estimated
-    certificate = Certificate(
-        proved=PROVED, estimated=estimated, round_off=ROUND_OFF if found is None else found.round_off, safe=law
-    )
-    return dataclasses.replace(law, certificate=certificate)
+def _one_sided(law: LossLaw) -> Certificate:
+    return Certificate(proved=PROVED, estimated="floating point of closed forms", round_off=ROUND_OFF, safe=law)
 
 
 def fixed_batch_upper(*, rounds: int, noise_multiplier: float) -> Claim:

@@ -5,7 +5,8 @@ from checks import assert_rate_at_most
 import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, epsilon_lower_bound
-from audit.policies.policy import Goal, choose, from_curve
+from audit.policies.candidates import choose, from_curve
+from audit.verdict.goal import Goal
 
 GAUSS = guarantees.gaussian(mu=1.0)
 
@@ -32,8 +33,8 @@ def test_fixed_thresholds_use_every_score_and_ask_the_user_to_vouch():
 def test_a_claim_gets_a_verdict():
     weak, right = guarantees.gaussian(mu=0.7), guarantees.gaussian(mu=1.0)
     sides = scores(0, 5000, 0), scores(1, 5000, 1)
-    assert audit.from_scores(*sides, risk=0.05, claim=weak).verdict.outcome == "violation"
-    assert audit.from_scores(*sides, risk=0.05, claim=right).verdict.outcome == "no_violation_found"
+    assert audit.from_scores(*sides, risk=0.05, claim=weak).verdict == "violation"
+    assert audit.from_scores(*sides, risk=0.05, claim=right).verdict == "no_violation_found"
 
 
 def test_bounds_from_scores_hold_at_their_risk():
