@@ -70,7 +70,7 @@ def figure(path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    noises = np.array([0.7, 0.85, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0])
+    noises = np.array([0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0])
     with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
         drawn, panels = pyplot.subplots(1, 2, figsize=(8.2, 3.6), sharey=True, layout="constrained")
         for axes, rounds in zip(panels, (1000, 10_000), strict=True):
@@ -91,7 +91,7 @@ def figure(path: Path) -> None:
                 axes.plot(noises, values, STYLES[name], color=COLOURS[name], marker="o", markersize=3, label=name)
             axes.fill_between(noises, lines["known leak"], lines["guarantee"], color="#999999", alpha=0.15, linewidth=0)
             axes.set(xscale="log", yscale="log", xlabel="noise multiplier", title=f"T = {rounds:,} batches")
-            axes.set_xticks([0.7, 1, 2, 3, 5, 10], ["0.7", "1", "2", "3", "5", "10"])
+            axes.set_xticks([0.8, 1, 2, 4, 6, 10], ["0.8", "1", "2", "4", "6", "10"])
             axes.minorticks_off()
             axes.grid(visible=True, color="#eeeeee")
         panels[0].set_ylabel("epsilon at delta 1e-5, one epoch")

@@ -20,8 +20,6 @@ FINENESS = 12.0
 """Lattice points in an upper deviation of one slot: the rounding adds about a thousandth to its variance."""
 WIDEST = 2**16
 """Most lattice points of one slot."""
-NEGLIGIBLE = 1e-11
-"""What one slot's losses above the lattice may add to a delta."""
 TRIES = 5
 """Numbers n0 for which the main term is computed."""
 FEW = 32
@@ -50,6 +48,8 @@ class Displacement:
     noise_multiplier: float
     pool: Pool
     epsilon: float
+    negligible: float = 1e-11
+    """What one slot's losses above the lattice may add to delta: the lattice reaches as far as that asks."""
 
     @property
     def _rest(self) -> int:
@@ -69,7 +69,7 @@ class Displacement:
         spread = np.where(spread > 1e-13 * (1 + np.abs(points)), spread, 0.0)
         upper = float(np.sqrt(2 * np.trapezoid(np.where(points >= mean, spread, 0.0), points)))
         above, below = spread[len(grid) + 1 :], spread[len(grid) - 1 :: -1]
-        high = grid[np.argmax(above <= NEGLIGIBLE)] if above[-1] <= NEGLIGIBLE else grid[-1]
+        high = grid[np.argmax(above <= self.negligible)] if above[-1] <= self.negligible else grid[-1]
         low = -grid[np.argmax((below <= 1e-8 * upper) & (grid > -mean))]
         spacing = max(upper / FINENESS, 1.25 * high / WIDEST)
         # clamping at a higher value is just as valid

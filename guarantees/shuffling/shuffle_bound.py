@@ -59,11 +59,13 @@ class ShuffleBound:
 
     def _flat(self, kind: Kind, epsilon: float) -> float:
         """The bounds without a pool."""
-        s, far = self.noise_multiplier, DISTANCE[kind]
-        fixed = float(gaussian_delta(epsilon, far / s))
-        if self.rounds == 1 or epsilon > LARGEST_EPSILON:
-            return fixed
-        return fine_clones(rounds=self.rounds, noise_multiplier=s, distance=far, epsilon=epsilon, ceiling=fixed)
+        s, far, key = self.noise_multiplier, DISTANCE[kind], (kind, epsilon, 0)
+        if key not in self._found:
+            best = float(gaussian_delta(epsilon, far / s))
+            if self.rounds > 1 and epsilon <= LARGEST_EPSILON:
+                best = fine_clones(rounds=self.rounds, noise_multiplier=s, distance=far, epsilon=epsilon, ceiling=best)
+            self._found[key] = best
+        return self._found[key]
 
     def _deep(self, kind: Kind, epsilon: float) -> bool:
         """Whether larger pools are tried: where a single slot beats the clones in the worse direction."""
@@ -80,7 +82,12 @@ class ShuffleBound:
         key = (kind, epsilon, pool.slots)
         if key not in self._found:
             choice = Displacement(
-                kind=kind, rounds=self.rounds, noise_multiplier=self.noise_multiplier, pool=pool, epsilon=epsilon
+                kind=kind,
+                rounds=self.rounds,
+                noise_multiplier=self.noise_multiplier,
+                pool=pool,
+                epsilon=epsilon,
+                negligible=float(np.clip(1e-4 * self._flat(kind, epsilon), 1e-12, 1e-6)),
             ).best()
             self._found[key] = np.inf if choice is None else choice.delta
         return self._found[key]
