@@ -59,7 +59,8 @@ class ShuffleBound:
 
     def _flat(self, kind: Kind, epsilon: float) -> float:
         """The bounds without a pool."""
-        s, far, key = self.noise_multiplier, DISTANCE[kind], (kind, epsilon, 0)
+        s, far = self.noise_multiplier, DISTANCE[kind]
+        key: tuple[Kind, float, int] = (kind, epsilon, 0)
         if key not in self._found:
             best = float(gaussian_delta(epsilon, far / s))
             if self.rounds > 1 and epsilon <= LARGEST_EPSILON:
