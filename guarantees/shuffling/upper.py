@@ -44,6 +44,11 @@ class UpperLaw(SimpleLaw):
         """One-sided: every line is a proven promise, and no leak is claimed."""
         return _one_sided(self)
 
+    @property
+    def is_pair(self) -> bool:
+        """Every threshold has a line of its own."""
+        return False
+
     def delta(self, epsilon: float, kind: Kind) -> float:
         """The smallest bound at one epsilon >= 0."""
         return self.bound.delta(kind, epsilon)
