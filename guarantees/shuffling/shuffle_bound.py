@@ -16,9 +16,9 @@ from guarantees.shuffling.stop_loss import Kind, gaussian_delta
 POOL_EXPONENTS = (0.45, 0.7)
 """Pools of about these powers of the number of rounds, each built on the one before."""
 SMALLEST_NOISE = 0.8
-"""Below this noise multiplier displacement gains nothing."""
+"""Below this noise multiplier displacement is not tried: at .7 it gained nothing."""
 SMALLEST_POOLED_NOISE = 2.5
-"""Below it only a single slot is tried as the pool: larger ones gain nothing up to 1e4 rounds and cost seconds."""
+"""Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
 TABLE_POINTS = 12
