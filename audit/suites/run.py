@@ -17,8 +17,11 @@ from audit.record.record import AuditRecord, plain
 from audit.suites.build import Built, build
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
+from audit.suites.looks import share_of
 from audit.trials.source import Tally
 
+LOOK = 0x6C6F6F6B
+"""Folded into a key before the number of a look; the bytes of names are smaller."""
 HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
 EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
@@ -41,23 +44,26 @@ def run_suite(
 ) -> tuple[AuditRecord, ...]:
     """Run every audit at ``risk / number of audits``, so that all bounds of the suite hold together at ``risk``.
 
+    Of several looks, look k has 2^-k of that risk and trials of its own.
+
     Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
 
     Everything is built before anything runs, so a wrong word in the last audit costs no time. The key of an audit
     comes from the seed and its name: adding an audit to a suite does not change the others' data.
     """
     built = [build(spec) for spec in suite.audits]
-    risk = suite.risk / len(built)
+    risk = suite.risk * share_of(suite.look) / len(built)
     end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
     records = []
     for index, audit in enumerate(built):
         started(audit.spec)
         deadline = _deadline(audit.spec, end, len(built) - index)
-        records.append(_run(audit, suite, risk, deadline, resume_in, progress))
+        record = _run(audit, suite, risk, deadline, resume_in, progress)
+        records.append(dataclasses.replace(record, look=suite.look))
         finished(records[-1])
     return tuple(
         _explained(record, audit, suite, end)
-        for record, audit in zip(adjust(tuple(records), risk=suite.risk), built, strict=True)
+        for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
     )
 
 
@@ -65,7 +71,7 @@ def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | Non
     """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
     if not audit.spec.diagnose:
         return record
-    key = audit_key(suite.seed, audit.spec.name)
+    key = audit_key(suite.seed, audit.spec.name, suite.look)
     return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=_deadline(audit.spec, end, 1))
 
 
@@ -89,12 +95,12 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
     )
 
 
-def audit_key(seed: int, name: str) -> jax.Array:
-    """The key of one audit of a suite."""
+def audit_key(seed: int, name: str, look: int = 0) -> jax.Array:
+    """The key of one audit of a suite; every look has its own."""
     key = jax.random.key(seed)
     for byte in name.encode():
         key = jax.random.fold_in(key, byte)
-    return key
+    return jax.random.fold_in(jax.random.fold_in(key, LOOK), look) if look else key
 
 
 def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | None:
@@ -133,7 +139,7 @@ def _run(
             claim=audit.claim,
             trials=spec.trials,
             risk=risk,
-            key=audit_key(suite.seed, spec.name),
+            key=audit_key(suite.seed, spec.name, suite.look),
             delta=spec.delta,
             policy=audit.policy,
             target=spec.target,  # type: ignore[arg-type]
@@ -163,6 +169,7 @@ def _decided_by(audit: Built, suite: Suite, risk: float) -> dict[str, Any]:
         "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
         "parts": [None if part is None else plain([part.name, part.parameters]) for part in parts],
         "seed": suite.seed,
+        "look": suite.look,
         "risk": risk,
         "environment": describe_environment(),
     }
