@@ -30,16 +30,19 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.report.page import write_report
     from audit.report.progress import Progress
     from audit.report.table import print_table
+    from audit.suites.checkpoint import locked
     from audit.suites.looks import unnoticed
     from audit.suites.run import exit_code, run_suite
 
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with Progress(suite) as progress:
+    with locked(resume_in), Progress(suite) as progress:
         records = run_suite(
             suite,
             resume_in=resume_in,
+            keep_foreign=arguments.resume,
+            told=lambda sentence: print(sentence, file=sys.stderr),
             started=progress.started,
             progress=progress.advanced,
             finished=progress.finished,

@@ -1,8 +1,8 @@
 """Looking at one audit more than once: what every look may cost, and when one is about to go unnoticed.
 
 Five looks at a risk of .05 each make .226 of it with fresh trials, 1 - .95^5, and about .14 where each look adds to the
-trials of the one before. Look k at 2^-k of the risk, with trials of its own, keeps the sum below the risk, whatever was seen
-before and however many looks follow.
+trials of the one before. Look k at 2^-k of the risk, with trials of its own, keeps the sum below the risk, whatever was
+seen before and however many looks follow.
 """
 
 from __future__ import annotations
