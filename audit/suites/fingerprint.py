@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from audit.record.environment import describe_environment
@@ -125,7 +126,7 @@ def _flat(function: types.FunctionType) -> bool:
 
 
 def _array(value: Any) -> list[Any]:
-    key = hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     array = np.asarray(jax.random.key_data(value) if key else value)
     return [str(array.dtype), list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]
 
