@@ -8,6 +8,7 @@ from guarantees.families.textbook import gaussian as gaussian
 from guarantees.families.textbook import laplace as laplace
 from guarantees.families.textbook import randomised_response as randomised_response
 from guarantees.families.textbook import subsampled_gaussian as subsampled_gaussian
+from guarantees.laws.consistency import InconsistentLawError as InconsistentLawError
 from guarantees.laws.law import Certificate as Certificate
 from guarantees.normalised.bounds import clt_bound as clt_bound
 from guarantees.normalised.bounds import normalised_guarantee as normalised_guarantee
