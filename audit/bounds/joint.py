@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import bdtr, betaincinv, xlogy
+from scipy.special import betaincinv, xlogy
 from scipy.stats import binom
 
+from audit.bounds.binomial import binomial_cdf_table
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
 from guarantees.checks import require
@@ -138,17 +139,10 @@ def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> tuple[A
 
 
 def probability(region: Region, alpha: Array, beta: Array, counts: ErrorCounts) -> Array:
-    """Probability of the region under each pair of error rates, counting cells of mass below NEGLECTED as met."""
-    alpha, beta = np.asarray(alpha, float)[:, None], np.asarray(beta, float)[:, None]
-    if np.array_equal(region.first, region.last):
-        mass = binom.pmf(region.first, counts.trials_without, alpha)
-    else:
-        edges = np.append(region.first - 1, region.last[-1])
-        mass = np.diff(np.where(edges < 0, 0.0, bdtr(np.maximum(edges, 0), counts.trials_without, alpha)), axis=1)
-    met = np.where(region.limit < 0, 0.0, np.ones(mass.shape))
-    row, column = np.nonzero((mass > NEGLECTED) & (region.limit >= 0))
-    met[row, column] = bdtr(region.limit[column], counts.trials_with, beta[row, 0])
-    return np.sum(mass * met, axis=1)
+    """Probability of the region under each pair of error rates."""
+    edges = np.append(region.first - 1, region.last[-1])
+    mass = np.diff(binomial_cdf_table(edges, counts.trials_without, alpha), axis=1)
+    return np.sum(mass * binomial_cdf_table(region.limit, counts.trials_with, beta), axis=1)
 
 
 def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: float, high: float) -> float:
@@ -181,12 +175,12 @@ def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
     return low, high
 
 
-def groups(low: float, high: float, trials: int) -> tuple[Array, Array]:
+def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple[Array, Array]:
     """Numbers of false alarms that rates low..high make likely, in groups of a fiftieth of a deviation or less."""
     first = int(binom.ppf(NEGLECTED, trials, low)) if low > 0 else 0
     last = int(binom.isf(NEGLECTED, trials, high)) if high < 1 else trials
     rate = (low + high) / 2
-    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / 50))
+    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / fineness))
     start = np.arange(first, last + 1, width)
     return start, np.minimum(start + width - 1, last)
 

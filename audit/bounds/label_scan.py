@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import root_scalar
-from scipy.special import bdtrc, expit
+from scipy.special import expit
 from scipy.stats import binom
 
+from audit.bounds.binomial import binomial_tail
 from audit.bounds.clopper_pearson import require_risk
 from guarantees.checks import require
 from guarantees.numerics.array import Array
@@ -121,7 +122,7 @@ def tail_probability(correct: int, guesses: int, trials: int, *, epsilon: float,
     """``P{Bin(k, e^eps/(1 + e^eps)) + Bin(N, delta/2) >= correct}``."""
     mass = _exposed(trials, delta)
     short = correct - np.arange(len(mass))
-    tail = np.where(short <= 0, 1.0, bdtrc(np.clip(short - 1, 0, guesses), guesses, expit(epsilon)))
+    tail = binomial_tail(short - 1, guesses, expit(epsilon))
     tail[-1] = 1.0
     return min(1.0, float(np.sum(mass * tail)))
 
