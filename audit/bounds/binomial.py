@@ -45,7 +45,7 @@ def binomial_cdf_table(errors: Array, trials: int, rates: Array) -> Array:
     reach = 7.5 * np.sqrt(trials * rates * (1 - rates)) + 30
     width = min(trials + 1, 2 * int(reach.max()) + 2)
     if width > WIDE * len(errors):
-        return binomial_cdf(errors, trials, rates[:, None])
+        return binomial_cdf(errors, trials, np.where(certain, 1.0, rates)[:, None])
     start = np.clip((trials * rates - reach).astype(np.int64), 0, trials + 1 - width)
     rows = max(1, CHUNK // width)
     parts = [
