@@ -34,4 +34,5 @@ def test_a_table_equals_the_function(trials):
     errors = np.unique(np.clip(np.rint(trials * rates + spread), -2, trials).astype(np.int64))
     errors = np.unique(np.concatenate([[-1, 0, trials - 1, trials], errors]))
     expected = binom.cdf(errors, trials, rates[:, None])
-    assert np.abs(binomial_cdf_table(errors, trials, rates) - expected).max() < 1e-11
+    # 1 - rate loses digits near 1; n times that is what the function is off by
+    assert np.abs(binomial_cdf_table(errors, trials, rates) - expected).max() < 1e-12 + 1e-16 * trials
