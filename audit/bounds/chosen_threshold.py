@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,7 +12,10 @@ from scipy.special import gammaincinv, ndtr, ndtri
 from scipy.stats import binom
 
 from audit.bounds.inversion import approximate_bound
-from audit.bounds.questions import Question
+from audit.bounds.joint import divergence
+from audit.bounds.questions import Mu, Question
+from audit.bounds.supporting_lines import corners, tabulate
+from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 
 Side = Literal["above", "below"]
@@ -24,11 +28,12 @@ TRUSTED = 10.0
 CONTRADICTION = 0.95
 """Distance of a fitted distribution from the scores, times the root of their number, that speaks against it."""
 QUANTILES = 400
+CURVE_POINTS = 128
 REACH = 6.0
 """Standard deviations up to which the models place thresholds."""
 LEAST = 0.05
 """A rate is not taken for lower than what so few scores beyond a threshold make plausible at this level."""
-LEVELS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+LEVELS = np.array([0.15, 0.5, 0.85])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,27 +71,49 @@ def best_threshold(
     without: Array, with_record: Array, question: Question, *, trials: tuple[int, int], risk: float
 ) -> Threshold:
     """The test with the best bound to expect from so many further trials of each side, in either direction."""
-    model = ScoreModel(without=np.sort(without), with_record=np.sort(with_record))
+    return _best(
+        ScoreModel(without=np.sort(without), with_record=np.sort(with_record)),
+        lambda alpha, beta: expected_bound(alpha, beta, question, trials=trials, risk=risk),
+    )
 
-    def expected(at: Array) -> tuple[Array, Array]:
+
+def strongest_threshold(without: Array, with_record: Array, claim: Claim, *, trials: tuple[int, int]) -> Threshold:
+    """The test whose error rates lie furthest below the claim's curve, by the evidence that each trial brings."""
+    table = corners(tabulate(claim, points=CURVE_POINTS))
+    if not len(table.x):
+        return best_threshold(without, with_record, Mu(), trials=trials, risk=0.05)
+    lines = tabulate(claim, points=CURVE_POINTS)
+
+    def evidence(alpha: Array, beta: Array) -> Array:
+        # One error more on either side, what one can still hope to show with so many trials.
+        a, b = (trials[0] * alpha + 1) / (trials[0] + 2), (trials[1] * beta + 1) / (trials[1] + 2)
+        distance = divergence(a[..., None], table.x) * trials[0] + divergence(b[..., None], table.y) * trials[1]
+        return np.where(b < lines.below(a), distance.min(-1), lines.below(a) - b)
+
+    return _best(ScoreModel(without=np.sort(without), with_record=np.sort(with_record)), evidence)
+
+
+def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshold:
+    """The threshold and the side with the largest value: spread out first, then closer around the best."""
+
+    def of(at: Array) -> tuple[Array, Array]:
         alpha, beta = model.rates(at)
         alpha, beta = np.stack([alpha, 1 - alpha]), np.stack([beta, 1 - beta])
-        bound = expected_bound(alpha, beta, question, trials=trials, risk=risk)
         # Where nothing can be shown every test is as good: take the one with the largest advantage.
-        value = bound + 1e-9 * (1 - alpha - beta)
-        return value.max(axis=0), value.argmax(axis=0)
+        found = value(alpha, beta) + 1e-9 * (1 - alpha - beta)
+        return found.max(axis=0), found.argmax(axis=0)
 
     at = _thresholds(model.without, model.with_record)
-    best = int(expected(at)[0].argmax())
+    best = int(of(at)[0].argmax())
     near = np.linspace(at[max(best - 1, 0)], at[min(best + 1, len(at) - 1)], CANDIDATES // 4 + 1)
     at = np.append(near, at[best])
-    value, side = expected(at)
-    best = int(value.argmax())
+    found, side = of(at)
+    best = int(found.argmax())
     return Threshold(threshold=float(at[best]), rejects="below" if side[best] else "above")
 
 
 def expected_bound(alpha: Array, beta: Array, question: Question, *, trials: tuple[int, int], risk: float) -> Array:
-    """The mean of ``approximate_bound`` over five quantiles of each count."""
+    """The mean of ``approximate_bound`` over three quantiles of each count."""
     levels = LEVELS.reshape(-1, *[1] * np.ndim(alpha))
     false_alarms, misses = binom.ppf(levels, trials[0], alpha), binom.ppf(levels, trials[1], beta)
     bounds = approximate_bound(false_alarms[:, None], misses[None], trials=trials, question=question, risk=risk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,15 +17,10 @@ from guarantees.numerics.array import Array
 class Question(Protocol):
     """A number theta >= 0 and its symmetric trade-off curves: the larger theta, the lower the curve."""
 
-    @property
-    def name(self) -> Literal["epsilon", "delta", "mu"]:
-        """What is bounded."""
-        ...
-
-    @property
-    def largest(self) -> float:
-        """No larger theta is looked at."""
-        ...
+    name: ClassVar[str]
+    """What is bounded: epsilon, delta or mu."""
+    largest: ClassVar[float]
+    """No larger number is looked at."""
 
     def through(self, alpha: ArrayLike, beta: ArrayLike) -> Array:
         """The theta whose curve passes through these error rates; 0 on or above the curve of 0."""
@@ -45,7 +40,7 @@ class EpsilonAt:
     """Epsilon at ``delta``: ``1 - beta <= exp(epsilon) alpha + delta`` and the same with the rates exchanged."""
 
     delta: float
-    name: ClassVar[Literal["epsilon"]] = "epsilon"
+    name: ClassVar[str] = "epsilon"
     largest: ClassVar[float] = 700.0
 
     def __post_init__(self):
@@ -78,7 +73,7 @@ class DeltaAt:
     """Delta at ``epsilon``."""
 
     epsilon: float
-    name: ClassVar[Literal["delta"]] = "delta"
+    name: ClassVar[str] = "delta"
     largest: ClassVar[float] = 1.0
 
     def __post_init__(self):
@@ -104,7 +99,7 @@ class DeltaAt:
 class Mu:
     """The mu of Gaussian differential privacy."""
 
-    name: ClassVar[Literal["mu"]] = "mu"
+    name: ClassVar[str] = "mu"
     largest: ClassVar[float] = 70.0
 
     def through(self, alpha: ArrayLike, beta: ArrayLike) -> Array:

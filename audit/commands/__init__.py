@@ -91,6 +91,15 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         metavar="'gaussian(mu=1)'",
         help="a claim to judge, written as in Python: name(parameter=number, ...)",
     )
+    parser.add_argument(
+        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on one of them"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="draws the tenth of the scores that chooses thresholds; name it before looking (default: %(default)s)",
+    )
     _json(parser)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
@@ -23,6 +23,8 @@ P_VALUE_STEP = 0.02
 GAMMA_SHARE = 0.02
 """The joint test's gamma as a share of the risk."""
 BELOW = "a proven point of the trade-off curve lies below the claim."
+JOINTLY = "the two error counts together are too small for the claim."
+NUMBER = "the proven {} exceeds what the claim promises."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,11 +88,41 @@ def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: floa
     p = joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk)
     return conclude(
         claim,
-        refuted="the two error counts together are too small for the claim." if p <= risk else None,
+        refuted=JOINTLY if p <= risk else None,
         p=p,
         risk=risk,
         delta=delta,
         trials_per_side=counts.trials_without,
+    )
+
+
+def judge_statements(
+    tests: tuple[ErrorCounts, ...],
+    claim: Claim,
+    *,
+    risk: float,
+    share: float,
+    delta: float,
+    against: Mapping[str, tuple[float, float]],
+) -> Verdict:
+    """The verdict by the joint p-value of its own tests at ``share`` of the risk, and by the numbers proven beside it.
+
+    ``against`` holds, for every number that the claim promises, the p-value of that promise and its share of the risk.
+    The p-value is the smallest ``risk * p / share`` of all: at most u with probability at most u if the claim holds,
+    since the shares sum to no more than the risk. [docs/validity.md, section 12]
+    """
+    each = share / len(tests)
+    own = min(joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests) * len(tests)
+    ratios = {JOINTLY: own / share} | {NUMBER.format(name): p / spent for name, (p, spent) in against.items()}
+    reason = min(ratios, key=lambda why: ratios[why])
+    p = min(1.0, risk * ratios[reason])
+    return conclude(
+        claim,
+        refuted=reason if p <= risk else None,
+        p=p,
+        risk=each,
+        delta=delta,
+        trials_per_side=min(min(counts.trials_without, counts.trials_with) for counts in tests),
     )
 
 
