@@ -1,4 +1,4 @@
-"""The command line. Only the words are here; each command's work is in audit/commands/ and imported when it runs."""
+"""The command line: each command's work is in audit/commands/ and imported when it runs."""
 
 from __future__ import annotations
 

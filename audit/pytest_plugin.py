@@ -116,7 +116,7 @@ class _Auditor:
         self._node.stash.setdefault(FOUND, []).append(record.to_json())
         strict = self._option("inconclusive") == "fail"
         if record.verdict == "violation" or (record.verdict == "inconclusive" and strict):
-            pytest.fail(self._told(record), pytrace=False)
+            pytest.fail(self._failure(record), pytrace=False)
         if record.verdict == "inconclusive":
             warnings.warn(InconclusiveAuditWarning(f"{record.name}: {record.reason}"), stacklevel=2)
         return record
@@ -148,7 +148,7 @@ class _Auditor:
         except SuiteError as error:
             raise pytest.UsageError(str(error)) from None
 
-    def _told(self, record: AuditRecord) -> str:
+    def _failure(self, record: AuditRecord) -> str:
         from audit.report.text import record_lines
 
         # run alone, the test has the whole risk: stating its share gives the same thresholds and bounds

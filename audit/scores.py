@@ -15,8 +15,9 @@ from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.local_levels import ThresholdBand, short_band_from_scores
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.shares import Statement, shares
+from audit.verdict.judgement import Judgement, judge_statements
 from audit.verdict.numbers import ProvenNumber, p_value_against, prove
-from audit.verdict.verdict import Verdict, judge_statements
+from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
@@ -52,7 +53,8 @@ class ScoreBounds:
     seed: int | None
     """What set scores aside to choose thresholds; None where they were given."""
     conditions: tuple[str, ...]
-    verdict: Verdict | None
+    judgement: Judgement | None
+    """The verdict with its reason and p-value, where a claim was given."""
     sides: tuple[Array, Array] = dataclasses.field(repr=False)
     """All scores, in increasing order."""
 
@@ -66,6 +68,11 @@ class ScoreBounds:
     def summary(self) -> AttackSummary | None:
         """Area under the curve, true-positive rates and accuracy, off the band."""
         return None if self.band is None else attack_summary(*self.sides, self.band)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the claim, in the words of a record; None where no claim was given."""
+        return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon: at the declared delta by its own test, at others by the band."""
@@ -129,7 +136,7 @@ def from_scores(
         tests=chosen,
         seed=None if thresholds else seed,
         conditions=(*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
-        verdict=None if claim is None else _judged(claim, chosen, share, delta),
+        judgement=None if claim is None else _judged(claim, chosen, share, delta),
         sides=(np.sort(given[0]), np.sort(given[1])),
     )
 
@@ -193,7 +200,7 @@ def _counts_for(tests: tuple[Test, ...], purpose: str) -> tuple[ErrorCounts, ...
     return tuple(test.counts for test in tests if test.purpose == purpose)
 
 
-def _judged(claim: Claim, tests: tuple[Test, ...], share: Mapping[Statement, float], delta: float) -> Verdict:
+def _judged(claim: Claim, tests: tuple[Test, ...], share: Mapping[Statement, float], delta: float) -> Judgement:
     questions = _questions(delta)
     promised: list[Statement] = [name for name in NUMBERS if name in share and name != "mu"]
     against = {

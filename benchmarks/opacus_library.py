@@ -16,7 +16,7 @@ import numpy as np  # noqa: E402
 import audit  # noqa: E402
 import mechanisms  # noqa: E402
 from audit.bounds.betting import anytime_test, pilot_thresholds  # noqa: E402
-from audit.trials.foreign import batch_programs  # noqa: E402
+from audit.trials.both_sides import both_sides  # noqa: E402
 from distinguishers import battery  # noqa: E402
 
 CLIP, NOISE, RISK, PILOT = 0.1, 10.0, 0.05, 200
@@ -37,7 +37,7 @@ def first_violation() -> None:
 def false_alarms(repetitions: int, trials: int) -> int:
     """Audits of loss_reduction='sum', looked at after every trial, that say 'violation'."""
     step = mechanisms.opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE, loss_reduction="sum")
-    programs = batch_programs(step, PAIR, battery(PAIR))
+    programs = both_sides(step, PAIR).scored(battery(PAIR))
     keys = jax.random.split(jax.random.key(1), (2, 2))
     pilot = [program.source(key).scores(0, PILOT) for program, key in zip(programs, keys[0], strict=True)]
     members = pilot[0].shape[1]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import ArrayLike
 
 from guarantees.checks import require
-from guarantees.trade_off import ALPHA_RANGE, TradeOff, Values
+from guarantees.laws.law import Certificate, LossLaw
+from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance, Summary, summarise
+from guarantees.trade_off import TradeOff, Values
 from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
-
-if TYPE_CHECKING:
-    from guarantees.laws.law import Certificate
-    from guarantees.summary import Breakpoints, Dominance, Summary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,12 +34,17 @@ class Claim:
         require("unit", self.unit in UNITS, f"one of {UNITS}", self.unit)
 
     @property
+    def law(self) -> LossLaw:
+        """The law of the promised privacy loss."""
+        return self.curve.law
+
+    @property
     def error(self) -> float:
         """Stated numerical error of the curve: a violation must exceed it."""
         return self.curve.error
 
     def describe(self) -> str:
-        """One line: the constructor call that makes this claim."""
+        """One line: the constructor call that makes this claim, its relation included unless it is the usual one."""
         inside = ", ".join(f"{key}={value!r}" for key, value in self.parameters.items())
         return f"{self.name}({inside})" + (f".compose({self.times})" if self.times > 1 else "")
 
@@ -98,17 +101,17 @@ class Claim:
         """Smallest mu with mu-GDP below the curve at every alpha in the range."""
         return self.curve.mu_star(alpha_range)
 
-    def regret(self, other: Claim | TradeOff | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+    def regret(self, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
         """How much reporting ``other`` (default: mu_star-GDP) instead of this claim over-reports attacks."""
-        return self.curve.regret(_curve(other), alpha_range=alpha_range)
+        return self.curve.regret(other, alpha_range=alpha_range)
 
     def breakpoints(self, points: int = 200, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
         """Points of the curve."""
         return self.curve.breakpoints(points, alpha_range=alpha_range)
 
-    def dominance(self, other: Claim | TradeOff) -> Dominance:
+    def dominance(self, other: Curve) -> Dominance:
         """Whether this promise is below (weaker than) the other anywhere, where most, and by how much."""
-        return self.curve.dominance(other.curve if isinstance(other, Claim) else other)
+        return self.curve.dominance(other)
 
     def summary(
         self,
@@ -117,8 +120,6 @@ class Claim:
         alpha_range: tuple[float, float] = ALPHA_RANGE,
     ) -> Summary:
         """Everything worth reporting in one record."""
-        from guarantees.summary import summarise
-
         return summarise(self.curve, deltas=deltas, alpha_range=alpha_range)
 
     def symmetrise(self) -> Claim:
@@ -151,5 +152,6 @@ class Claim:
         )
 
 
-def _curve(given: Claim | TradeOff | None) -> TradeOff | None:
-    return given.curve if isinstance(given, Claim) else given
+def unusual(relation: Relation, usual: Relation) -> dict[str, Relation]:
+    """The relation as a parameter of the call that makes a claim, where it is not the constructor's own default."""
+    return {} if relation == usual else {"relation": relation}

@@ -4,19 +4,53 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.checks import require
-from guarantees.laws.law import FAR, DiscreteLaw, LossLaw, Reversed, Tails
-from guarantees.laws.textbook import GaussianLaw
+from guarantees.laws.hockey_stick import hockey_stick
+from guarantees.laws.law import FAR, LossLaw, Reversed, Tails
+from guarantees.laws.textbook import gaussian_law
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import maximum
-from guarantees.trade_off import ALPHA_RANGE, TradeOff
+
+ALPHA_RANGE = (1e-6, 1 - 1e-6)
 
 FAITHFUL_REGRET = 1e-2
 """Below this regret mu-GDP over-reports the best attack's advantage by at most two points. [gomez2025]"""
+
+
+class Curve(Protocol):
+    """What is asked of a curve to sum it up: a trade-off curve and a claim both answer."""
+
+    @property
+    def law(self) -> LossLaw:
+        """The law of its privacy loss."""
+        ...
+
+    @property
+    def error(self) -> float:
+        """Stated absolute error of its rates."""
+        ...
+
+    @property
+    def total_variation(self) -> float:
+        """Largest ``1 - alpha - beta``."""
+        ...
+
+    def beta(self, alpha: Any) -> Any:
+        """Smallest miss rate at each false-alarm rate."""
+        ...
+
+    def epsilon(self, delta: Any) -> Any:
+        """Smallest epsilon at each delta."""
+        ...
+
+    def llr_threshold(self, alpha: Any) -> Any:
+        """Threshold of the best test at each false-alarm rate."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,15 +97,6 @@ def _require_range(alpha_range: tuple[float, float]) -> None:
     require("alpha_range", 0 <= low < high <= 1, "an increasing pair in [0, 1]", alpha_range)
 
 
-def gaussian_curve(mu: float) -> TradeOff:
-    """mu-GDP, also at 0 (perfect privacy) and infinity (none)."""
-    if mu == 0:
-        return TradeOff(DiscreteLaw(np.zeros(1), np.ones(1), np.ones(1)))
-    if np.isinf(mu):
-        return TradeOff(DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0])))
-    return TradeOff(GaussianLaw(mu=mu))
-
-
 def _gaussian_mu(tails: Tails) -> Array:
     """The mu whose curve passes through each point, ``-Phi^-1(alpha) - Phi^-1(beta)``; -inf at the corners."""
     with np.errstate(invalid="ignore"):
@@ -101,7 +126,7 @@ def _point_at(law: LossLaw, alpha: float) -> Tails:
     )
 
 
-def mu_star(curve: TradeOff, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+def mu_star(curve: Curve, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
     """Smallest mu such that the curve lies on or above mu-GDP wherever alpha (or beta) is in the range.
 
     ``mu* = max -Phi^-1(alpha) - Phi^-1(beta)`` over the breakpoints and the ends of the range; a smooth curve
@@ -122,7 +147,7 @@ def mu_star(curve: TradeOff, *, alpha_range: tuple[float, float] = ALPHA_RANGE) 
         inside |= (tails.with_below >= low) & (tails.with_below <= high)
         return np.where(inside & (_smaller_rate(tails) >= floor), _gaussian_mu(tails), -np.inf)
 
-    vertices = getattr(law, "vertices", None)
+    vertices = law.vertices
     if vertices is not None:
         return max(0.0, best, float(within(vertices).max()))
     _, found = maximum(lambda t: within(law.tails(t)), _thresholds(law, alpha_range))
@@ -139,24 +164,28 @@ def _thresholds(law: LossLaw, alpha_range: tuple[float, float]) -> Array:
     return np.concatenate([low + (high - low) * steps, low * powers, high * powers])
 
 
-def regret(curve: TradeOff, other: TradeOff | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+def regret(curve: Curve, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
     """Smallest k with ``f(a + k) - k <= g(a)`` for all a: how far reporting g instead of f is off.
 
     ``k = sup_eps (delta_g(eps) - delta_f(eps)) / (1 + e^eps)`` over both directions: exact at the atoms of a
     piecewise linear f, because the numerator is convex in ``e^eps`` between them; otherwise searched.
     [gomez2025, definition C.3] By default g is mu*-GDP with mu* on the given range.
     """
-    reported = gaussian_curve(mu_star(curve, alpha_range=alpha_range)) if other is None else other
-    atoms = getattr(curve.law, "losses", None)
+    mine = curve.law
+    theirs = gaussian_law(mu_star(curve, alpha_range=alpha_range)) if other is None else other.law
+    return _regret(mine, theirs)
+
+
+def _regret(mine: LossLaw, theirs: LossLaw) -> float:
     largest = 0.0
-    for f, g, sign in ((curve, reported, 1.0), (curve.reverse, reported.reverse, -1.0)):
+    for f, g in ((mine, theirs), (Reversed(mine), Reversed(theirs))):
 
-        def gain(epsilon: Array, f: TradeOff = f, g: TradeOff = g) -> Array:
-            leak = g.delta(epsilon, "with_given_without") - f.delta(epsilon, "with_given_without")
-            return leak / (1 + np.exp(epsilon))
+        def gain(epsilon: Array, f: LossLaw = f, g: LossLaw = g) -> Array:
+            return (hockey_stick(g, epsilon) - hockey_stick(f, epsilon)) / (1 + np.exp(epsilon))
 
+        atoms = f.losses
         if atoms is not None:
-            at = sign * atoms[np.isfinite(atoms)]
+            at = atoms[np.isfinite(atoms)]
             # Beyond epsilon 50 the quotient is below 2e-22.
             found = float(np.max(gain(np.concatenate([np.zeros(1), at[(at > 0) & (at < 50)]]))))
         else:
@@ -165,12 +194,12 @@ def regret(curve: TradeOff, other: TradeOff | None = None, *, alpha_range: tuple
     return largest
 
 
-def dominance(curve: TradeOff, other: TradeOff) -> Dominance:
+def dominance(curve: Curve, other: Curve) -> Dominance:
     """Whether one curve is below another anywhere, where most, and by how much.
 
     Exact at the breakpoints of a piecewise linear curve (``other`` is convex between them); else searched.
     """
-    vertices = getattr(curve.law, "vertices", None)
+    vertices = curve.law.vertices
     if vertices is not None:
         levels = np.clip(vertices.without_above, 0.0, 1.0)
         gaps = other.beta(levels) - vertices.with_below
@@ -189,11 +218,11 @@ def dominance(curve: TradeOff, other: TradeOff) -> Dominance:
     return Dominance(below=below, deficit=deficit, alpha=alpha, beta=mine, other_beta=theirs)
 
 
-def breakpoints(curve: TradeOff, *, points: int = 200, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
+def breakpoints(curve: Curve, *, points: int = 200, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
     """All breakpoints of a piecewise linear curve; points evenly spread in ``Phi^-1(alpha)`` of a smooth one."""
     _require_range(alpha_range)
     require("points", points >= 2, ">= 2", points)
-    vertices = getattr(curve.law, "vertices", None)
+    vertices = curve.law.vertices
     if vertices is not None:
         alpha, beta = vertices.without_above[::-1], vertices.with_below[::-1]
         return Breakpoints(alpha=alpha, beta=beta, threshold=curve.llr_threshold(alpha), exact=True)
@@ -203,14 +232,14 @@ def breakpoints(curve: TradeOff, *, points: int = 200, alpha_range: tuple[float,
 
 
 def summarise(
-    curve: TradeOff,
+    curve: Curve,
     *,
     deltas: Sequence[float] = (1e-9, 1e-6, 1e-5),
     alpha_range: tuple[float, float] = ALPHA_RANGE,
 ) -> Summary:
     """mu* on its range, regret, epsilon at each delta, and whether mu-GDP says enough. [gomez2025, section 4]"""
     mu = mu_star(curve, alpha_range=alpha_range)
-    off = regret(curve, gaussian_curve(mu))
+    off = _regret(curve.law, gaussian_law(mu))
     faithful = bool(np.isfinite(mu) and off < FAITHFUL_REGRET)
     shown = f"mu {mu:.4g} (alpha in [{alpha_range[0]:g}, 1 - {1 - alpha_range[1]:.3g}])"
     return Summary(
@@ -226,6 +255,6 @@ def summarise(
         ),
         epsilons=tuple((float(d), curve.epsilon(float(d))) for d in deltas),
         total_variation=curve.total_variation,
-        separation=curve.separation,
+        separation=float(curve.total_variation / np.sqrt(2.0)),
         error=curve.error,
     )

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.laws.law import FAR, Certificate, LossLaw, MixtureLaw, Reversed, SymmetrisedLaw
+from guarantees import summary
+from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
+from guarantees.laws.composition import composed_law
+from guarantees.laws.hockey_stick import first_within, hockey_stick
+from guarantees.laws.law import FAR, Certificate, LossLaw, Reversed, as_law, reverse
+from guarantees.laws.profile import law_from_profile, law_from_samples
 from guarantees.numerics.array import Array
-from guarantees.numerics.search import crossing
+from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance
 from guarantees.vocabulary import DIRECTIONS, Direction
-
-if TYPE_CHECKING:
-    from guarantees.summary import Breakpoints, Dominance
-
-ALPHA_RANGE = (1e-6, 1 - 1e-6)
 
 Values = Any
 """A float where a scalar was given, an array of the same shape where an array was."""
@@ -46,6 +46,10 @@ class TradeOff:
     """
 
     law: LossLaw
+    """Anything with tails, thresholds and an error; what else may be asked of a law is filled in."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "law", as_law(self.law))
 
     @property
     def error(self) -> float:
@@ -55,8 +59,7 @@ class TradeOff:
     @property
     def reverse(self) -> TradeOff:
         """T(with, without): the inverse function of this curve."""
-        inner = self.law
-        return TradeOff(inner.law if isinstance(inner, Reversed) else Reversed(inner))
+        return TradeOff(reverse(self.law))
 
     def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
         """False-alarm and miss rates of the likelihood-ratio test at a threshold."""
@@ -104,7 +107,7 @@ class TradeOff:
         At delta 0 this is the largest loss itself, where the law knows it.
         """
         target, flat = _rates("delta", delta)
-        floor = getattr(self.law, "smallest_delta", 0.0)
+        floor = self.law.smallest_delta
         if np.any(flat < floor):
             raise ValueError(
                 f"delta must be >= {floor:g} for this curve, got {delta!r}: below it the accountant's numbers "
@@ -124,7 +127,7 @@ class TradeOff:
 
     def _largest_loss(self, direction: Direction, found: Array) -> Array:
         """Epsilon at delta 0: the end of the support, or infinity where the profile only underflows."""
-        support = getattr(self.law, "support", None)
+        support = self.law.support
         if support is None:
             before = np.nextafter(found * (1 - 1e-12), 0)
             return np.where(self.delta(before, direction) < 1e-200, np.inf, found)
@@ -161,44 +164,32 @@ class TradeOff:
 
     def compose(self, times: int) -> TradeOff:
         """The curve of ``times`` independent outputs: closed form where the law has one, else certified."""
-        from guarantees.laws.composition import compose
-
         return compose([(self, times)])
 
     def compose_with(self, *others: TradeOff) -> TradeOff:
         """The curve of one output of each of several mechanisms together."""
-        from guarantees.laws.composition import compose
-
         return compose([(curve, 1) for curve in (self, *others)])
 
     @property
     def certificate(self) -> Certificate | None:
         """What is proved and what is estimated about a computed curve; None for closed forms."""
-        return getattr(self.law, "certificate", None)
+        return self.law.certificate
 
     def breakpoints(self, points: int = 200, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
         """Points of the curve: all of them where it is piecewise linear, else spread over both tails."""
-        from guarantees.summary import breakpoints
+        return summary.breakpoints(self, points=points, alpha_range=alpha_range)
 
-        return breakpoints(self, points=points, alpha_range=alpha_range)
-
-    def dominance(self, other: TradeOff) -> Dominance:
+    def dominance(self, other: Curve) -> Dominance:
         """Whether this curve is below the other anywhere, where most, and by how much."""
-        from guarantees.summary import dominance
-
-        return dominance(self, other)
+        return summary.dominance(self, other)
 
     def mu_star(self, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
         """Smallest mu with mu-GDP below this curve at every alpha in the range, in both directions."""
-        from guarantees.summary import mu_star
+        return summary.mu_star(self, alpha_range=alpha_range)
 
-        return mu_star(self, alpha_range=alpha_range)
-
-    def regret(self, other: TradeOff | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+    def regret(self, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
         """How much reporting ``other`` (default: mu_star-GDP) instead of this curve over-reports attacks."""
-        from guarantees.summary import regret
-
-        return regret(self, other, alpha_range=alpha_range)
+        return summary.regret(self, other, alpha_range=alpha_range)
 
     @staticmethod
     def from_profile(epsilons: ArrayLike, deltas: ArrayLike, reverse_deltas: ArrayLike | None = None) -> TradeOff:
@@ -206,55 +197,20 @@ class TradeOff:
 
         ``deltas`` are with_given_without; without ``reverse_deltas`` the other direction is the same.
         """
-        from guarantees.laws.profile import law_from_profile
-
         return TradeOff(law_from_profile(epsilons, deltas, reverse_deltas))
-
-    @staticmethod
-    def from_pld(with_given_without: Any, without_given_with: Any | None = None) -> TradeOff:
-        """From dp-accounting's privacy loss distributions: one object, or one PMF for each direction."""
-        from guarantees.laws.profile import law_from_pld
-
-        return TradeOff(law_from_pld(with_given_without, without_given_with))
 
     @staticmethod
     def from_samples(without: ArrayLike, with_record: ArrayLike) -> TradeOff:
         """An ESTIMATE from log-likelihood ratios sampled on both sides; it proves nothing."""
-        from guarantees.laws.profile import law_from_samples
-
         return TradeOff(law_from_samples(without, with_record))
 
 
-def hockey_stick(law: LossLaw, epsilon: Array) -> Array:
-    """``P_with(L > eps) - e^eps P_without(L > eps)``."""
-    tails = law.tails(epsilon)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
-        value = np.clip(tails.with_above - scaled, 0.0, 1.0)
-    large = (epsilon > 600) & (epsilon < FAR)
-    if large.any():
-        # P_without(L > eps) < e^-600 nears underflow: integrate e^(eps-s) P_with(L > s) over s > eps instead.
-        nodes, weights = np.polynomial.laguerre.laggauss(64)
-        above = law.tails((epsilon[large][:, None] + nodes).reshape(-1)).with_above
-        value[large] = above.reshape(-1, len(nodes)) @ weights
-    return value
+def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> TradeOff:
+    """The curve of all outputs together: each mechanism's curve and how often it is run.
 
-
-def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
-    """Smallest argument at which a decreasing profile is at most each goal, searched in log delta."""
-    high = np.ones(goal.shape)
-    for _ in range(60):
-        short = profile(high) > goal
-        if not short.any():
-            break
-        high = np.where(short, 2 * high, high)
-
-    def excess(x: Array, bound: Array) -> Array:
-        found = profile(x)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gap = np.log(found) - np.log(bound)
-        # A few rounding errors of slack, so that a plateau at exactly delta counts as reached.
-        gap = np.where(found <= bound * (1 + 1e-15), np.minimum(gap, 0.0), gap)
-        return np.clip(np.nan_to_num(gap, nan=0.0, posinf=1e3, neginf=-1e3), -1e3, 1e3)
-
-    return crossing(excess, np.zeros(goal.shape), high, goal) if goal.size else goal
+    Closed forms where the laws have them, otherwise a lattice fine enough for ``tolerance`` or of ``most_points``; the
+    curve returned is the one that leaks more, and its ``certificate`` says which sides are proved.
+    [koskela2020; doroshenko2022]
+    """
+    laws = [(curve.law, times) for curve, times in parts]
+    return TradeOff(composed_law(laws, tolerance=tolerance, most_points=most_points))

@@ -1,12 +1,19 @@
-"""Words that every part of the toolkit shares: relations, units, directions."""
+"""Words that every part of the toolkit shares: relations, units, directions, normalisers."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
+PairRelation = Literal["add_remove", "zero_out", "substitution"]
+"""How two neighbouring data sets differ."""
+PAIR_RELATIONS: tuple[PairRelation, ...] = get_args(PairRelation)
 Relation = Literal["any", "add_remove", "zero_out", "substitution"]
-RELATIONS = ("any", "add_remove", "zero_out", "substitution")
+"""Which neighbours a promise speaks about."""
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
 Unit = Literal["step", "epoch", "training"]
-UNITS = ("step", "epoch", "training")
+UNITS: tuple[Unit, ...] = get_args(Unit)
 Direction = Literal["both", "with_given_without", "without_given_with"]
-DIRECTIONS = ("both", "with_given_without", "without_given_with")
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
+"""What the noisy sum is divided by: SGM, EASGM, ASGM, FEASGM."""
+NORMALISERS: tuple[Normaliser, ...] = get_args(Normaliser)

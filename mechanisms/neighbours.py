@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from guarantees.checks import require
+from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
+from guarantees.vocabulary import PairRelation as Relation
 
-Relation = Literal["add_remove", "zero_out", "substitution"]
-RELATIONS = ("add_remove", "zero_out", "substitution")
 DENSE_LIMIT = 2**28
 """Entries above which a dense array of gradients is refused (1 GiB of float32)."""
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from typing import Any, Literal, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from guarantees.checks import require
+from guarantees.vocabulary import NORMALISERS, Normaliser
 from mechanisms.chi_square import mean_square
 from mechanisms.contract import Collapsed, Described, OutputKind
 from mechanisms.counts import binomial, poisson_batch
 from mechanisms.neighbours import GradientTable, materialise
 from mechanisms.noise import normal
 
-Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
-NORMALISERS: tuple[str, ...] = get_args(Normaliser)
 SMALLEST = 1e-18
 """Floor of a gradient's largest entry: XLA may square it on its own, and smaller squares vanish."""
 UNROLLED_RECORDS = 16

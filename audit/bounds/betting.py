@@ -139,10 +139,6 @@ class AnytimeTest:
         gains = self._gains(wealth)
         return _mean_wealth(self._log_wealth(wealth, gains, wealth.trials, wealth.false_alarms, wealth.misses))
 
-    def e_value(self, wealth: Wealth) -> Array:
-        """Evidence against the claim; its mean is at most 1 whenever one stops, if the claim holds."""
-        return np.exp(self.log_e_value(wealth))
-
     @staticmethod
     def p_value(wealth: Wealth) -> Array:
         """``1 / largest e-value so far``, valid at any stopping time. [ville1939]"""

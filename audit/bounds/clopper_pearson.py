@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import operator
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy.special import betainccinv, betaincinv, ndtri
 
 from guarantees.checks import require
 
@@ -52,20 +50,19 @@ def require_risk(risk: float) -> None:
     require("risk", 0 < risk < 1, "in (0, 1)", risk)
 
 
-@functools.cache
-def _proportion_confint():
-    """statsmodels takes seconds to import, so it is imported when the first limit is asked for."""
-    from statsmodels.stats.proportion import proportion_confint
-
-    return proportion_confint
-
-
 def clopper_pearson_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> np.ndarray:
-    """Upper limit on an error rate, exceeded by the truth with probability at most ``risk``. [clopper1934]"""
-    # proportion_confint is two-sided: its level is spent half on each end, and we use one end.
-    level = np.minimum(2 * np.asarray(risk, float), 1.0)
-    limit: Any = _proportion_confint()
-    return np.asarray(limit(np.asarray(errors), np.asarray(trials), alpha=level, method="beta")[1])
+    """Upper limit on an error rate, exceeded by the truth with probability at most ``risk``. [clopper1934]
+
+    ``P{Bin(n, p) <= k} = risk`` at the limit p: the upper quantile of Beta(k + 1, n - k); 1 where every trial erred.
+    """
+    k, n = np.asarray(errors, float), np.asarray(trials, float)
+    return np.where(k >= n, 1.0, betainccinv(k + 1, np.maximum(n - k, 1), risk))
+
+
+def clopper_pearson_lower(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> np.ndarray:
+    """Lower limit on an error rate, above the truth with probability at most ``risk``; 0 where no trial erred."""
+    k, n = np.asarray(errors, float), np.asarray(trials, float)
+    return np.where(k <= 0, 0.0, betaincinv(np.maximum(k, 1), n - k + 1, risk))
 
 
 def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:

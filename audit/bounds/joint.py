@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import betaincinv, xlogy
+from scipy.special import xlogy
 from scipy.stats import binom
 
 from audit.bounds.binomial import binomial_cdf_table
-from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_lower, clopper_pearson_upper
 from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -170,9 +170,8 @@ def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: f
 
 def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
     """Two-sided Clopper-Pearson interval at risk gamma. [clopper1934]"""
-    low = 0.0 if errors == 0 else float(betaincinv(errors, trials - errors + 1, gamma / 2))
-    high = 1.0 if errors == trials else float(betaincinv(errors + 1, trials - errors, 1 - gamma / 2))
-    return low, high
+    low = clopper_pearson_lower(errors, trials, risk=gamma / 2)
+    return float(low), float(clopper_pearson_upper(errors, trials, risk=gamma / 2))
 
 
 def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple[Array, Array]:

@@ -7,9 +7,9 @@ import functools
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainccinv, gammaln, xlogy
+from scipy.special import gammaln, xlogy
 
-from audit.bounds.clopper_pearson import Limits, require_risk
+from audit.bounds.clopper_pearson import Limits, clopper_pearson_upper, require_risk
 from guarantees.checks import require
 from guarantees.numerics.array import Array
 
@@ -152,7 +152,7 @@ def ranks(trials: int) -> Array:
 
 
 def _limits(trials: int, rank: Array, log_level: float) -> Array:
-    return betainccinv(rank, trials - rank + 1, np.exp(log_level) * rank.astype(float) ** -LEAN)
+    return clopper_pearson_upper(rank - 1, trials, risk=np.exp(log_level) * rank.astype(float) ** -LEAN)
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,9 +1,10 @@
-"""The words of the command line: names, help and options, with nothing heavy imported."""
+"""What the command line says: names, help and options, with nothing heavy imported."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import decimal
 from collections.abc import Callable
 
 from audit.suites.file import SuiteError, seconds
@@ -23,6 +24,13 @@ def _duration(text: str) -> float:
         return seconds(text, "--time-budget")
     except SuiteError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def risk_of(confidence: float) -> float:
+    """``1 - confidence`` in decimals, so that 0.95 means a risk of 0.05 and no rounding error is recorded."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"--confidence must lie between 0 and 1, got {confidence}.")
+    return float(1 - decimal.Decimal(str(confidence)))
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +128,9 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         help="'gaussian(mu=1)', 'zcdp(rho=0.5)', ... as in Python, or subsampled-gaussian with the options below",
     )
     parser.add_argument("--rate", type=float, help="sampling rate of a batch")
-    parser.add_argument("--noise", type=float, help="noise multiplier")
+    parser.add_argument(
+        "--noise-multiplier", "--noise", type=float, help="deviation of the noise over the clipping norm"
+    )
     parser.add_argument("--steps", type=int, default=1, help="(default: %(default)s)")
     parser.add_argument("--records", type=int, help="size of the smaller dataset, for --normalise-by")
     parser.add_argument("--dimension", type=int, help="number of parameters, for --normalise-by")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
+from audit.commands import risk_of
 from audit.record.record import plain
-from audit.report.table import told
+from audit.report.table import readable
 from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inc
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
     from audit.scores import from_scores
-    from audit.suites.claim_words import claim_from_words
+    from audit.suites.claim_text import claim_from_text
 
     sides = _load(arguments.without), _load(arguments.with_record)
     found = from_scores(
         *sides,
-        risk=1 - arguments.confidence,
+        risk=risk_of(arguments.confidence),
         thresholds=tuple(arguments.threshold or ()),
-        claim=None if arguments.claim is None else claim_from_words(arguments.claim),
+        claim=None if arguments.claim is None else claim_from_text(arguments.claim),
         delta=arguments.delta,
         target=arguments.target,
         seed=arguments.seed,
@@ -43,12 +44,12 @@ def execute(arguments: argparse.Namespace) -> int:
         _print(found, arguments)
         if estimate is not None:
             print(f"Under an assumption: {estimate.wording}")
-    return 0 if found.verdict is None else EXITS[found.verdict.outcome]
+    return 0 if found.verdict is None else EXITS[found.verdict]
 
 
 def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
     """Everything but the scores themselves and the whole band."""
-    kept = ("risk", "shares", "numbers", "tests", "seed", "conditions", "verdict", "summary")
+    kept = ("risk", "shares", "numbers", "tests", "seed", "conditions", "verdict", "judgement", "summary")
     return {
         "epsilon": found.epsilon(delta),
         "delta": found.delta(0.0),
@@ -72,8 +73,9 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     )
     print(f"together at confidence {1 - found.risk:.4g}, from {judged.trials_without:,} judged scores without and")
     print(f"{judged.trials_with:,} with the record, {cuts}.")
-    if found.verdict is not None:
-        print(f"verdict: {told(found.verdict.outcome)} (p-value {found.verdict.p_value:.2g}); {found.verdict.reason}")
+    if found.judgement is not None:
+        verdict = found.judgement
+        print(f"verdict: {readable(verdict.verdict)} (p-value {verdict.p_value:.2g}); {verdict.reason}")
     print("Valid if you can vouch that:")
     for condition in found.conditions:
         print(f"  - {condition};")
@@ -96,7 +98,7 @@ def _assumed(
     """What would follow from a model, if one was named."""
     if arguments.assume is None:
         return None
-    given = {"delta": arguments.delta, "risk": 1 - arguments.confidence, "assumption_free": assumption_free}
+    given = {"delta": arguments.delta, "risk": risk_of(arguments.confidence), "assumption_free": assumption_free}
     if arguments.assume == "gaussian":
         return gaussian_shift(without, with_record, **given)
     if arguments.rate is None:

@@ -8,7 +8,7 @@ import sys
 
 from audit.record.record import plain
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
-from audit.suites.claim_words import claim_from_words
+from audit.suites.claim_text import claim_from_text
 from guarantees.claim import Claim
 from guarantees.summary import summarise
 
@@ -35,19 +35,20 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _claims(arguments: argparse.Namespace) -> list[Claim]:
-    words = [text for text in arguments.claims if "(" in text]
+    calls = [text for text in arguments.claims if "(" in text]
     names = [text for text in arguments.claims if "(" not in text]
-    claims = [claim_from_words(text) for text in words]
+    claims = [claim_from_text(text) for text in calls]
     if unknown := [name for name in names if name.replace("_", "-") != "subsampled-gaussian"]:
         raise ValueError(
-            f"write a claim like gaussian(mu=1), or `subsampled-gaussian --rate .. --noise ..`; got {unknown[0]!r}."
+            "write a claim like gaussian(mu=1), or `subsampled-gaussian --rate .. --noise-multiplier ..`; "
+            f"got {unknown[0]!r}."
         )
     if arguments.rate is not None or names:
-        if arguments.rate is None or arguments.noise is None:
-            raise ValueError("a training needs --rate and --noise.")
+        if arguments.rate is None or arguments.noise_multiplier is None:
+            raise ValueError("a training needs --rate and --noise-multiplier.")
         setting = Setting(
             rate=arguments.rate,
-            noise_multiplier=arguments.noise,
+            noise_multiplier=arguments.noise_multiplier,
             steps=arguments.steps,
             records=arguments.records,
             dimension=arguments.dimension,
@@ -56,5 +57,5 @@ def _claims(arguments: argparse.Namespace) -> list[Claim]:
         claims += [by_sampler(sampler, setting) for sampler in samplers]
         claims += [by_normaliser(divisor, setting) for divisor in arguments.normalise_by or ()]
     if not claims:
-        raise ValueError("name a claim, like 'gaussian(mu=1)', or give --rate and --noise.")
+        raise ValueError("name a claim, like 'gaussian(mu=1)', or give --rate and --noise-multiplier.")
     return claims

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.commands import risk_of
+
 if TYPE_CHECKING:
     from audit.record.compare import Change
 
@@ -15,8 +17,7 @@ STYLES = {"worse": "red", "better": "green", "same": "default", "added": "defaul
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print one line an audit; 1 if anything got worse, 0 otherwise."""
-    if not 0 < arguments.confidence < 1:
-        raise ValueError(f"--confidence must lie between 0 and 1, got {arguments.confidence}.")
+    risk = risk_of(arguments.confidence)
     from audit.record.compare import compare
     from audit.record.record import load_records, plain
     from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
@@ -25,7 +26,6 @@ def execute(arguments: argparse.Namespace) -> int:
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
-    risk = round(1 - arguments.confidence, 15)
     changes = compare(load_records(paths[0]), load_records(paths[1]), risk=risk)
     if arguments.json:
         print(json.dumps({"risk": risk, "changes": [plain(change) for change in changes]}))
@@ -38,7 +38,7 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from audit.report.table import LOG_WIDTH, told
+    from audit.report.table import LOG_WIDTH, readable
 
     console = Console()
     if not console.is_terminal:
@@ -53,8 +53,8 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
         note = " (the claim changed)" if change.claim_changed else ""
         table.add_row(
             change.name,
-            told(change.old_verdict or "-"),
-            told(change.new_verdict or "-"),
+            readable(change.old_verdict or "-"),
+            readable(change.new_verdict or "-"),
             f"[{STYLES[change.state]}]{change.state}[/]: {change.reason}{note}",
         )
     console.print(table)

@@ -78,10 +78,11 @@ def _cells(entry: AuditPlan) -> list[str]:
     plan, needed = entry.plan, entry.plan.refutation
     proof = "never"
     if needed is not None and needed.rectangle_trials is not None:
-        proof = f"{_both(needed.rectangle_trials)}\n({_both(needed.joint_trials)}, {_both(needed.anytime_trials)})"
+        proof, *others = map(_trials, (needed.rectangle_trials, needed.joint_trials, needed.anytime_trials))
+        proof += f"\n({', '.join(others)})"
     leak = plan.smallest_leak.epsilon
     return [
-        f"{2 * plan.trials_per_side:,}",
+        f"{plan.trials:,}",
         duration(plan.seconds),
         proof,
         duration(plan.seconds_to_refute),
@@ -91,8 +92,8 @@ def _cells(entry: AuditPlan) -> list[str]:
     ]
 
 
-def _both(trials_per_side: int | None) -> str:
-    return "never" if trials_per_side is None else f"{2 * trials_per_side:,}"
+def _trials(needed: int | None) -> str:
+    return "never" if needed is None else f"{needed:,}"
 
 
 def duration(seconds: float | None) -> str:

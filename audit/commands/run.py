@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit.commands import risk_of
 from audit.suites.file import Suite, SuiteError, parse_suite, read_suite
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         sys.path.insert(0, "")  # a suite may name a step in the folder where the command runs
         suite = read_suite(Path(arguments.suite))
     if arguments.confidence is not None:
-        if not 0 < arguments.confidence < 1:
-            raise SuiteError(f"--confidence must lie between 0 and 1, got {arguments.confidence}.")
-        suite = dataclasses.replace(suite, risk=1 - arguments.confidence)
+        suite = dataclasses.replace(suite, risk=risk_of(arguments.confidence))
     if arguments.trials is not None:
         if arguments.trials < 2 or arguments.trials % 2:
             raise SuiteError(f"--trials must be even and >= 2 (half on each dataset), got {arguments.trials}.")

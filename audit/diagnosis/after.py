@@ -9,14 +9,13 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.answer import Diagnosis, not_asked
+from audit.bounds.points import proven_epsilon
 from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
+from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
-from audit.verdict import evidence
+from audit.trials.both_sides import Auditable
 from distinguishers.directions import span_of
-from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.constructions import gradient_pair
-from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours
 
 MOST_TRIALS = 300
@@ -28,7 +27,7 @@ PURPOSE = 0xD1A6
 
 def explain(
     record: AuditRecord,
-    mechanism: Mechanism | BatchMechanism,
+    mechanism: Auditable,
     neighbours: Neighbours,
     *,
     key: jax.Array,
@@ -37,7 +36,7 @@ def explain(
     """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
 
     The diagnoses share a risk as large as the record's, and are drawn with a key of their own. What fails in a
-    diagnosis is told in its place and never costs the record.
+    diagnosis is said in its place and never costs the record.
     """
     if record.verdict != "violation" or record.diagnoses:
         return record
@@ -53,7 +52,7 @@ def explain(
 
 def _answers(
     record: AuditRecord,
-    mechanism: Mechanism | BatchMechanism,
+    mechanism: Auditable,
     neighbours: Neighbours,
     key: jax.Array,
     deadline: float | None,
@@ -69,7 +68,7 @@ def _answers(
         return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read: {error}"),)
     if frame.dimension - frame.rank < 2:
         return (not_asked("fewer than two coordinates carry noise alone."),)
-    clip, noise_multiplier, rate = told(record)
+    clip, noise_multiplier, rate = stated(record)
     most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // frame.dimension)
     return diagnose_mechanism(
         mechanism,
@@ -91,7 +90,7 @@ def _gradients(mechanism: Any, neighbours: Neighbours) -> Neighbours:
     return gradient_pair(neighbours, mechanism.gradients) if network else neighbours
 
 
-def told(record: AuditRecord) -> tuple[float | None, float | None, float]:
+def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
 
     Both are unknown where the claim is about several outputs, or a number chosen beforehand divides them.
@@ -114,14 +113,14 @@ def _positive(value: Any) -> float | None:
 
 
 def direction(record: AuditRecord) -> Diagnosis:
-    """In which direction more was proven: a statement about the evidence, at the record's own risk."""
-    limits = tuple(point.limits for point in record.points)
-    forth, back = evidence.epsilon(limits, delta=record.report_delta)
-    larger, smaller, words = (forth, back, "with") if forth >= back else (back, forth, "without")
+    """In which direction more was proven: a statement about the points, at the record's own risk."""
+    points = tuple(point.limits for point in record.points)
+    forth, back = proven_epsilon(points, delta=record.report_delta)
+    larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
     return Diagnosis(
         question="which direction leaks more?",
         wrong=False,
-        says=f"epsilon >= {larger:.4g} is proven from outputs likelier {words} the record, and >= {smaller:.4g} in the "
+        says=f"epsilon >= {larger:.4g} is proven from outputs likelier {side} the record, and >= {smaller:.4g} in the "
         "other direction.",
         p_value=1.0,
         risk=0.0,

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis import dependence, distribution, scale
-from audit.diagnosis.answer import Diagnosis
 from audit.diagnosis.noise import Array, read_noise
-from audit.trials.workers import Batch, drawer
+from audit.record.answer import Diagnosis
+from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.directions import span_of
 from guarantees.checks import require
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
-from mechanisms.neighbours import Neighbours, materialise, prepare
+from mechanisms.neighbours import Neighbours
 
 FEWEST_TRIALS = 20
 PIECE = 64
@@ -41,7 +35,7 @@ def diagnose(
 ) -> tuple[Diagnosis, ...]:
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly.
 
-    ``clip`` and ``noise_multiplier`` are what the code was told; without both, only questions that need neither are
+    ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
     asked. ``rate`` is the rate at which records are sampled. Use outputs that were not used to choose what to ask.
     """
     require("risk", 0 < risk < 1, "in (0, 1)", risk)
@@ -84,7 +78,7 @@ def _moving(rows: Array) -> Array:
 
 
 def diagnose_mechanism(
-    mechanism: Mechanism | BatchMechanism,
+    mechanism: Auditable,
     neighbours: Neighbours,
     *,
     key: jax.Array,
@@ -104,8 +98,7 @@ def diagnose_mechanism(
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
     seen = read_as or neighbours
     size = int(np.clip(CHUNK_ENTRIES // span_of(seen)[0].dimension, 1, min(PIECE, trials)))
-    draw = _foreign if isinstance(mechanism, BatchMechanism) else _traced
-    first, second = draw(key, mechanism, neighbours, trials, size, deadline)
+    first, second = both_sides(mechanism, neighbours).outputs(key, trials, size=size, deadline=deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
         raise TimeoutError(f"the time budget was over after {count} trials a side.")
@@ -118,48 +111,3 @@ def diagnose_mechanism(
         rate=rate,
         risk=risk,
     )
-
-
-def _traced(
-    key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int, size: int, deadline: float | None
-) -> list[Array]:
-    """Full outputs of both sides of an ordinary mechanism, ``size`` at a time, kept on the host."""
-
-    def side(own: jax.Array, dataset: Any) -> Array:
-        data = prepare(mechanism, dataset)
-
-        @jax.jit
-        def outputs(first: jax.Array) -> jax.Array:
-            numbers = first + jnp.arange(size, dtype=jnp.uint32)
-            return jax.vmap(lambda trial: mechanism(jax.random.fold_in(own, trial), data))(numbers)
-
-        pieces = []
-        for start in range(0, trials, size):
-            if deadline is None or time.monotonic() < deadline:
-                pieces.append(np.asarray(outputs(jnp.uint32(start))))
-        return np.concatenate(pieces)[:trials] if pieces else np.zeros((0, 1), np.float32)
-
-    # two programs to compile, which takes longer than the draws
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(side, jax.random.split(key), (neighbours.without, neighbours.with_record)))
-
-
-def _foreign(
-    key: jax.Array, mechanism: Any, neighbours: Neighbours, trials: int, size: int, deadline: float | None
-) -> list[Array]:
-    """Full outputs of both sides of foreign code, in turns, until the trials or the time are used up."""
-    datasets = {}
-    for name, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
-        given = materialise(dataset)
-        datasets[name] = np.asarray(given) if isinstance(given, jax.Array) else given
-    words = {
-        n: np.asarray(jax.random.key_data(k)).ravel() for n, k in zip(datasets, jax.random.split(key), strict=True)
-    }
-    source = drawer(mechanism, datasets)
-    found: dict[str, list[Array]] = {name: [] for name in datasets}
-    for start in range(0, trials, size):
-        for name, pieces in found.items():
-            if deadline is None or time.monotonic() < deadline:
-                batch = Batch(name, words[name], start, min(start + size, trials))
-                source.draw([batch], lambda _, outputs, own=pieces: own.append(outputs))
-    return [np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()]

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from audit.diagnosis.answer import Diagnosis
 from audit.diagnosis.noise import Array
+from audit.record.answer import Diagnosis
 
 LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""
@@ -50,7 +50,7 @@ def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
     width = standard.shape[1]
     rows = standard[: max(2, LAG_ENTRIES // width)]
     sums, squares = _lagged(rows), _lagged(rows**2)
-    # round-off of the transforms must not pass for a product; a distance without any is no evidence
+    # round-off of the transforms must not pass for a product; a distance without any says nothing
     known = squares > 1e-9 * squares.max(initial=0.0)
     z = np.where(known, np.abs(sums) / np.sqrt(np.where(known, squares, 1.0)), 0.0)
     at = int(np.argmax(z))

@@ -1,24 +1,21 @@
-"""Does the noise end? Pooled coordinates of outputs, streamed: evidence under an assumption, never a verdict."""
+"""Does the noise end? Pooled coordinates of outputs, streamed: a statement under an assumption, never a verdict."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
 
-from audit.bounds.clopper_pearson import clopper_pearson_upper, require_risk
-from audit.trials.workers import Batch, drawer
+from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
+from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.directions import span_of
 from guarantees.checks import require
 from guarantees.claim import Claim
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
-from mechanisms.neighbours import Neighbours, materialise, prepare
+from mechanisms.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22
 """Coordinates held at once."""
@@ -88,7 +85,7 @@ class NoiseTails:
 
 
 def noise_tails(
-    mechanism: Mechanism | BatchMechanism,
+    mechanism: Auditable,
     neighbours: Neighbours,
     *,
     claim: Claim,
@@ -111,7 +108,7 @@ def noise_tails(
 
     both rates replaced by Clopper-Pearson limits. [clopper1934] ``clip``, ``noise_multiplier`` and ``divisor`` (a
     public constant) set the unit; ``thresholds`` must not come from these draws, and share the risk. Memory does not
-    grow with ``draws``. The bound rests on the assumption that it carries: it is evidence, not a verdict.
+    grow with ``draws``. The bound rests on the assumption that it carries: it is no verdict.
     """
     require_risk(risk)
     require("draws", draws >= 1, ">= 1", draws)
@@ -150,64 +147,33 @@ class Counted:
 
 
 def count_beyond(
-    mechanism: Mechanism | BatchMechanism, neighbours: Neighbours, levels: np.ndarray, *, draws: int, key: jax.Array
+    mechanism: Auditable, neighbours: Neighbours, levels: np.ndarray, *, draws: int, key: jax.Array
 ) -> Counted:
     """Stream outputs without the record, a few million coordinates at a time, and count the noise beyond levels."""
     frame, _ = span_of(neighbours)
     coordinates = frame.dimension - frame.rank
     require("neighbours", frame.basis is None, "gradients along the first coordinates", neighbours.name)
     require("neighbours", coordinates >= 1, "of more coordinates than the gradients span", frame.dimension)
-    chunk = max(1, CHUNK_ENTRIES // frame.dimension)
-    chunks = -(-draws // (coordinates * chunk))
-    count = _count_foreign if isinstance(mechanism, BatchMechanism) else _count_traced
+    size = max(1, CHUNK_ENTRIES // frame.dimension)
+    pieces = -(-draws // (coordinates * size))
     cuts = levels.astype(np.float32)
-    beyond, largest = count(mechanism, neighbours.without, cuts, frame.rank, frame.dimension, chunk, chunks, key)
+    beyond, largest = np.zeros(len(levels), np.int64), -math.inf
+
+    def read(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        _refuse_length(outputs.shape, frame.dimension)
+        noise = outputs[:, frame.rank :]
+        top = jnp.where(jnp.all(jnp.isfinite(noise)), jnp.max(noise), jnp.inf)
+        return jnp.stack([jnp.sum(noise > cut) for cut in cuts]), top
+
+    def add(found: tuple[jax.Array, jax.Array]) -> None:
+        nonlocal largest
+        beyond[:] += np.asarray(found[0], np.int64)
+        largest = float(np.maximum(largest, found[1]))
+
+    both_sides(mechanism, neighbours).read_without(key, size=size, pieces=pieces, read=read, use=add)
     if not math.isfinite(largest):
         raise ValueError("an output is not finite: check the gradients for NaN and the divisor for zero.")
-    return Counted(draws=chunks * chunk * coordinates, beyond=tuple(int(k) for k in beyond), largest=largest)
-
-
-def _count_traced(
-    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, dimension: int, chunk: int, chunks: int, key: jax.Array
-) -> tuple[np.ndarray, float]:
-    data = prepare(mechanism, dataset)
-
-    @jax.jit
-    def count(first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        keys = jax.vmap(lambda trial: jax.random.fold_in(key, trial))(first + jnp.arange(chunk, dtype=jnp.uint32))
-        outputs = jax.vmap(lambda own: mechanism(own, data))(keys)
-        _refuse_length(outputs.shape, dimension)
-        noise = outputs[:, rank:]
-        largest = jnp.where(jnp.all(jnp.isfinite(noise)), jnp.max(noise), jnp.inf)
-        return jnp.stack([jnp.sum(noise > level) for level in levels]), largest
-
-    beyond, largest = np.zeros(len(levels), np.int64), -math.inf
-    for index in range(chunks):
-        found, top = count(jnp.uint32(index * chunk))
-        beyond += np.asarray(found, np.int64)
-        largest = float(np.maximum(largest, top))
-    return beyond, largest
-
-
-def _count_foreign(
-    mechanism: Any, dataset: Any, levels: np.ndarray, rank: int, dimension: int, chunk: int, chunks: int, key: jax.Array
-) -> tuple[np.ndarray, float]:
-    words = np.asarray(jax.random.key_data(key)).ravel()
-    beyond, largest = np.zeros(len(levels), np.int64), -math.inf
-
-    def add(_: int, outputs: np.ndarray) -> None:
-        nonlocal largest
-        _refuse_length(outputs.shape, dimension)
-        noise = outputs[:, rank:]
-        if not np.isfinite(noise).all():
-            largest = math.inf
-            return
-        beyond[:] += [int(np.count_nonzero(noise > level)) for level in levels]
-        largest = float(np.maximum(largest, noise.max()))
-
-    batches = [Batch("without", words, i * chunk, (i + 1) * chunk) for i in range(chunks)]
-    drawer(mechanism, {"without": np.asarray(materialise(dataset))}).draw(batches, add)
-    return beyond, largest
+    return Counted(draws=pieces * size * coordinates, beyond=tuple(int(k) for k in beyond), largest=largest)
 
 
 def _refuse_length(shape: tuple[int, ...], dimension: int) -> None:
@@ -230,7 +196,7 @@ def _points(
     share, total = risk / (2 * len(thresholds)), counted.draws
     without, moved = counted.beyond[: len(thresholds)], counted.beyond[len(thresholds) :]
     upper = clopper_pearson_upper(np.array(without), total, risk=share)
-    lower = [float(special.betaincinv(k, total - k + 1, share)) if k else 0.0 for k in moved]
+    lower = clopper_pearson_lower(np.array(moved), total, risk=share).tolist()
     growth = float(np.expm1(min(epsilon, LARGEST_EXPONENT))) + rate
     return tuple(
         TailPoint(

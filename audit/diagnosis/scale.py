@@ -7,8 +7,8 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from audit.diagnosis.answer import Diagnosis
 from audit.diagnosis.noise import Array, Noise
+from audit.record.answer import Diagnosis
 
 
 def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Diagnosis:
@@ -95,7 +95,7 @@ def divisors_found(without: Noise, with_record: Noise, deviation: float, *, risk
     """Which divisors explain the noise of single trials: an interval for each, all of them together at ``risk``.
 
     ``width size^2 / (deviation / divisor)^2`` is chi-square; wrong where two intervals have nothing in common. The
-    whole number in an interval is told where it is the only one.
+    whole number in an interval is named where it is the only one.
     """
     sizes, width = np.concatenate([without.sizes, with_record.sizes]), without.rest.shape[1]
     sizes = sizes[sizes > 0]

@@ -1,4 +1,4 @@
-"""From counts to the record: judge them and write everything down."""
+"""The record of an audit, put together from what was fixed, counted and found."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import dataclasses
 import jax
 import numpy as np
 
-from audit.bounds.anytime_limits import anytime_limits
-from audit.bounds.band import middle_share, simultaneous_band
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.policies.anytime import judge_anytime
-from audit.policies.policy import Anytime, Cut, FromTheory, Goal, Policy, Simultaneous, Split, spread
+from audit.policies.candidates import spread
+from audit.policies.policy import Cut, Finding, Policy, Test
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
-from audit.verdict import evidence
-from audit.verdict.verdict import Outcome, judge, judge_jointly
+from audit.verdict.goal import Goal
+from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 
@@ -29,7 +27,7 @@ class Subject:
     """What was audited and under which name; everything that a record says about it."""
 
     name: str
-    expect: Outcome
+    expect: Verdict
     mechanism: Part
     neighbours: Part
     distinguisher: Part
@@ -40,97 +38,46 @@ class Subject:
     started: str
 
 
-def write_record(
-    subject: Subject,
-    tally: Tally,
-    *,
-    edges: np.ndarray,
-    cuts: tuple[Cut, ...],
-    fit_trials: int,
-    policy: Policy,
-    goal: Goal,
-    seconds: float,
+def assemble(
+    subject: Subject, policy: Policy, goal: Goal, test: Test, tally: Tally, finding: Finding, *, seconds: float
 ) -> AuditRecord:
-    """Judge the counts against the claim and write everything down."""
-    counts = tuple(evidence.error_counts(tally, edges, cut) for cut in cuts)
-    risks = np.array([cut.risk for cut in cuts])
-
-    def evidence_at(risk: float) -> tuple[Limits, ...]:
-        if isinstance(policy, Simultaneous):
-            return _bands(edges, tally, risk=risk)
-        if isinstance(policy, Anytime):
-            return anytime_limits(counts, risks * (risk / goal.risk))
-        return evidence.proven(counts, risks * (risk / goal.risk))
-
-    if isinstance(policy, Anytime):
-        answer = judge_anytime(tally, goal, tests=len(cuts))
-    elif isinstance(policy, FromTheory | Split) and policy.method == "joint":
-        judged = next(c for cut, c in zip(cuts, counts, strict=True) if cut.target == "verdict")
-        answer = judge_jointly(judged, goal.claim, risk=goal.risk, delta=goal.delta)
-    else:
-        answer = judge(
-            evidence_at,
-            goal.claim,
-            risk=goal.risk,
-            largest_share=_share(policy, risks, tally, goal),
-            delta=goal.delta,
-            trials_per_side=tally.trials_per_side,
-        )
-    points = [_point(*entry, subject.members) for entry in zip(cuts, counts, evidence_at(goal.risk), strict=True)]
+    """Everything about one audit in one place."""
+    judgement, members = finding.judgement, subject.members
+    entries = zip(test.cuts, finding.counts, finding.points, strict=True)
     return AuditRecord(
         name=subject.name,
-        verdict=answer.outcome,
-        reason=answer.reason,
-        p_value=answer.p_value,
-        adjusted_p_value=answer.p_value,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        p_value=judgement.p_value,
+        adjusted_p_value=judgement.p_value,
         expect=subject.expect,
         risk=goal.risk,
         report_delta=goal.delta,
         trials=2 * tally.trials_per_side,
         trials_planned=subject.trials_planned,
-        fit_trials=fit_trials,
+        fit_trials=test.fit_trials,
         policy=plain(policy),
-        points=tuple(_hull(points)),
+        stops_early=policy.stops_early,
+        points=tuple(_hull([_point(*entry, members) for entry in entries])),
         claim=_claim_part(goal.claim, goal.delta),
         mechanism=subject.mechanism,
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
-        grids=tuple(_grid(m, name, edges, tally) for m, name in enumerate(subject.members)),
-        band=_anytime_band(points, goal.risk) if isinstance(policy, Anytime) else _band(edges, tally, goal.risk),
+        grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
+        band=Band(
+            risk=goal.risk,
+            alpha=tuple(point.alpha for point in finding.band),
+            beta=tuple(point.beta for point in finding.band),
+        ),
         theory=None if subject.theory is None else _curve(subject.theory),
-        detectable_advantage_excess=answer.detectable.tv_excess,
-        detectable_epsilon=answer.detectable.epsilon,
-        trials_needed=answer.trials_needed,
+        detectable_advantage_excess=judgement.detectable.tv_excess,
+        detectable_epsilon=judgement.detectable.epsilon,
+        trials_needed=judgement.trials_needed,
         key=describe_key(subject.key),
         environment=describe_environment(),
         started=subject.started,
         seconds=seconds,
     )
-
-
-def _share(policy: Policy, risks: np.ndarray, tally: Tally, goal: Goal) -> float:
-    """Part of the risk behind the best-funded test; a band spreads its own over all thresholds."""
-    share = float(risks.max()) / goal.risk
-    if isinstance(policy, Simultaneous):
-        share *= middle_share(tally.trials_per_side, risk=goal.risk * share)
-    return share
-
-
-def _bands(edges: np.ndarray, tally: Tally, *, risk: float) -> tuple[Limits, ...]:
-    """Limits at every edge of every member's grid; the members share the risk."""
-    share = risk / len(edges)
-    rows = zip(edges, tally.without, tally.with_record, strict=True)
-    return tuple(point for row in rows for point in simultaneous_band(*row, risk=share).points)
-
-
-def _band(edges: np.ndarray, tally: Tally, risk: float) -> Band:
-    band = simultaneous_band(edges[0], tally.without[0], tally.with_record[0], risk=risk)
-    return Band(risk=risk, alpha=tuple(band.alpha_upper.tolist()), beta=tuple(band.beta_upper.tolist()))
-
-
-def _anytime_band(points: list[ProvenPoint], risk: float) -> Band:
-    """The points themselves: a band over all thresholds would hold for a fixed number of trials only."""
-    return Band(risk=risk, alpha=tuple(p.alpha_upper for p in points), beta=tuple(p.beta_upper for p in points))
 
 
 def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:
@@ -177,7 +124,7 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
         source=claim.source,
         error=claim.error,
         epsilon=float(claim.epsilon(delta)),
-        delta=claim.total_variation,
+        advantage=claim.total_variation,
         curve=_curve(claim.curve),
         times=claim.times,
     )

@@ -75,7 +75,7 @@ def shared_test(old: AuditRecord, new: AuditRecord) -> SharedTest | None:
     It is chosen on each side's pooled scores, which are the same whichever of them are called old: under 'nothing
     changed' the labels are still a fair draw, so the choice costs no risk.
     """
-    if "anytime" in (old.policy["kind"], new.policy["kind"]):
+    if old.stops_early or new.stops_early:
         return None
     members = {grid.member: grid for grid in new.grids}
     best, most = None, -1.0
@@ -172,7 +172,7 @@ def _state(
     if new.verdict == "violation" and old.verdict != "violation":
         return "worse", "a violation that was not there before"
     if test is None or p_larger is None or p_smaller is None:
-        return "same", STOPPED if "anytime" in (old.policy["kind"], new.policy["kind"]) else NO_TEST
+        return "same", STOPPED if old.stops_early or new.stops_early else NO_TEST
     moved = f"advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now"
     if p_larger <= risk:
         return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"

@@ -24,6 +24,6 @@ def describe_environment() -> dict[str, str]:
 
 
 def describe_key(key: jax.Array) -> str:
-    """The key's implementation and words, enough to make it again."""
-    words = ",".join(str(int(word)) for word in np.asarray(jax.random.key_data(key)).ravel())
-    return f"{jax.random.key_impl(key)}:{words}"
+    """The key's implementation and numbers, enough to make it again."""
+    numbers = ",".join(str(int(number)) for number in np.asarray(jax.random.key_data(key)).ravel())
+    return f"{jax.random.key_impl(key)}:{numbers}"

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.diagnosis import answer
-from audit.diagnosis.answer import Diagnosis
-from audit.verdict import evidence
-from audit.verdict.verdict import Outcome
+from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
+from audit.record import answer, schema_1
+from audit.record.answer import Diagnosis
+from audit.verdict.verdict import Verdict
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class SchemaError(ValueError):
@@ -60,8 +60,8 @@ class ClaimPart:
     error: float
     epsilon: float
     """Claimed epsilon at the record's delta."""
-    delta: float
-    """Claimed delta at epsilon 0: the advantage that the claim allows."""
+    advantage: float
+    """Claimed delta at epsilon 0: the advantage that the claim allows an attacker."""
     curve: Curve
     times: int = 1
     """Independent outputs that it is about."""
@@ -115,19 +115,21 @@ class AuditRecord:
     """Everything that one audit found, and everything needed to repeat it."""
 
     name: str
-    verdict: Outcome
+    verdict: Verdict
     reason: str
     p_value: float
     """Smallest risk at which this audit alone would say 'violation'."""
     adjusted_p_value: float
     """Smallest risk of the whole suite at which it would; the p-value itself outside a suite."""
-    expect: Outcome
+    expect: Verdict
     risk: float
     report_delta: float
     trials: int
     trials_planned: int
     fit_trials: int
     policy: Mapping[str, Any]
+    stops_early: bool
+    """Whether the data may have ended the audit: then its counts are no fixed sample."""
     points: tuple[ProvenPoint, ...]
     claim: ClaimPart
     mechanism: Part
@@ -159,16 +161,16 @@ class AuditRecord:
 
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon at ``delta``; all bounds of a record hold together at its risk."""
-        return max(evidence.epsilon(self._limits, delta=delta))
+        return max(proven_epsilon(self._limits, delta=delta))
 
     def delta(self, epsilon: float) -> float:
         """Proven lower bound on delta at ``epsilon``."""
-        return max(evidence.delta(self._limits, epsilon=epsilon))
+        return max(proven_delta(self._limits, epsilon=epsilon))
 
     @property
     def mu(self) -> float:
         """Proven lower bound on mu: no mu-GDP with a smaller mu holds."""
-        return evidence.mu(self._limits)
+        return proven_mu(self._limits)
 
     @property
     def _limits(self) -> tuple[Limits, ...]:
@@ -202,12 +204,14 @@ def plain(value: Any) -> Any:
 
 
 def from_json(data: Mapping[str, Any]) -> AuditRecord:
-    """Read a record back. Other schema versions are refused, never guessed at."""
+    """Read a record back, also one of the schema before; others are refused, never guessed at."""
     schema = data.get("schema")
-    if schema != SCHEMA:
+    if schema == schema_1.SCHEMA:
+        data = schema_1.upgraded(data)
+    elif schema != SCHEMA:
         raise SchemaError(
-            f"this record has schema version {schema!r}, and this dpsgd-audit reads version {SCHEMA}; "
-            "read it with the version of dpsgd-audit named in its environment, or run the audit again."
+            f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_1.SCHEMA} and "
+            f"{SCHEMA}; read it with the version of dpsgd-audit named in its environment, or run the audit again."
         )
     fields = dict(data)
     fields["points"] = tuple(

@@ -13,8 +13,8 @@ from audit.report.table import LOG_WIDTH
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.summary import Summary
+from guarantees.vocabulary import NORMALISERS
 
-NORMALISERS = ("none", "expected_batch", "realised_batch", "floored_expected_batch")
 SAMPLERS = ("poisson", "shuffle", "shuffle-upper", "isolated-shuffle", "balls-and-bins", "deterministic")
 
 

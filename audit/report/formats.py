@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from audit.diagnosis import words
 from audit.record.record import AuditRecord
-from audit.report.table import told
+from audit.report.diagnoses import asked, looks_wrong
+from audit.report.table import readable
 from audit.report.text import record_lines
 
 
@@ -22,16 +22,16 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     ]
     for record in records:
         epsilon = f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})"
-        delta = f"{record.delta(0.0):.4f} ({record.claim.delta:.3g})"
+        delta = f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})"
         seen = "yes" if record.as_expected else "**no**"
         lines.append(
-            f"| {record.name.replace('|', '&#124;')} | {epsilon} | {delta} | {told(record.verdict)} | {seen} |"
+            f"| {record.name.replace('|', '&#124;')} | {epsilon} | {delta} | {readable(record.verdict)} | {seen} |"
         )
     risk = sum(record.risk for record in records)
     for record in records:
         if record.diagnoses:
-            said = " ".join(words.looks_wrong(record.diagnoses))
-            counted = words.asked(record.diagnoses)
+            said = " ".join(looks_wrong(record.diagnoses))
+            counted = asked(record.diagnoses)
             lines += ["", f"**{record.name}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
     return "\n".join(lines) + "\n"
@@ -54,13 +54,13 @@ def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
         case = ElementTree.SubElement(
             suite, "testcase", classname="dpsgd-audit", name=record.name, time=f"{record.seconds:.3f}"
         )
-        told_at_length = "\n".join(record_lines(record))
+        at_length = "\n".join(record_lines(record))
         if not record.as_expected:
             kind = "skipped" if record.verdict == "inconclusive" else "failure"
-            message = f"{told(record.verdict)}, expected {told(record.expect)}"
-            ElementTree.SubElement(case, kind, message=message).text = told_at_length
+            message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
+            ElementTree.SubElement(case, kind, message=message).text = at_length
         else:
-            ElementTree.SubElement(case, "system-out").text = told_at_length
+            ElementTree.SubElement(case, "system-out").text = at_length
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit.diagnosis import words
 from audit.record.record import AuditRecord
+from audit.report.diagnoses import asked, looks_wrong, remarks
 from audit.report.plots import trade_off_svg
-from audit.report.table import p_value_told, told
+from audit.report.table import readable, readable_p_value
 
 
 def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) -> Path:
@@ -16,8 +16,8 @@ def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) 
 
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(told=told, p_value=p_value_told, distinguisher=distinguisher)
-    environment.filters.update(looks_wrong=words.looks_wrong, remarks=words.remarks, asked=words.asked)
+    environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
+    environment.filters.update(looks_wrong=looks_wrong, remarks=remarks, asked=asked)
     page = environment.get_template("index.html").render(
         title=title,
         records=records,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from audit.diagnosis import words
 from audit.record.record import AuditRecord
-from audit.verdict.verdict import SMALLEST_RISK
+from audit.report.diagnoses import looks_wrong
+from audit.verdict.judgement import SMALLEST_RISK
 
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow"}
 
 
-def told(verdict: str) -> str:
-    """A verdict in words."""
-    return verdict.replace("_", " ")
+def readable(name: str) -> str:
+    """A verdict, or another name of ours, as people write it."""
+    return name.replace("_", " ")
 
 
-def p_value_told(p: float) -> str:
+def readable_p_value(p: float) -> str:
     """A p-value; very small ones are only known to be at most the smallest that is computed."""
     return f"≤ {SMALLEST_RISK:g}" if p <= SMALLEST_RISK else f"{p:.2g}"
 
@@ -46,15 +46,15 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             f"{record.name}\n[dim]against {record.claim.describe()}[/dim]",
             f"{record.trials:,}",
             f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})",
-            f"{record.delta(0.0):.4f} ({record.claim.delta:.3g})",
-            p_value_told(record.p_value),
-            f"[{STYLES[record.verdict]}]{told(record.verdict)}[/]",
-            "yes" if record.as_expected else f"[bold red]no: {told(record.expect)}[/]",
+            f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})",
+            readable_p_value(record.p_value),
+            f"[{STYLES[record.verdict]}]{readable(record.verdict)}[/]",
+            "yes" if record.as_expected else f"[bold red]no: {readable(record.expect)}[/]",
         )
     console.print(table)
     for record in records:
         if record.verdict == "inconclusive":
             console.print(f"{record.name}: {record.reason}", highlight=False)
         if record.diagnoses:
-            lines = "".join(f"\n  {says}" for says in words.looks_wrong(record.diagnoses))
+            lines = "".join(f"\n  {says}" for says in looks_wrong(record.diagnoses))
             console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)

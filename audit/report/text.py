@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from audit.diagnosis import words
 from audit.record.record import AuditRecord
-from audit.report.table import told
+from audit.report.diagnoses import asked, looks_wrong
+from audit.report.table import readable
 
 
 def record_lines(record: AuditRecord) -> list[str]:
@@ -12,9 +12,9 @@ def record_lines(record: AuditRecord) -> list[str]:
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
     counts = best.counts
     return [
-        f"{record.name}: {told(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
+        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
-        f"delta {record.claim.delta:.4g} at epsilon 0",
+        f"delta {record.claim.advantage:.4g} at epsilon 0",
         f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "
         f"delta >= {record.delta(0.0):.4g} at epsilon 0, mu >= {record.mu:.4g}",
         f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
@@ -29,6 +29,6 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     """What looks wrong, after a violation."""
     if not record.diagnoses:
         return []
-    tail = words.asked(record.diagnoses)
-    lines = [f"  wrong:   {says}" for says in words.looks_wrong(record.diagnoses)]
+    tail = asked(record.diagnoses)
+    lines = [f"  wrong:   {says}" for says in looks_wrong(record.diagnoses)]
     return [*lines, f"           ({tail})"] if tail else lines

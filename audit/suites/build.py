@@ -1,4 +1,4 @@
-"""From the words of a suite to mechanisms, neighbours, distinguishers, claims and policies."""
+"""From the tables of a suite to mechanisms, neighbours, distinguishers, claims and policies."""
 
 from __future__ import annotations
 
@@ -12,23 +12,14 @@ from typing import Any
 import distinguishers
 import guarantees
 import mechanisms
-from audit.policies import policy as thresholds
 from audit.policies.policy import Policy
-from audit.suites.claim_words import CLAIMS
+from audit.policies.registry import POLICIES
+from audit.suites.claim_text import CLAIMS
 from audit.suites.file import AuditSpec, SuiteError, nearest, refuse_unknown
+from audit.trials.both_sides import Auditable, auditable
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
 from mechanisms.neighbours import Neighbours
-
-POLICIES: dict[str, Callable[..., Policy]] = {
-    "anytime": thresholds.Anytime,
-    "fixed": thresholds.Fixed,
-    "from_theory": thresholds.FromTheory,
-    "split": thresholds.Split,
-    "simultaneous": thresholds.Simultaneous,
-}
 
 LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
     "opacus_claim": mechanisms.opacus_claim,
@@ -43,7 +34,7 @@ class Built:
     """An audit ready to run."""
 
     spec: AuditSpec
-    mechanism: Mechanism | BatchMechanism
+    mechanism: Auditable
     neighbours: Neighbours
     distinguisher: Distinguisher | None
     claim: Claim
@@ -81,24 +72,24 @@ def _distinguisher(
     spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, pair: Neighbours
 ) -> Any:
     """A distinguisher; its `model` and its `neighbours` are what it supposes, and may differ from what is audited."""
-    words = dict(spec.distinguisher or {})
+    table = dict(spec.distinguisher or {})
     given = {"mechanism": step, "neighbours": pair}
-    if "model" in words:
-        given["mechanism"] = _mechanism(_table(words.pop("model"), "model", spec), known["mechanism"], spec)
-    if "neighbours" in words:
-        supposed = _table(words.pop("neighbours"), "neighbours", spec)
+    if "model" in table:
+        given["mechanism"] = _mechanism(_table(table.pop("model"), "model", spec), known["mechanism"], spec)
+    if "neighbours" in table:
+        supposed = _table(table.pop("neighbours"), "neighbours", spec)
         given["neighbours"] = _part("neighbours", supposed, known["neighbours"], spec)
-    return _part("distinguisher", words, known["distinguisher"], spec, given)
+    return _part("distinguisher", table, known["distinguisher"], spec, given)
 
 
-def _table(words: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
+def _table(table: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
     """A name alone stands for a table of that kind."""
-    if isinstance(words, str):
-        return {"kind": words}
-    if isinstance(words, Mapping) and ("kind" in words or "step" in words):
-        return words
+    if isinstance(table, str):
+        return {"kind": table}
+    if isinstance(table, Mapping) and ("kind" in table or "step" in table):
+        return table
     raise SuiteError(
-        f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {words!r}.'
+        f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {table!r}.'
     )
 
 
@@ -112,13 +103,13 @@ def _refuse_missing(step: Any, spec: AuditSpec) -> None:
         )
 
 
-def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Any:
+def _mechanism(table: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Any:
     """A mechanism by name, or a user's own by entry point; `simulator = "collapsed"` takes its fast form."""
-    words = dict(words)
-    simulator = words.pop("simulator", "full")
+    table = dict(table)
+    simulator = table.pop("simulator", "full")
     if simulator not in ("full", "collapsed"):
         raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
-    step = _part("mechanism", words, known, spec)
+    step = _part("mechanism", table, known, spec)
     if simulator == "full":
         return step
     if not hasattr(step, "collapsed"):
@@ -128,21 +119,21 @@ def _mechanism(words: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]
 
 def _part(
     part: str,
-    words: Mapping[str, Any],
+    table: Mapping[str, Any],
     known: Mapping[str, Callable[..., Any]],
     spec: AuditSpec,
     given: Mapping[str, Any] | None = None,
 ) -> Any:
-    if "step" in words:
-        return _entry_point(words, spec)
-    kind = words["kind"]
+    if "step" in table:
+        return _entry_point(table, spec)
+    kind = table["kind"]
     if kind not in known:
         raise SuiteError(
             f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{nearest(kind, known)}. "
             f"Known: {', '.join(sorted(known))}."
         )
     signature = inspect.signature(known[kind]).parameters
-    arguments = {key: value for key, value in words.items() if key != "kind"}
+    arguments = {key: value for key, value in table.items() if key != "kind"}
     refuse_unknown(arguments, signature, lambda key: spec.where, f"{part} {kind!r} of audit {spec.name!r}")
     shared = {key: value for key, value in spec.parameters.items() if key in signature}
     supplied = {key: value for key, value in (given or {}).items() if key in signature}
@@ -157,9 +148,9 @@ def _part(
         raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {error}") from error
 
 
-def _entry_point(words: Mapping[str, Any], spec: AuditSpec) -> Any:
+def _entry_point(table: Mapping[str, Any], spec: AuditSpec) -> Any:
     """`step = "package.module:name"`: imported only when the audit is built."""
-    path = words["step"]
+    path = table["step"]
     module, _, name = str(path).partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
@@ -168,7 +159,7 @@ def _entry_point(words: Mapping[str, Any], spec: AuditSpec) -> Any:
             f"{spec.where}: cannot import step = {path!r} ({error}); write it as 'package.module:name', importable "
             "from where dpsgd-audit runs."
         ) from error
-    arguments = {key: value for key, value in words.items() if key != "step"}
+    arguments = {key: value for key, value in table.items() if key != "step"}
     if arguments:
         found = found(**arguments)
-    return found if isinstance(found, Mechanism | BatchMechanism | Neighbours) else mechanisms.mechanism(found)
+    return found if isinstance(found, Neighbours) else auditable(found)

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from audit.bounds.betting import Wealth
-from audit.policies.anytime import AnytimeTally
 from audit.record.record import AuditRecord, from_json
 from audit.trials.source import Tally
 
@@ -43,12 +41,12 @@ class Checkpoint:
         if not self._counts.exists():
             return None
         data = json.loads(self._counts.read_text())
-        counts = {
-            "without": np.asarray(data["without"], np.int64),
-            "with_record": np.asarray(data["with_record"], np.int64),
-            "trials_per_side": data["trials_per_side"],
-        }
-        return AnytimeTally(**counts, wealth=Wealth.from_json(data["wealth"])) if "wealth" in data else Tally(**counts)
+        return Tally(
+            without=np.asarray(data["without"], np.int64),
+            with_record=np.asarray(data["with_record"], np.int64),
+            trials_per_side=data["trials_per_side"],
+            state=data["state"],
+        )
 
     def keep(self, tally: Tally) -> None:
         """Save the counts, in one step."""
@@ -56,9 +54,8 @@ class Checkpoint:
             "without": tally.without.tolist(),
             "with_record": tally.with_record.tolist(),
             "trials_per_side": tally.trials_per_side,
+            "state": dict(tally.state),
         }
-        if isinstance(tally, AnytimeTally):
-            data["wealth"] = tally.wealth.to_json()
         self._write(self._counts, json.dumps(data))
 
     def close(self, record: AuditRecord) -> None:

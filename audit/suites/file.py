@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-OUTCOMES = ("violation", "no_violation_found", "inconclusive")
+from audit.verdict.verdict import VERDICTS
+
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
 AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
@@ -131,9 +132,9 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
         elif part in merged and not (isinstance(value, dict) and ("kind" in value or "step" in value)):
             raise SuiteError(f'{where(part)}: {part} must be a name or a table with `kind = "..."`, got {value!r}.')
     expect = merged.get("expect", "no_violation_found")
-    if expect not in OUTCOMES:
+    if expect not in VERDICTS:
         raise SuiteError(
-            f"{where('expect')}: expect must be one of {OUTCOMES}, got {expect!r}{nearest(expect, OUTCOMES)}."
+            f"{where('expect')}: expect must be one of {VERDICTS}, got {expect!r}{nearest(expect, VERDICTS)}."
         )
     trials = _whole(merged, "trials", 10_000, lines, index)
     if trials < 2 or trials % 2:

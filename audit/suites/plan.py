@@ -11,11 +11,9 @@ import numpy as np
 from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.suites.build import Built
-from audit.trials import traced
-from audit.trials.foreign import batch_programs
+from audit.trials.both_sides import both_sides
 from audit.verdict import plan as planning
 from audit.verdict.plan import Plan
-from mechanisms.adapters.batch import BatchMechanism
 
 PILOT_TRIALS = 400
 """Outputs drawn and thrown away where no exact curve is known, half on each dataset."""
@@ -44,7 +42,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
     plan = planning.plan(
         audit.claim,
         known,
-        trials_per_side=audit.spec.trials // 2,
+        trials=audit.spec.trials,
         risk=risk,
         delta=audit.spec.delta,
         power=power,
@@ -59,12 +57,8 @@ def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray],
     from distinguishers import battery
 
     chosen = audit.distinguisher or battery(audit.neighbours, mechanism=audit.mechanism)
-    if isinstance(audit.mechanism, BatchMechanism):
-        programs = batch_programs(audit.mechanism, audit.neighbours, chosen)
-    else:
-        datasets = (("without", audit.neighbours.without), ("with", audit.neighbours.with_record))
-        programs = tuple(traced.compile_program(audit.mechanism, data, chosen, side=side) for side, data in datasets)
-    sources = [program.source(own) for program, own in zip(programs, jax.random.split(key), strict=True)]
+    sides = both_sides(audit.mechanism, audit.neighbours).scored(chosen)
+    sources = [side.source(own) for side, own in zip(sides, jax.random.split(key), strict=True)]
     half = PILOT_TRIALS // 2
     scores = [source.scores(0, half) for source in sources]
     # a whole chunk costs as much as a few trials of it, so a whole one is timed

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from audit.policies.policy import TARGETS
-from audit.suites.file import AUDIT_KEYS, OUTCOMES, PARTS, SUITE_KEYS
+from audit.suites.file import AUDIT_KEYS, PARTS, SUITE_KEYS
+from audit.verdict.verdict import VERDICTS
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
 GIVEN = ("mechanism", "neighbours", "kind")
@@ -28,7 +29,7 @@ NAMED = {
         "multipleOf": 2,
         "description": "Outputs drawn in all, half on each dataset.",
     },
-    "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "description": "Epsilon is told at this delta."},
+    "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "description": "Epsilon is stated at this delta."},
     "seed": {"type": "integer"},
     "time_budget": {
         "anyOf": [
@@ -37,7 +38,7 @@ NAMED = {
         ],
         "description": "Seconds, or 60s, 5m, 1h.",
     },
-    "expect": {"enum": list(OUTCOMES), "default": "no_violation_found"},
+    "expect": {"enum": list(VERDICTS), "default": "no_violation_found"},
     "target": {"enum": list(TARGETS), "description": "Spend the whole risk on this number."},
     "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
     "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},

@@ -1,8 +1,9 @@
-"""Scores of foreign code: batches of outputs drawn by the wider contract, scored with JAX, counted with NumPy."""
+"""Both sides of an audit of foreign code: batches drawn by the wider contract, scored with JAX, counted with NumPy."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -67,9 +68,9 @@ class BatchSource:
         return counts
 
     def _each(self, start: int, stop: int, use: Callable[[int, np.ndarray], None]) -> None:
-        words = np.asarray(jax.random.key_data(self.key)).ravel()
         firsts = range(start, stop, self.chunk)
-        batches = [Batch(self.program.side, words, first, min(first + self.chunk, stop)) for first in firsts]
+        stops = [min(first + self.chunk, stop) for first in firsts]
+        batches = [Batch(self.program.side, _data(self.key), *span) for span in zip(firsts, stops, strict=True)]
         self.program.drawer.draw(batches, lambda first, outputs: use(first, self._score(first, outputs)))
 
     def _score(self, first: int, outputs: np.ndarray) -> np.ndarray:
@@ -90,26 +91,59 @@ class BatchSource:
             )
 
 
-def batch_programs(
-    mechanism: BatchMechanism, neighbours: Neighbours, distinguisher: Distinguisher, *, chunk: int | None = None
-) -> tuple[BatchProgram, BatchProgram]:
-    """Both sides of an audit of foreign code: without and with the record."""
-    datasets: dict[str, Any] = {}
-    for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
-        given = materialise(dataset)
-        datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
+class ForeignSides:
+    """BothSides of foreign code; its workers, if it has any, serve everything that is asked."""
 
-    def score(key: jax.Array, trial: jax.Array, output: jax.Array) -> jax.Array:
-        return jnp.atleast_1d(distinguisher(jax.random.fold_in(jax.random.fold_in(key, trial), 1), output))
+    def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours):
+        self._coordinates = getattr(mechanism, "coordinates", None)
+        self._datasets: dict[str, Any] = {}
+        for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
+            given = materialise(dataset)
+            self._datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
+        self._drawer = drawer(mechanism, self._datasets)
 
-    compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
-    draws = drawer(mechanism, datasets)
-    size = chunk or batch_size(datasets["without"], getattr(mechanism, "coordinates", None))
+    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[BatchProgram, BatchProgram]:
+        """Scores of both sides; the score is compiled once for both."""
 
-    def program(side: str) -> BatchProgram:
-        return BatchProgram(side=side, chunk=size, drawer=draws, score=compiled)
+        def score(key: jax.Array, trial: jax.Array, output: jax.Array) -> jax.Array:
+            return jnp.atleast_1d(distinguisher(jax.random.fold_in(jax.random.fold_in(key, trial), 1), output))
 
-    return program("without"), program("with")
+        compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
+        size = chunk or batch_size(self._datasets["without"], self._coordinates)
+
+        def program(side: str) -> BatchProgram:
+            return BatchProgram(side=side, chunk=size, drawer=self._drawer, score=compiled)
+
+        return program("without"), program("with")
+
+    def outputs(
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Full outputs of both sides, in turns, until the trials or the time are used up."""
+        found: dict[str, list[np.ndarray]] = {"without": [], "with": []}
+        keys = dict(zip(found, jax.random.split(key), strict=True))
+        for start in range(0, trials, size):
+            for side, pieces in found.items():
+                if deadline is None or time.monotonic() < deadline:
+                    batch = Batch(side, _data(keys[side]), start, min(start + size, trials))
+                    self._drawer.draw([batch], lambda _, outputs, own=pieces: own.append(outputs))
+        without, with_record = (
+            np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()
+        )
+        return without, with_record
+
+    def read_without(
+        self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
+    ) -> None:
+        """Outputs without the record, as workers deliver them; only what ``read`` makes of a piece is kept."""
+        reader = jax.jit(read)
+        batches = [Batch("without", _data(key), i * size, (i + 1) * size) for i in range(pieces)]
+        self._drawer.draw(batches, lambda _, outputs: use(reader(outputs)))
+
+
+def _data(key: jax.Array) -> np.ndarray:
+    """The numbers that a key is made of, from which seeds are derived."""
+    return np.asarray(jax.random.key_data(key)).ravel()
 
 
 def batch_size(dataset: Any, coordinates: int | None = None) -> int:

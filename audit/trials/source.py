@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Tally:
     without: np.ndarray
     with_record: np.ndarray
     trials_per_side: int
+    state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
 
 
 def empty_tally(edges: np.ndarray) -> Tally:

@@ -1,10 +1,12 @@
-"""One side of an audit as one compiled program from key to score, for mechanisms that JAX can trace."""
+"""Both sides of an audit as compiled programs from key to score, for mechanisms that JAX can trace."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ import numpy as np
 from audit.trials.source import LAST_TRIAL, MechanismError, NonFiniteScoreError
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import Mechanism
-from mechanisms.neighbours import GradientTable, prepare
+from mechanisms.neighbours import GradientTable, Neighbours, prepare
 
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
@@ -83,6 +85,60 @@ class Compiled:
             f"the score of trial {trial} on the side '{self.program.side}' is not finite: the mechanism gave NaN or "
             "infinity. Check the gradients for NaN and the divisor for zero."
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TracedSides:
+    """BothSides of a mechanism that JAX traces."""
+
+    mechanism: Mechanism
+    neighbours: Neighbours
+
+    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
+        """Scores of both sides: two programs, compiled when first used."""
+        pair = self.neighbours
+        return (
+            compile_program(self.mechanism, pair.without, distinguisher, side="without", chunk=chunk),
+            compile_program(self.mechanism, pair.with_record, distinguisher, side="with", chunk=chunk),
+        )
+
+    def outputs(
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Full outputs of both sides, ``size`` at a time, kept on the host."""
+
+        def side(own: jax.Array, dataset: Any) -> np.ndarray:
+            draw = jax.jit(self._draw(own, dataset, size))
+            pieces = []
+            for start in range(0, trials, size):
+                if deadline is None or time.monotonic() < deadline:
+                    pieces.append(np.asarray(draw(jnp.uint32(start))))
+            return np.concatenate(pieces)[:trials] if pieces else np.zeros((0, 1), np.float32)
+
+        # two programs to compile, which takes longer than the draws
+        with ThreadPoolExecutor(2) as pool:
+            datasets = (self.neighbours.without, self.neighbours.with_record)
+            without, with_record = pool.map(side, jax.random.split(key), datasets)
+        return without, with_record
+
+    def read_without(
+        self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
+    ) -> None:
+        """Outputs without the record, which never leave the device; only what ``read`` makes of a piece does."""
+        draw = self._draw(key, self.neighbours.without, size)
+        program = jax.jit(lambda first: read(draw(first)))
+        for index in range(pieces):
+            use(program(jnp.uint32(index * size)))
+
+    def _draw(self, key: jax.Array, dataset: Any, size: int) -> Callable[[jax.Array], Any]:
+        """Outputs of ``size`` trials from a first one on."""
+        data = prepare(self.mechanism, dataset)
+
+        def draw(first: jax.Array) -> Any:
+            trials = first + jnp.arange(size, dtype=jnp.uint32)
+            return jax.vmap(lambda trial: self.mechanism(jax.random.fold_in(key, trial), data))(trials)
+
+        return draw
 
 
 def chunk_size(mechanism: Mechanism, dataset: Any) -> int:

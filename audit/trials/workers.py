@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     """Trials start..stop-1 of one side under one key."""
 
     side: str
-    words: np.ndarray
+    key_data: np.ndarray
     start: int
     stop: int
 
@@ -58,7 +58,7 @@ class _Trials:
 
     def run(self, batch: Batch) -> np.ndarray:
         """Outputs of one batch, or a ForeignError that names the first trial that fails."""
-        seeds = trial_seeds(batch.words, batch.start, batch.stop)
+        seeds = trial_seeds(batch.key_data, batch.start, batch.stop)
         try:
             if batch.side not in self.prepared:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.special import betainccinv, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from audit.bounds import joint
-from audit.bounds.clopper_pearson import ErrorCounts, largest_provable_epsilon, require_risk
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper, largest_provable_epsilon, require_risk
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
+from audit.verdict.judgement import GAMMA_SHARE
 from audit.verdict.power import refutation_power, tv_alternative
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -30,13 +31,11 @@ MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
 ANYTIME_TESTS = 10
-JOINT_GAMMA_SHARE = 0.02
-"""The joint test's gamma as a share of the risk."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refutation:
-    """Trials per side that refute the claim with the stated power. None: no number does."""
+    """Trials, both sides together, that refute the claim with the stated power. None: no number does."""
 
     rectangle_trials: int | None
     rectangle_point: Point | None
@@ -75,9 +74,9 @@ class ExpectedBounds:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to expect of an audit with this many trials per side."""
+    """What to expect of an audit with this many trials, half on each dataset."""
 
-    trials_per_side: int
+    trials: int
     risk: float
     delta: float
     power: float
@@ -88,16 +87,16 @@ class Plan:
     """The bound if no error at all is made: these trials can never prove more."""
     expected: ExpectedBounds
     seconds: float | None
-    """Time for the planned trials of both sides."""
+    """Time for the planned trials."""
     seconds_to_refute: float | None
-    """Time for the rectangle's trials of both sides."""
+    """Time for the rectangle's trials."""
 
 
 def plan(
     claim: Claim,
     mechanism: Claim | TradeOff | Sequence[Point] | None = None,
     *,
-    trials_per_side: int,
+    trials: int,
     risk: float,
     delta: float,
     power: float = 0.8,
@@ -109,28 +108,30 @@ def plan(
     Powers of the rectangle are exact sums; the joint test's use one critical value of T for all counts.
     [docs/validity.md, section 8]
 
-    A plan from a pilot inherits the pilot's error: the true number of trials may be several times larger or smaller.
+    ``trials`` are outputs in total, half on each dataset, as everywhere. A plan from a pilot inherits the pilot's
+    error: the true number of trials may be several times larger or smaller.
     """
     require_risk(risk)
-    require("trials_per_side", trials_per_side >= 1, ">= 1", trials_per_side)
+    require("trials", trials >= 2 and trials % 2 == 0, "even and >= 2 (half are drawn on each dataset)", trials)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     require("power", 0 < power < 1, "in (0, 1)", power)
     lines = tabulate(claim, points=CURVE_POINTS)
     points = operating_points(mechanism)
-    refutation = _refutation(claim, lines, points, trials_per_side, risk, power) if points else None
+    side = trials // 2
+    refutation = _refutation(claim, lines, points, side, risk, power) if points else None
     needed = refutation.rectangle_trials if refutation else None
     pace = seconds_per_trial
     return Plan(
-        trials_per_side=trials_per_side,
+        trials=trials,
         risk=risk,
         delta=delta,
         power=power,
         refutation=refutation,
-        smallest_leak=_smallest_leak(claim, lines, trials_per_side, risk, delta, power),
-        largest_provable_epsilon=largest_provable_epsilon(trials_per_side, delta=delta, risk=risk),
-        expected=expected_bounds(claim, trials_per_side=trials_per_side, delta=delta, risk=risk),
-        seconds=None if pace is None else 2 * trials_per_side * pace,
-        seconds_to_refute=None if pace is None or needed is None else 2 * needed * pace,
+        smallest_leak=_smallest_leak(claim, lines, side, risk, delta, power),
+        largest_provable_epsilon=largest_provable_epsilon(side, delta=delta, risk=risk),
+        expected=expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk),
+        seconds=None if pace is None else trials * pace,
+        seconds_to_refute=None if pace is None or needed is None else needed * pace,
     )
 
 
@@ -155,7 +156,7 @@ def pilot_points(pilot: Sequence[ErrorCounts]) -> tuple[Point, ...]:
 
 
 def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
-    """``min_x KL(alpha || x) + KL(beta || f(x))`` of each point, 0 on or above the claim: evidence per trial."""
+    """``min_x KL(alpha || x) + KL(beta || f(x))`` of each point, 0 on or above the claim: the growth per trial."""
     alpha, beta = np.array(points, float).T
     table = corners(lines)
     if not len(table.x):
@@ -170,7 +171,7 @@ def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: f
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
     beta = np.asarray(claim.beta(alpha), float)
     errors = np.stack([binom.median(n, alpha), binom.median(n, beta)])
-    upper = np.where(errors >= n, 1.0, betainccinv(errors + 1, np.maximum(n - errors, 1), risk / 2))
+    upper = clopper_pearson_upper(errors, n, risk=risk / 2)
     with np.errstate(divide="ignore"):
         logs = np.log(np.maximum(1 - upper[::-1] - delta, 0.0)) - np.log(upper)
     return ExpectedBounds(
@@ -193,7 +194,7 @@ def joint_power(
 
 def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float) -> float:
     """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
-    counts, gamma = _typical(point, trials_per_side), JOINT_GAMMA_SHARE * risk
+    counts, gamma = _typical(point, trials_per_side), GAMMA_SHARE * risk
     centre = ndtri(risk) ** 2 / 2
     low, high = 0.3 * centre, 2.5 * centre + 2
     while high - low > 5e-3 * centre:
@@ -234,13 +235,17 @@ def _refutation(
     needed, at = _trials_needed(rectangle, points, power, start=math.ceil(2 / rates[best]))
     joint_needed = _joint_trials(lines, points[best], risk, power, start=math.ceil(1 / rates[best]))
     return Refutation(
-        rectangle_trials=needed,
+        rectangle_trials=_both(needed),
         rectangle_point=at,
-        joint_trials=joint_needed,
+        joint_trials=_both(joint_needed),
         joint_point=None if joint_needed is None else points[best],
-        anytime_trials=math.ceil(math.log(ANYTIME_TESTS / risk) / rates[best]),
+        anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / risk) / rates[best])),
         power_at_budget=budget,
     )
+
+
+def _both(trials_per_side: int | None) -> int | None:
+    return None if trials_per_side is None else 2 * trials_per_side
 
 
 def _trials_needed(

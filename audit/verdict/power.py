@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import root_scalar
-from scipy.special import betainccinv
+from scipy.special import rel_entr
 from scipy.stats import binom
 
-from audit.policies.policy import Goal, evidence_rate
+from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.verdict.goal import Goal
 from guarantees.claim import Claim
 from guarantees.families.textbook import gaussian
 
@@ -43,9 +44,7 @@ def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side
     edges = np.unique(np.linspace(low, high + 1, 401).astype(int))
     mass = np.diff(binom.cdf(edges - 1, n, alpha))
     false_alarms = edges[1:] - 1
-    alpha_upper = np.where(
-        false_alarms >= n, 1.0, betainccinv(false_alarms + 1, np.maximum(n - false_alarms, 1), risk / 2)
-    )
+    alpha_upper = clopper_pearson_upper(false_alarms, n, risk=risk / 2)
     room = np.clip(claim.beta(np.clip(alpha_upper, 0, 1)) - claim.error, 0, 1)
     allowed = np.where(room > 0, binom.ppf(risk / 2, n, room) - 1, -1)
     return float(np.sum(mass * binom.cdf(allowed, n, beta)))
@@ -66,8 +65,28 @@ def epsilon_alternative(claim: Claim, epsilon: float, *, delta: float, trials_pe
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
     beta = gaussian(mu=mu).beta(alpha)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05)
-    best = int(np.argmax(evidence_rate(alpha, beta, goal)))
+    best = int(np.argmax(refutation_rate(alpha, beta, goal)))
     return float(alpha[best]), float(beta[best])
+
+
+def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
+    """Exponent at which trials refute the claim: the KL distance of (alpha, beta) from its curve.
+
+    Negative where the point does not lie below the curve. Rates are moved towards 1/2 by one error, what one can
+    still hope to show with this many trials.
+    """
+    n = goal.trials_per_side
+    a, b = (n * alpha + 1) / (n + 2), (n * beta + 1) / (n + 2)
+    tail = np.logspace(-8, np.log10(0.5), 150)
+    x = np.concatenate([tail, 1 - tail[::-1]])
+    f = goal.claim.beta(x)
+    distance = np.min(_kl(a[:, None], x) + _kl(b[:, None], f), axis=1)
+    gap = goal.claim.beta(a) - b
+    return np.where(gap > 0, distance, gap)
+
+
+def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
 
 
 def detectable(claim: Claim, *, delta: float, trials_per_side: int, risk: float) -> Detectable:

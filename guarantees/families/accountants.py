@@ -14,11 +14,10 @@ from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_pld, law_from_profile
 from guarantees.laws.textbook import GaussianLaw, sampled_law
 from guarantees.trade_off import TradeOff
-from guarantees.vocabulary import Relation
+from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
 ACCOUNTANTS = ("pld", "rdp", "certified")
-SAMPLED_RELATIONS = ("add_remove", "zero_out", "substitution")
 
 
 def _dp_accounting() -> ModuleType:
@@ -58,7 +57,7 @@ def poisson_training(
     require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
     require("steps", steps == int(steps) and steps >= 1, "an integer >= 1", steps)
     require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
-    require("relation", relation in SAMPLED_RELATIONS, f"one of {SAMPLED_RELATIONS}", relation)
+    require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     require("spacing", spacing is None or spacing > 0, "> 0", spacing)
     truncated = _truncation(dataset_size, largest_batch, accountant)
     one = sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)
@@ -79,6 +78,29 @@ def poisson_training(
         relation=relation,
         unit="training",
         observation="the noisy sums of all Poisson batches",
+        source=source,
+    )
+
+
+def claim_from_pld(
+    with_given_without: Any,
+    without_given_with: Any | None = None,
+    *,
+    relation: Relation,
+    unit: Unit = "training",
+    source: str = "a privacy loss distribution of dp-accounting",
+) -> Claim:
+    """The promise in a privacy loss distribution of dp-accounting: one object, or one PMF for each direction.
+
+    Read through its profile and not through its masses, which are those of no pair. Trusted for delta >= 1e-10 and
+    refused below; whether the distribution is that of the mechanism is for the caller to know.
+    """
+    return Claim(
+        curve=TradeOff(law_from_pld(with_given_without, without_given_with)),
+        name="claim_from_pld",
+        parameters={"relation": relation, "unit": unit},
+        relation=relation,
+        unit=unit,
         source=source,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, unusual
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
@@ -45,7 +45,8 @@ def renyi(
     return Claim(
         curve=TradeOff(_law(t, eps, conversion)),
         name="renyi",
-        parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion},
+        parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion}
+        | unusual(relation, "any"),
         relation=relation,
         source="gomez2025, appendix A.6" if conversion == "exact" else "canonne2020, proposition 12",
     )
@@ -62,7 +63,7 @@ def zcdp(*, rho: float, relation: Relation = "any", conversion: Conversion = "ex
     return Claim(
         curve=TradeOff(_law(orders, rho * orders, conversion)),
         name="zcdp",
-        parameters={"rho": rho, "conversion": conversion},
+        parameters={"rho": rho, "conversion": conversion} | unusual(relation, "any"),
         relation=relation,
         source="bun2016; gomez2025, appendix C.3",
     )

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, unusual
 from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.textbook import GaussianLaw, LaplaceLaw, sampled_law
 from guarantees.trade_off import TradeOff
@@ -21,7 +21,7 @@ def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
     return Claim(
         curve=TradeOff(GaussianLaw(mu=mu)),
         name="gaussian",
-        parameters={"mu": mu},
+        parameters={"mu": mu} | unusual(relation, "any"),
         relation=relation,
         source="dong2022, definition 2.6",
     )
@@ -38,7 +38,7 @@ def subsampled_gaussian(*, rate: float, noise_multiplier: float, relation: Relat
     return Claim(
         curve=TradeOff(sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)),
         name="subsampled_gaussian",
-        parameters={"rate": rate, "noise_multiplier": noise_multiplier},
+        parameters={"rate": rate, "noise_multiplier": noise_multiplier} | unusual(relation, "add_remove"),
         relation=relation,
         observation="the noisy sum of one Poisson batch",
         source="dong2022, section 4",
@@ -60,7 +60,7 @@ def epsilon_delta(*, epsilon: float, delta: float, relation: Relation = "any") -
     return Claim(
         curve=TradeOff(law),
         name="epsilon_delta",
-        parameters={"epsilon": epsilon, "delta": delta},
+        parameters={"epsilon": epsilon, "delta": delta} | unusual(relation, "any"),
         relation=relation,
         source="wasserman2010",
     )
@@ -72,7 +72,7 @@ def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
     return Claim(
         curve=TradeOff(LaplaceLaw(scale=epsilon)),
         name="laplace",
-        parameters={"epsilon": epsilon},
+        parameters={"epsilon": epsilon} | unusual(relation, "any"),
         relation=relation,
         source="dong2022, section 2",
     )
@@ -81,4 +81,5 @@ def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
 def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
     """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]"""
     claim = epsilon_delta(epsilon=epsilon, delta=0.0, relation=relation)
-    return dataclasses.replace(claim, name="randomised_response", parameters={"epsilon": epsilon}, source="kairouz2015")
+    given = {"epsilon": epsilon} | unusual(relation, "any")
+    return dataclasses.replace(claim, name="randomised_response", parameters=given, source="kairouz2015")

@@ -1,4 +1,4 @@
-"""Composition of any curves through lattice losses, with a certified curve on each side of the truth."""
+"""Composition of any laws through lattice losses, with a certified law on each side that is known to be one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 from scipy import fft
 
 from guarantees.checks import require
-from guarantees.laws.lattice import dense, discretise, reach
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed
+from guarantees.laws.combined import sides
+from guarantees.laws.lattice import Reach, dense, discretise, reach
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, estimate
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
-from guarantees.trade_off import TradeOff
+from guarantees.numerics.powers import Summand, summed_masses
 
 MOST_OUTCOMES = 2000
 """Discrete losses with at most this many different sums are composed outcome by outcome."""
@@ -63,33 +64,33 @@ class _Plan:
     tilts: tuple[float, ...]
 
 
-def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> TradeOff:
-    """The curve of all outputs together: each mechanism's curve and how often it is run.
+def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> LossLaw:
+    """The law of all losses together: each law and how many independent losses have it.
 
     Closed forms where the laws have them. Otherwise every loss is put on a lattice twice (leaking provably
     more, and less), its law raised to its power by FFT under several exponential tilts (so that small tails
     keep relative accuracy), and the lattice refined until the two profiles agree within ``tolerance`` or
-    ``most_points`` is reached. The curve returned is the one that leaks more; ``certificate`` holds both.
-    [koskela2020; doroshenko2022]
+    ``most_points`` is reached. The law returned is the one that leaks more. [koskela2020; doroshenko2022]
 
-    Proved: discretisation and truncation. Estimated: the FFT's rounding errors.
+    Proved: discretisation and truncation, and of the parts only what their own certificates prove: a one-sided
+    bound stays one-sided, and an estimate proves nothing. Estimated: the FFT's rounding errors.
     """
     for _, times in parts:
         require("times", times == int(times) and times >= 1, "an integer >= 1", times)
     require("tolerance", tolerance > 0, "> 0", tolerance)
-    laws = _merged([(curve.law, int(times)) for curve, times in parts])
+    laws = _merged([(law, int(times)) for law, times in parts])
     if len(laws) == 1 and laws[0][1] == 1:
-        return TradeOff(laws[0][0])
+        return laws[0][0]
     exact = _all_outcomes(laws)
     if exact is not None:
-        return TradeOff(exact)
+        return exact
     total = sum(times for _, times in laws)
     spans = [reach(law, MASS_LEFT_OUT / total) for law, _ in laws]
     # What never tells the two sides apart adds nothing.
     telling = [i for i, span in enumerate(spans) if max(span.lower, span.upper) > 0] or [0]
     laws, spans = [laws[i] for i in telling], [spans[i] for i in telling]
     if len(laws) == 1 and (laws[0][1] == 1 or max(spans[0].lower, spans[0].upper) == 0):
-        return TradeOff(laws[0][0])
+        return laws[0][0]
     times = [n for _, n in laws]
     spacing = _fitting(max(max(span.lower, span.upper) for span in spans) / 2**11, laws)
     plan = None
@@ -101,10 +102,25 @@ def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, m
         leaked = _power(_parts([pair.leaked for pair in pairs], times, spacing), plan)
         gap, points = _gap(safe, leaked), len(safe.losses)
         if gap <= tolerance or 2 * points > most_points:
-            return TradeOff(_certified(safe, leaked, gap, laws))
+            break
         # The gap falls with the square of the spacing.
         finer = np.clip(1.25 * np.sqrt(gap / tolerance), 1.5, min(16.0, most_points / points))
         spacing = _fitting(spacing / finer, laws)
+    known = [sides(law)[1] for law, _ in laws]
+    if any(one is not law for one, (law, _) in zip(known, laws, strict=True)):
+        leaked = _leaked(known, spans, times, spacing, plan)
+    return _certified(safe, leaked, gap, laws)
+
+
+def _leaked(
+    laws: Sequence[LossLaw | None], spans: Sequence[Reach], times: Sequence[int], spacing: float, plan: _Plan
+) -> DiscreteLaw | None:
+    """Composition of the laws that surely leak, where every part has one."""
+    found = [law for law in laws if law is not None]
+    if len(found) < len(laws):
+        return None
+    pairs = [discretise(law, span, spacing) for law, span in zip(found, spans, strict=True)]
+    return _power(_parts([pair.leaked for pair in pairs], times, spacing), plan)
 
 
 def _merged(laws: list[tuple[LossLaw, int]]) -> list[tuple[LossLaw, int]]:
@@ -119,17 +135,9 @@ def _merged(laws: list[tuple[LossLaw, int]]) -> list[tuple[LossLaw, int]]:
         merged[id(law)] = (law, before + times)
     result: list[tuple[LossLaw, int]] = [(GaussianLaw(mu=float(np.sqrt(square))), 1)] if square else []
     for law, times in merged.values():
-        closed = _closed_form(law, times) if times > 1 else None
+        closed = law.compose(times) if times > 1 else None
         result.append((law, times) if closed is None else (closed, 1))
     return result
-
-
-def _closed_form(law: LossLaw, times: int) -> LossLaw | None:
-    if isinstance(law, Reversed):
-        inner = _closed_form(law.law, times)
-        return None if inner is None else Reversed(inner)
-    own = getattr(law, "compose", None)
-    return None if own is None else own(times)
 
 
 def _all_outcomes(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw | None:
@@ -168,7 +176,7 @@ def _both(first: DiscreteLaw, second: DiscreteLaw) -> DiscreteLaw:
 
 def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
     """A lattice that passes through the largest loss where there is one: then its atoms are not smeared."""
-    supports = [getattr(law, "support", None) for law, _ in laws]
+    supports = [law.support for law, _ in laws]
     ends = [abs(end) for support in supports if support is not None for end in support]
     finite = [end for end in ends if 0 < end < np.inf]
     return finite[0] / np.ceil(finite[0] / spacing) if finite else spacing
@@ -195,7 +203,8 @@ def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
     for tilt in plan.tilts:
         scale = sum(part.times * part.log_moment(tilt) for part in parts)
         log_factor = scale - tilt * losses
-        raised = _convolved(parts, tilt, low, size)
+        tilted = [Summand(masses=part.tilted(tilt), first=part.first, times=part.times) for part in parts]
+        raised = summed_masses(tilted, low=low, size=size)
         # The rounding error of each tilt is proportional to its factor: take the smallest.
         better = log_factor < best
         with np.errstate(divide="ignore"):
@@ -209,19 +218,6 @@ def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
         np.concatenate([[lost[0]], without, [0.0]]),
         np.concatenate([[0.0], with_record, [lost[1]]]),
     )
-
-
-def _convolved(parts: Sequence[_Part], tilt: float, low: int, size: int) -> Array:
-    """Tilted and normalised masses, convolved to their powers on a circle; index 0 is lattice point ``low``."""
-    spectrum, shift = np.ones(size // 2 + 1, complex), -low
-    for part in parts:
-        weights = part.tilted(tilt)
-        # Centred, so that the spectrum's phase is small where its modulus is large.
-        centre = int(np.rint(np.sum(weights * np.arange(len(weights)))))
-        wrapped = np.bincount((np.arange(len(weights)) - centre) % size, weights, size)
-        spectrum *= np.asarray(fft.rfft(wrapped)) ** part.times
-        shift += part.times * (part.first + centre)
-    return np.maximum(np.roll(np.asarray(fft.irfft(spectrum, size)), shift % size), 0.0)
 
 
 def _planned(parts: Sequence[_Part]) -> _Plan:
@@ -258,15 +254,30 @@ def _tilts(parts: Sequence[_Part], low: float, high: float) -> tuple[float, ...]
             mean, deviation = moments(tilt)
             if deviation == 0 or not low < mean < high:
                 break
-            tilt += sign * 6.0 / deviation
+            before, tilt = tilt, tilt + sign * 6.0 / deviation
             # Beyond this the exponent itself is rounded by more than the tilt gains.
-            if abs(tilt) * max(-low, high) > 5000.0:
+            if abs(tilt) * max(-low, high) > 5000.0 or not _stays(parts, before, tilt, high - low):
                 break
             found.append(tilt)
         return found
 
     between = int(np.clip(moments(0.5)[1] / 6.0, 1, 8))
     return (*walk(0.0, -1), *np.linspace(0.0, 1.0, between + 1).tolist(), *walk(1.0, 1))
+
+
+def _stays(parts: Sequence[_Part], before: float, tilt: float, width: float) -> bool:
+    """Whether next to nothing is wrapped around the circle onto the losses at which this tilt is used.
+
+    It is used beyond the loss at which its factor falls below that of the tilt before. The tail of a loss that was
+    itself composed ends in rounding errors, which a large tilt would raise above all else.
+    """
+
+    def total(z: float) -> float:
+        return sum(part.times * part.log_moment(z) for part in parts)
+
+    sign, at = np.sign(tilt - before), total(tilt)
+    end = (at - total(before)) / (tilt - before) + sign * width
+    return min(total(tilt + sign * s) - at - sign * s * end for s in np.geomspace(1e-2, 1e4, 25)) < np.log(1e-14)
 
 
 def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
@@ -283,20 +294,42 @@ def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
     return float(np.max(profiles(safe) - profiles(leaked), initial=0.0))
 
 
-def _certified(safe: DiscreteLaw, leaked: DiscreteLaw, gap: float, laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw:
-    """The safe law with what is known about it."""
-    drift = max(abs(1 - float(np.sum(side))) for law in (safe, leaked) for side in (law.without, law.with_record))
+def _certified(
+    safe: DiscreteLaw, leaked: DiscreteLaw | None, gap: float, laws: Sequence[tuple[LossLaw, int]]
+) -> DiscreteLaw:
+    """The law that leaks more, with what is known about it."""
+    found = [law for law in (safe, leaked) if law is not None]
+    drift = max(abs(1 - float(np.sum(side))) for law in found for side in (law.without, law.with_record))
     total = sum(times for _, times in laws)
     parts = sum(times * law.error for law, times in laws)
     round_off = max(drift, 2e-16 * total + 1e-15) + parts
-    return dataclasses.replace(
-        safe,
-        error=gap + round_off,
-        certificate=Certificate(
-            proved=f"discretisation and truncation: delta is known within {gap:.1e} at every epsilon",
-            estimated=f"rounding errors of the transforms and of the composed laws, about {round_off:.1e}",
-            round_off=round_off,
-            safe=safe,
-            leaked=leaked,
-        ),
+    floor = sum(times * law.smallest_delta for law, times in laws)
+    certificate = _certificate(safe, leaked, gap, laws, round_off)
+    return dataclasses.replace(safe, error=gap + round_off, certificate=certificate, smallest_delta=floor)
+
+
+def _certificate(
+    safe: DiscreteLaw,
+    leaked: DiscreteLaw | None,
+    gap: float,
+    laws: Sequence[tuple[LossLaw, int]],
+    round_off: float,
+) -> Certificate:
+    """Which sides are proved: those that every part proves."""
+    given = [law.certificate for law, _ in laws if law.certificate is not None]
+    guessed = dict.fromkeys(certificate.estimated for certificate in given)
+    rounding = f"rounding errors of the transforms and of the composed laws, about {round_off:.1e}"
+    estimated = "; ".join([rounding, *guessed])
+    below = all(sides(law)[0] is not None for law, _ in laws)
+    if not below and leaked is None:
+        return estimate(f"the composed laws; {estimated}", gap + round_off)
+    lattice = f"discretisation and truncation: delta is known within {gap:.1e} at every epsilon"
+    if given:
+        lattice = f"discretisation and truncation, which move delta by at most {gap:.1e}"
+    return Certificate(
+        proved="; ".join(dict.fromkeys([lattice, *(certificate.proved for certificate in given)])),
+        estimated=estimated,
+        round_off=round_off,
+        safe=safe if below else None,
+        leaked=leaked,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.laws.law import Tails
+from guarantees.laws.law import Certificate, SimpleLaw, Tails, estimate
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
 
@@ -17,7 +17,7 @@ STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SummedLaw:
+class SummedLaw(SimpleLaw):
     """Law of ``times`` independent losses, from ``log_moment(z) = ln E_without exp(z loss)``.
 
     ``P(sum > t) = (1/2 pi i) int exp(times log_moment(z) - z t) dz/z`` along Re z = c > 0, and minus that along
@@ -34,6 +34,11 @@ class SummedLaw:
     error: float = 1e-12
     atom: float = 0.0
     """Probability, equal on both sides, that one loss is exactly 0; the contours carry only the rest."""
+
+    @property
+    def certificate(self) -> Certificate:
+        """Contour integrals prove nothing by themselves."""
+        return estimate("the contour integrals' remainder and rounding", self.error)
 
     @property
     def _atom(self) -> float:

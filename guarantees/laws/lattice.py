@@ -6,10 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.law import FAR, DiscreteLaw, LossLaw, Reversed
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
-from guarantees.trade_off import first_within, hockey_stick
 
 FARTHEST = 600.0
 """Losses beyond this count as infinite in a composition: their likelihood ratio nears overflow."""
@@ -43,7 +43,7 @@ def reach(law: LossLaw, mass: float) -> Reach:
     def side(one: LossLaw) -> float:
         at_infinity = hockey_stick(one, np.array([FAR]))
         found = first_within(lambda eps: hockey_stick(one, eps) - at_infinity, np.array([mass]))
-        support = getattr(one, "support", None)
+        support = one.support
         largest = FARTHEST if support is None else max(0.0, float(support[1]))
         return float(min(found[0], FARTHEST, largest if np.isfinite(largest) else FARTHEST))
 

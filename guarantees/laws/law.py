@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,16 +32,69 @@ class Tails:
     """P_with(L <= t): the miss rate beta of the same test."""
 
 
-class LossLaw(Protocol):
-    """The log-likelihood ratio of a pair of neighbours, seen from both sides.
+class SimpleLaw(Protocol):
+    """What a law answers unless it knows better: only its tails and thresholds are its own.
 
-    A law may also have ``support`` (smallest and largest loss, for epsilon at delta 0) and
-    ``compose(times)`` (a law of the sum that beats the generic composition).
+    Our laws inherit these answers; ``as_law`` lends them to anybody else's.
     """
+
+    def tails(self, threshold: Array) -> Tails:
+        """The four tail probabilities at each threshold, which may be infinite."""
+        ...
+
+    def threshold(self, alpha: Array) -> Array:
+        """A threshold whose supporting line touches the curve at ``alpha``."""
+        ...
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The same for the exchanged pair, whose loss is ``-L``; found by search unless the law has a better way."""
+        return invert(lambda t: exchanged(self.tails(-t)), alpha)
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """Smallest and largest loss, where they are known: epsilon at delta 0."""
+        return None
+
+    @property
+    def losses(self) -> Array | None:
+        """Every value of a loss that has finitely many, in increasing order; None for any other."""
+        return None
+
+    @property
+    def vertices(self) -> Tails | None:
+        """The tails between the atoms: entry i lies above atoms 0..i-1 and below atoms i.. ."""
+        return None
+
+    @property
+    def smallest_delta(self) -> float:
+        """Below this delta the law is not to be trusted, and epsilon is refused."""
+        return 0.0
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What is proved and what is estimated; None for a closed form, right up to its rounding."""
+        return None
+
+    def compose(self, times: int) -> LossLaw | None:
+        """The law of the sum of ``times`` losses where that beats the generic composition, else None."""
+        return None
+
+
+class LossLaw(SimpleLaw, Protocol):
+    """The log-likelihood ratio of a pair of neighbours, seen from both sides: all that may be asked of it."""
 
     @property
     def error(self) -> float:
-        """Bound (or, where the docstring says so, estimate) of the absolute error of each tail."""
+        """Bound (or, where the certificate says so, estimate) of the absolute error of each tail."""
+        ...
+
+
+class Tabled(Protocol):
+    """The least that somebody else's law must have; ``as_law`` makes a whole law of it."""
+
+    @property
+    def error(self) -> float:
+        """Absolute error of each tail."""
         ...
 
     def tails(self, threshold: Array) -> Tails:
@@ -53,7 +106,65 @@ class LossLaw(Protocol):
         ...
 
 
-def _exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
+ASKED = ("reversed_threshold", "support", "losses", "vertices", "smallest_delta", "certificate", "compose")
+"""What may be asked of a law beyond its tails, thresholds and error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Adapted(SimpleLaw):
+    """Somebody else's law; what it leaves out has the usual answer."""
+
+    law: Any
+
+    @property
+    def error(self) -> float:
+        return self.law.error
+
+    def tails(self, threshold: Array) -> Tails:
+        return self.law.tails(threshold)
+
+    def threshold(self, alpha: Array) -> Array:
+        return self.law.threshold(alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        own = getattr(self.law, "reversed_threshold", None)
+        return super().reversed_threshold(alpha) if own is None else own(alpha)
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        return getattr(self.law, "support", None)
+
+    @property
+    def losses(self) -> Array | None:
+        return getattr(self.law, "losses", None)
+
+    @property
+    def vertices(self) -> Tails | None:
+        return getattr(self.law, "vertices", None)
+
+    @property
+    def smallest_delta(self) -> float:
+        return getattr(self.law, "smallest_delta", 0.0)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return getattr(self.law, "certificate", None)
+
+    def compose(self, times: int) -> LossLaw | None:
+        own = getattr(self.law, "compose", None)
+        return None if own is None else own(times)
+
+
+def as_law(given: Tabled) -> LossLaw:
+    """A law of which everything may be asked: itself, or with the usual answers where it gives none of its own.
+
+    The one border: below it nothing asks whether a law has an attribute.
+    """
+    whole = all(hasattr(given, name) for name in ASKED)
+    return cast(LossLaw, given) if whole else _Adapted(given)
+
+
+def exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
     """The same tails with the two sides exchanged."""
     return Tails(
         without_above=tails.with_below[order],
@@ -64,7 +175,7 @@ def _exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reversed:
+class Reversed(SimpleLaw):
     """The same pair with the two sides exchanged: ``L`` becomes ``-L``."""
 
     law: LossLaw
@@ -77,28 +188,51 @@ class Reversed:
     @property
     def support(self) -> tuple[float, float] | None:
         """The original range of losses, negated."""
-        support = getattr(self.law, "support", None)
+        support = self.law.support
         return None if support is None else (-support[1], -support[0])
+
+    @property
+    def losses(self) -> Array | None:
+        """Negated, hence in the other order."""
+        return None if self.law.losses is None else -self.law.losses[::-1]
 
     @property
     def vertices(self) -> Tails | None:
         """Those of a piecewise linear curve, in the other order; None for a smooth one."""
-        found = getattr(self.law, "vertices", None)
-        return None if found is None else _exchanged(found, slice(None, None, -1))
+        found = self.law.vertices
+        return None if found is None else exchanged(found, slice(None, None, -1))
 
     @property
     def smallest_delta(self) -> float:
         """Unchanged by the exchange."""
-        return getattr(self.law, "smallest_delta", 0.0)
+        return self.law.smallest_delta
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The same, about the exchanged pair."""
+        return carried(self.law.certificate, reverse)
 
     def tails(self, threshold: Array) -> Tails:
         """The original tails, read from the other end."""
-        return _exchanged(self.law.tails(-np.asarray(threshold, float)))
+        return exchanged(self.law.tails(-np.asarray(threshold, float)))
 
     def threshold(self, alpha: Array) -> Array:
-        """The law's own ``reversed_threshold`` where it has one, else found by search."""
-        own = getattr(self.law, "reversed_threshold", None)
-        return invert(self.tails, alpha) if own is None else own(alpha)
+        """The law's threshold in this direction."""
+        return self.law.reversed_threshold(alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The law's own."""
+        return self.law.threshold(alpha)
+
+    def compose(self, times: int) -> LossLaw | None:
+        """The law's own composition, exchanged."""
+        own = self.law.compose(times)
+        return None if own is None else reverse(own)
+
+
+def reverse(law: LossLaw) -> LossLaw:
+    """The pair with its sides exchanged; exchanged twice it is itself."""
+    return law.law if isinstance(law, Reversed) else Reversed(law)
 
 
 def invert(tails: Callable[[Array], Tails], alpha: ArrayLike, *, start: float = 1.0) -> Array:
@@ -152,6 +286,22 @@ class Certificate:
     """Its curve is proved to lie on or above the truth: what surely leaks."""
 
 
+def estimate(what: str, error: float) -> Certificate:
+    """The certificate of a law that proves nothing by itself."""
+    return Certificate(proved="nothing", estimated=what, round_off=error)
+
+
+def carried(certificate: Certificate | None, change: Callable[[LossLaw], LossLaw]) -> Certificate | None:
+    """A certificate whose proven laws went through the same change as the law that carries it."""
+    if certificate is None:
+        return None
+    return dataclasses.replace(
+        certificate,
+        safe=None if certificate.safe is None else change(certificate.safe),
+        leaked=None if certificate.leaked is None else change(certificate.leaked),
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class DiscreteLaw:
     """A loss with finitely many values: a piecewise linear curve.
@@ -168,10 +318,13 @@ class DiscreteLaw:
     """Below this delta the masses are not to be trusted, and epsilon is refused."""
     certificate: Certificate | None = None
 
-    @functools.cached_property
+    @property
     def vertices(self) -> Tails:
         """The four tails between the atoms: entry i lies above atoms 0..i-1 and below atoms i.. ."""
+        return self._vertices
 
+    @functools.cached_property
+    def _vertices(self) -> Tails:
         def below(masses: Array) -> Array:
             # Extended precision: a million rounded additions would cost four digits of the small tails.
             sums = np.cumsum(np.asarray(masses, np.longdouble))
@@ -206,102 +359,15 @@ class DiscreteLaw:
         at = np.searchsorted(-self.vertices.without_above, -np.asarray(alpha, float), side="left")
         return self.losses[np.clip(at - 1, 0, len(self.losses) - 1)]
 
-
-@dataclasses.dataclass(frozen=True)
-class MixtureLaw:
-    """One of several pairs, drawn with known weights and revealed: the tails are averaged.
-
-    The curve lies on or below that of the same mixture with the choice hidden. [wang2026, theorem 3.6]
-    """
-
-    laws: tuple[LossLaw, ...]
-    weights: tuple[float, ...]
-
-    @property
-    def error(self) -> float:
-        """Averaged like the tails."""
-        return float(sum(w * law.error for law, w in zip(self.laws, self.weights, strict=True)))
-
-    @property
-    def support(self) -> tuple[float, float] | None:
-        """The hull of the ranges, where every part states its own."""
-        ranges = [getattr(law, "support", None) for law in self.laws]
-        known = [r for r in ranges if r is not None]
-        if len(known) < len(ranges):
-            return None
-        return min(r[0] for r in known), max(r[1] for r in known)
-
-    def tails(self, threshold: Array) -> Tails:
-        """Weighted sums of the parts' tails."""
-        parts = [law.tails(threshold) for law in self.laws]
-
-        def mixed(name: str) -> Array:
-            return np.tensordot(self.weights, np.stack([getattr(part, name) for part in parts]), 1)
-
-        return Tails(
-            without_above=mixed("without_above"),
-            without_below=mixed("without_below"),
-            with_above=mixed("with_above"),
-            with_below=mixed("with_below"),
-        )
-
-    def threshold(self, alpha: Array) -> Array:
+    def reversed_threshold(self, alpha: Array) -> Array:
         """Found by search."""
-        return invert(self.tails, alpha)
+        return invert(lambda t: exchanged(self.tails(-t)), alpha)
+
+    def compose(self, times: int) -> None:
+        """No closed form: sums of atoms are left to the generic composition."""
+        return
 
 
-@dataclasses.dataclass(frozen=True)
-class SymmetrisedLaw:
-    """The best symmetric curve below a curve and its inverse: the convex hull of their minimum.
-
-    Its privacy profile is the larger of the two directions, so its tails are those of whichever direction
-    leaks more at the threshold. [dong2022, theorem 4.2]
-    """
-
-    law: LossLaw
-
-    @property
-    def error(self) -> float:
-        """Unchanged: one of the two directions is taken."""
-        return self.law.error
-
-    @property
-    def support(self) -> tuple[float, float] | None:
-        """The larger of the two ranges, on both sides."""
-        support = getattr(self.law, "support", None)
-        if support is None:
-            return None
-        reach = max(-support[0], support[1])
-        return -reach, reach
-
-    def _upper(self, threshold: Array) -> Tails:
-        """Tails at thresholds >= 0."""
-        first, second = self.law.tails(threshold), Reversed(self.law).tails(threshold)
-        with np.errstate(over="ignore", invalid="ignore"):
-            slope = np.exp(threshold)
-            leak1 = first.with_above - np.where(first.without_above > 0, slope * first.without_above, 0.0)
-            leak2 = second.with_above - np.where(second.without_above > 0, slope * second.without_above, 0.0)
-        # At threshold 0 both leak the same; just above it, the flatter one leaks more.
-        take = np.where(threshold == 0, first.without_above <= second.without_above, leak1 >= leak2)
-        return Tails(
-            **{
-                field.name: np.where(take, getattr(first, field.name), getattr(second, field.name))
-                for field in dataclasses.fields(Tails)
-            }
-        )
-
-    def tails(self, threshold: Array) -> Tails:
-        """The leakier direction above zero, its mirror image below."""
-        t = np.asarray(threshold, float)
-        up = self._upper(np.abs(t))
-        negative = t < 0
-        return Tails(
-            without_above=np.where(negative, up.with_below, up.without_above),
-            without_below=np.where(negative, up.with_above, up.without_below),
-            with_above=np.where(negative, up.without_below, up.with_above),
-            with_below=np.where(negative, up.without_above, up.with_below),
-        )
-
-    def threshold(self, alpha: Array) -> Array:
-        """Found by search."""
-        return invert(self.tails, alpha)
+def no_leak() -> DiscreteLaw:
+    """The law of a loss that is always 0: both sides are alike."""
+    return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))

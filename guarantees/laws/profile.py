@@ -164,9 +164,16 @@ def law_from_pld(with_given_without: Any, without_given_with: Any | None = None)
     upper = _half_from_pmf(with_given_without)
     lower = upper if without_given_with is None else _half_from_pmf(without_given_with)
     start = min(upper.delta[0], lower.delta[0])
-    return law_from_halves(
+    law = law_from_halves(
         upper.starting_at(start), lower.starting_at(start), error=PLD_ERROR, smallest_delta=TRUSTED_DELTA
     )
+    certificate = Certificate(
+        proved=f"dp-accounting's distribution is pessimistic, for delta >= {TRUSTED_DELTA:g}",
+        estimated="rounding errors of its convolutions",
+        round_off=PLD_ERROR,
+        safe=law,
+    )
+    return dataclasses.replace(law, certificate=certificate)
 
 
 def _half_from_pmf(pmf: Any) -> HalfProfile:

@@ -8,13 +8,13 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.checks import require
-from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.laws.law import DiscreteLaw, LossLaw, SimpleLaw, Tails, invert, no_leak
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GaussianLaw:
+class GaussianLaw(SimpleLaw):
     """N(0, 1) against N(mu, 1), seen in a batch with probability ``rate``.
 
     The loss ``ln(1 - rate + rate exp(mu x - mu^2/2))`` increases in x, so its tails are normal tails.
@@ -68,7 +68,7 @@ class GaussianLaw:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SubstitutedGaussianLaw:
+class SubstitutedGaussianLaw(SimpleLaw):
     """N(0, 1) mixed at ``rate`` with N(-mu, 1), against the same mixed with N(mu, 1): one record for another.
 
     The loss ``ln((A + B u) / (A + B / u))``, ``u = e^(mu x)``, ``A = 1 - rate``, ``B = rate e^(-mu^2/2)``,
@@ -111,7 +111,7 @@ class SubstitutedGaussianLaw:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceLaw:
+class LaplaceLaw(SimpleLaw):
     """Laplace(0, 1) against Laplace(epsilon, 1): atoms at +-epsilon, exponential between."""
 
     scale: float
@@ -140,6 +140,15 @@ class LaplaceLaw:
         with np.errstate(divide="ignore"):
             x = -np.log(2 * np.asarray(alpha, float))
         return np.clip(2 * x - self.scale, -self.scale, self.scale)
+
+
+def gaussian_law(mu: float) -> LossLaw:
+    """mu-GDP, also at 0 (perfect privacy) and infinity (none)."""
+    if mu == 0:
+        return no_leak()
+    if np.isinf(mu):
+        return DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    return GaussianLaw(mu=mu)
 
 
 def sampled_law(*, rate: float, noise_multiplier: float, relation: Relation) -> LossLaw:

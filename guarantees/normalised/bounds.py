@@ -11,16 +11,17 @@ from scipy.optimize import root_scalar
 from scipy.special import ndtr
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, unusual
+from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.contour import SummedLaw, summed
-from guarantees.laws.law import DiscreteLaw, LossLaw, MixtureLaw, Tails
+from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, no_leak
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import SampledLaw
-from guarantees.normalised.round import Normaliser, Round, batch_sizes, normalised_round
+from guarantees.normalised.round import Round, batch_sizes, normalised_round
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, pair_log_moment
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
-from guarantees.vocabulary import Relation
+from guarantees.vocabulary import Normaliser, Relation
 
 FEW = 24
 """Points of the Gauss rule over batch sizes where only the shift depends on the size."""
@@ -45,7 +46,7 @@ def average_over_sizes(records: int, rate: float, *, points: int) -> tuple[Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class RevealedSizeLaw:
+class RevealedSizeLaw(SimpleLaw):
     """ASGM with batch and bit shown: no loss without the bit, a shift for an empty batch, else unequal scales."""
 
     rate: float
@@ -58,9 +59,14 @@ class RevealedSizeLaw:
         """That of the pairs."""
         return self.pair.error
 
+    @property
+    def certificate(self) -> Certificate | None:
+        """That of the parts."""
+        return self._parts.certificate
+
     @functools.cached_property
     def _parts(self) -> MixtureLaw:
-        same: LossLaw = DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+        same: LossLaw = no_leak()
         alone = GaussianLaw(mu=self.shift) if self.shift > 0 else same
         parts = ((same, 1 - self.rate), (alone, self.rate * self.empty), (self.pair, self.rate))
         kept = [part for part in parts if part[1] > 0]
@@ -103,7 +109,7 @@ def _revealed_law(parameters: Round) -> LossLaw:
     sigma, rate, scale = parameters.noise_multiplier, parameters.rate, parameters.scale
     if parameters.normalise_by != "realised_batch" and scale == 1:
         if parameters.extra == 0:
-            return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+            return no_leak()
         return GaussianLaw(mu=abs(parameters.extra) / sigma, rate=rate)
     if parameters.normalise_by != "realised_batch":
         sizes, weights, lost = average_over_sizes(parameters.records, rate, points=FEW)
@@ -133,7 +139,7 @@ def _claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Re
     return Claim(
         curve=TradeOff(law),
         name=name,
-        parameters=dataclasses.asdict(parameters),
+        parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
         relation=relation,
         observation="the normalised noisy sum of one Poisson batch",
         source=source,
@@ -230,7 +236,7 @@ def round_upper_bound(
         shared=shared,
         extra=extra,
     )
-    same = DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+    same = no_leak()
     degrees = dimension - 1
     if normalise_by == "realised_batch":
         weight = -rate * math.expm1(records * math.log1p(-rate)) if rate < 1 else 1.0
@@ -271,6 +277,7 @@ def projection_bound(
         relation=relation,
     )
     given = {"normalise_by": normalise_by, "records": records, "rate": rate, "dimension": dimension, "rank": rank}
+    given |= unusual(relation, "add_remove")
     return dataclasses.replace(inner, name="projection_bound", parameters=given, source="")
 
 

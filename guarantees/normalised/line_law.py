@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from guarantees.laws.contour import SummedLaw, summed
-from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, carried, estimate, invert
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
 from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio
@@ -30,7 +30,7 @@ def hidden_loss(threshold: Array, rate: float) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LineLaw:
+class LineLaw(SimpleLaw):
     """Two normal mixtures on the line: without, and ``(1 - rate) without + rate sampled``.
 
     The loss is ``ln(1 - rate + rate e^g)`` with g = ln sampled/without. g need not be monotone: the line is cut
@@ -43,6 +43,11 @@ class LineLaw:
     rate: float = 1.0
     roughness: float = 1.0
     error: float = 1e-13
+
+    @property
+    def certificate(self) -> Certificate:
+        """Nothing is proved: the interpolation was compared, not bounded."""
+        return estimate("the interpolation of the loss along the line", self.error)
 
     @functools.cached_property
     def _gap(self) -> LineTable:
@@ -77,7 +82,7 @@ class LineLaw:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PlaneLaw:
+class PlaneLaw(SimpleLaw):
     """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
 
     The loss is ``g(u) - degrees ln scale - curvature w``, curvature = (scale^-2 - 1)/2 > 0, so that
@@ -92,6 +97,11 @@ class PlaneLaw:
     scale: float
     roughness: float = 1.0
     error: float = 1e-12
+
+    @property
+    def certificate(self) -> Certificate:
+        """Nothing is proved: the quadrature was compared, not bounded."""
+        return estimate("the interpolation and quadrature along the line", self.error)
 
     @property
     def curvature(self) -> float:
@@ -190,7 +200,7 @@ class PlaneLaw:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SampledLaw:
+class SampledLaw(SimpleLaw):
     """A pair whose second side is replaced by ``(1 - rate) first + rate second``: ``rate f + (1 - rate) ID``."""
 
     law: LossLaw
@@ -200,6 +210,11 @@ class SampledLaw:
     def error(self) -> float:
         """That of the law."""
         return self.law.error
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Sampling keeps the order of curves, so each proven side stays one."""
+        return carried(self.law.certificate, lambda law: SampledLaw(law=law, rate=self.rate))
 
     def tails(self, threshold: Array) -> Tails:
         """The law's tails at the hidden loss, mixed on the side with the record."""

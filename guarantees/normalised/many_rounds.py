@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy import fft
 
 from guarantees.laws.law import DiscreteLaw
 from guarantees.numerics.array import Array
+from guarantees.numerics.powers import Summand, summed_masses
 
 POINTS = 1 << 20
 """Lattice points spent on one composed law."""
@@ -65,16 +65,6 @@ def _split(law: DiscreteLaw, spacing: float) -> _Lattice:
     )
 
 
-def _raised(masses: Array, times: int, first: int, low: int, size: int) -> Array:
-    """Masses of the sum at lattice points ``low ...``, on a circle of ``size`` points."""
-    total = masses.sum()
-    centre = int(np.rint((masses * np.arange(len(masses))).sum() / total))
-    wrapped = np.zeros(size)
-    np.add.at(wrapped, (np.arange(len(masses)) - centre) % size, masses)
-    power = np.asarray(fft.irfft(np.asarray(fft.rfft(wrapped)) ** times, size))
-    return np.maximum(0.0, np.roll(power, (times * (first + centre) - low) % size))
-
-
 def _sum(law: DiscreteLaw, times: int, points: int) -> DiscreteLaw:
     low, high = _window(law, times)
     # Splitting moves each loss by less than a step, hence the sum by less than ``times`` steps.
@@ -83,8 +73,10 @@ def _sum(law: DiscreteLaw, times: int, points: int) -> DiscreteLaw:
     lattice = _split(law, spacing)
     start = int(np.floor(low / spacing)) - margin
     losses = spacing * (start + np.arange(points))
-    without = _raised(lattice.without, times, lattice.first, start, points)
-    with_record = _raised(lattice.with_record, times, lattice.first, start, points)
+    without, with_record = (
+        summed_masses([Summand(masses=side, first=lattice.first, times=times)], low=start, size=points)
+        for side in (lattice.without, lattice.with_record)
+    )
     # Each side is taken where it is the larger, so that e^loss never magnifies the transform's rounding.
     with np.errstate(over="ignore", under="ignore"):
         up = losses > 0

@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from guarantees.laws.law import DiscreteLaw, LossLaw, Tails
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails, estimate
 from guarantees.normalised.batch_grid import BatchMixture, balanced_nodes, gather
 from guarantees.normalised.line_law import LineLaw, hidden_loss
 from guarantees.normalised.many_rounds import sum_of_atoms
@@ -15,7 +15,7 @@ from guarantees.numerics.array import Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class GridLaw:
+class GridLaw(SimpleLaw):
     """A loss from a quadrature grid: masses of 'without' and of 'sampled' in bins of g = ln of their ratio.
 
     With the record the law is ``(1 - rate) without + rate sampled``, so the loss is ``ln(1 - rate + rate e^g)``.
@@ -32,6 +32,11 @@ class GridLaw:
     error: float
     profile_error: float
     """The same estimate for the delta of the atoms, which depends on the grid only to second order."""
+
+    @property
+    def certificate(self) -> Certificate:
+        """Neither side is proved: the grid's error is an estimate."""
+        return estimate("the quadrature over the batch's two coordinates", self.error)
 
     @functools.cached_property
     def _cumulative(self) -> Array:
@@ -70,9 +75,10 @@ class GridLaw:
         )
 
     def compose(self, times: int) -> LossLaw:
-        """The atoms composed on a lattice, certified; to its error add ``times`` the grid's ``profile_error``."""
+        """The atoms composed on a lattice; neither side is proved, because the atoms are an estimate."""
         law = sum_of_atoms(self.atoms(), times)
-        return dataclasses.replace(law, error=law.error + times * self.profile_error)
+        error = law.error + times * self.profile_error
+        return dataclasses.replace(law, error=error, certificate=estimate("the grid of one round, composed", error))
 
 
 def _profile_change(edges: Array, first: Array, second: Array) -> float:

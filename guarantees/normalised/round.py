@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
 
 import numpy as np
 from scipy.stats import binom
 
 from guarantees.checks import require
-from guarantees.claim import Claim
-from guarantees.laws.law import DiscreteLaw, LossLaw
+from guarantees.claim import Claim, unusual
+from guarantees.laws.law import LossLaw, no_leak
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import LineLaw, PlaneLaw
 from guarantees.normalised.realised_batch import realised_batch_law
@@ -19,10 +18,7 @@ from guarantees.normalised.variance_pair import variance_pair_law
 from guarantees.numerics.array import Array
 from guarantees.numerics.line_table import LOG_NEGLIGIBLE, NormalMixture
 from guarantees.trade_off import TradeOff
-from guarantees.vocabulary import Relation
-
-Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
-NORMALISERS = ("none", "expected_batch", "realised_batch", "floored_expected_batch")
+from guarantees.vocabulary import NORMALISERS, Normaliser, Relation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +82,7 @@ def _same_divisor_law(parameters: Round) -> LossLaw:
     """SGM: the bit of the extra record shifts the same binomial mixture by ``extra / sigma``."""
     shift = parameters.extra / parameters.noise_multiplier
     if shift == 0:
-        return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+        return no_leak()
     if parameters.shared == 0 or parameters.rate == 1:
         return GaussianLaw(mu=abs(shift), rate=parameters.rate)
     sizes, log_weights, lost = batch_sizes(parameters.records, parameters.rate)
@@ -176,7 +172,7 @@ def normalised_round(
     return Claim(
         curve=TradeOff(round_law(parameters)),
         name="normalised_round",
-        parameters=dataclasses.asdict(parameters),
+        parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
         relation=relation,
         observation="the normalised noisy sum of one Poisson batch",
         source="wang2026, definitions 2.8, 2.9, A.1",

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import gammainccinv, gammaincinv
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, unusual
 from guarantees.laws.contour import SummedLaw, summed
-from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, Tails, invert
+from guarantees.laws.law import Certificate, LossLaw, Reversed, SimpleLaw, Tails, estimate, invert, no_leak
 from guarantees.laws.levels import ScoreTables
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
@@ -22,7 +22,7 @@ from guarantees.vocabulary import Relation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VariancePairLaw:
+class VariancePairLaw(SimpleLaw):
     """N(0, I) against N(0, scale^2 I) with ``degrees`` coordinates, scale < 1.
 
     The loss ``-degrees ln scale - (scale^-2 - 1) |x|^2 / 2`` decreases in |x|^2, which is chi-square (times
@@ -80,7 +80,7 @@ def pair_log_moment(z: Array, dimension: int, scales: Array, shifts: Array, weig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ShiftedPairLaw:
+class ShiftedPairLaw(SimpleLaw):
     """N(0, I) against N(shift e, scale^2 I); shift and scale < 1 are one of several, drawn and revealed.
 
     With c = shift/(1-s^2) the loss is ``-n ln s + shift^2/(2(1-s^2)) - (s^-2 - 1) |x - c e|^2 / 2``: a ball
@@ -99,6 +99,11 @@ class ShiftedPairLaw:
         """See the class; in one dimension a rounded threshold near the largest loss costs a square root."""
         rounding = 2e-8 / np.sqrt(self._gap.min()) if self.dimension == 1 else 1e-13
         return float(rounding) + self.lost
+
+    @property
+    def certificate(self) -> Certificate:
+        """Nothing is proved: the quadrature was compared, not bounded."""
+        return estimate("the quadrature of noncentral chi-square laws, and what was left out", self.error)
 
     @property
     def _gap(self) -> Array:
@@ -153,7 +158,7 @@ def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:
     """The law behind ``variance_pair``."""
     if scale == 1:
         if shift == 0:
-            return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+            return no_leak()
         return GaussianLaw(mu=abs(shift))
     if scale > 1:
         return Reversed(variance_pair_law(dimension=dimension, scale=1 / scale, shift=abs(shift) / scale))
@@ -179,7 +184,7 @@ def variance_pair(*, dimension: int, scale: float, shift: float = 0.0, relation:
     return Claim(
         curve=TradeOff(variance_pair_law(dimension=dimension, scale=scale, shift=shift)),
         name="variance_pair",
-        parameters={"dimension": dimension, "scale": scale, "shift": shift},
+        parameters={"dimension": dimension, "scale": scale, "shift": shift} | unusual(relation, "add_remove"),
         relation=relation,
         source="wang2026, table 1",
     )

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 from scipy.stats import beta as beta_law
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, unusual
 from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated import isolated_shuffle
 from guarantees.vocabulary import Relation
@@ -29,7 +29,8 @@ def balls_and_bins(*, rounds: int, noise_multiplier: float, epochs: int = 1, rel
     return dataclasses.replace(
         isolated,
         name="balls_and_bins",
-        parameters={"rounds": rounds, "noise_multiplier": noise_multiplier, "epochs": epochs},
+        parameters={"rounds": rounds, "noise_multiplier": noise_multiplier, "epochs": epochs}
+        | unusual(relation, "zero_out"),
         relation=relation,
         observation="all noisy batch sums, every record's batch drawn independently and uniformly each epoch",
         source="chua2025",

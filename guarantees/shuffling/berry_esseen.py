@@ -1,4 +1,4 @@
-"""Closed forms for the 0/1 pair of shuffling: Theorem 4.1 of 001, its inversions, and the asymptotics of section 5."""
+"""The 0/1 pair of shuffling in closed form: theorem 4.1 of [vandijk2026], its inversions, and its asymptotics."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def poisson_mu(*, rounds: float, noise_multiplier: float, epochs: float = 1, sym
 
     One direction: ``sqrt(E (e^(1/s^2) - 1) / M)``, the same limit as shuffling's. ``symmetrised=True`` gives the
     coefficient of the symmetrised curve, ``sqrt(2 E (e^(1/s^2) Phi(3/(2s)) + 3 Phi(-1/(2s)) - 2) / M)``, which
-    001 (figure 2) compares with shuffling's one-directional one.
+    [vandijk2026, figure 2] compares with shuffling's one-directional one.
     """
     _check(rounds, noise_multiplier)
     s = noise_multiplier

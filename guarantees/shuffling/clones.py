@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, Tails
+from guarantees.laws.law import Certificate, SimpleLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
@@ -95,7 +95,7 @@ class Clones:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UpperLaw:
+class UpperLaw(SimpleLaw):
     """A symmetric promise known through its profile: each threshold gives one line below the curve.
 
     At a threshold t the line is ``1 - delta(t) - e^t a`` (t >= 0) or ``e^t (1 - delta(-t) - a)``: all mass of the

@@ -1,6 +1,6 @@
 """Probabilities of ``S = sum (r_j^2 - r_j) <= 0`` for lognormal r, by a contour integral through the saddle point.
 
-The likelihood ratio of 003's pair exceeds e^t exactly when S > 0, with ``r = exp(mu x)/tau``,
+The likelihood ratio of the pair of [chua2024] exceeds e^t exactly when S > 0, with ``r = exp(mu x)/tau``,
 ``tau = exp(1.5 mu^2 + t)``, ``mu = 1/noise_multiplier`` and x standard normal in every round.
 """
 
@@ -93,7 +93,7 @@ def saddle_point(*, rounds: int, mu: float, threshold: float) -> float:
 
 
 def below_threshold(*, rounds: int, mu: float, threshold: float) -> Below:
-    """Probabilities of a loss at most ``threshold`` under 003's pair, and ``E S^-``.
+    """Probabilities of a loss at most ``threshold`` under that pair, and ``E S^-``.
 
     ``E w(r_1) 1{S <= 0} = (1/2 pi i) int phi_1^(T-1) phi_w dz/z`` and ``E S^- = (1/2 pi i) int phi_1^T dz/z^2``
     on ``Re z = c``, c the saddle point. Errors are relative: about 1e-14 and ``remainder`` (estimated).

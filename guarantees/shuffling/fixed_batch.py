@@ -1,4 +1,4 @@
-"""Shuffled fixed-size batches: 003's pair, computed. What one shuffled epoch leaks at least."""
+"""Shuffled fixed-size batches: the pair of [chua2024], computed. What one shuffled epoch leaks at least."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from scipy.special import ndtri
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, LossLaw, Tails
+from guarantees.laws.composition import composed_law
+from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.capped import CappedSum, Round
@@ -29,7 +30,7 @@ CLOSE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FixedBatchLaw:
+class FixedBatchLaw(SimpleLaw):
     """``ln P_S/Q_S`` with ``P_S`` the mean of N(2 e_t, s^2 I) and ``Q_S`` that of N(e_t, s^2 I) over t.
 
     Each threshold is computed once, when first asked for (0.05 to 0.5 s), and kept.
@@ -78,7 +79,7 @@ class FixedBatchLaw:
 
     def compose(self, times: int) -> LossLaw:
         """Independently shuffled epochs, through a spline: composition needs a hundred thousand thresholds."""
-        return self if times == 1 else TradeOff(SplineLaw(self)).compose(times).law
+        return self if times == 1 else composed_law([(SplineLaw(self), times)])
 
     def threshold(self, alpha: Array) -> Array:
         """Secant steps in normal quantiles between the thresholds known so far."""
@@ -131,10 +132,10 @@ class FixedBatchLaw:
 
 
 def fixed_batch_shuffle(*, rounds: int, noise_multiplier: float) -> Claim:
-    """What one epoch of shuffled fixed-size batches leaks at least: 003's pair, by numerics. [chua2024, eqs 1-2]
+    """What one epoch of shuffled fixed-size batches leaks at least, by numerics. [chua2024, equations 1 and 2]
 
     Data set: every other record at -1, the record at +1 ('with') or zeroed out ('without'); the batches without it
-    sum to -b and betray where it is. A lower bound on the leak, which 003 conjectures (3.2) to be the worst case;
+    sum to -b and betray where it is. A lower bound on the leak, conjectured to be the worst case [conjecture 3.2];
     NOT a guarantee: for that, ``fixed_batch_upper``.
     """
     require("rounds", isinstance(rounds, int | np.integer) and rounds >= 1, "an integer >= 1", rounds)

@@ -27,7 +27,7 @@ def deterministic_batches(*, noise_multiplier: float) -> Claim:
 
 
 def fixed_batch_event(*, rounds: int, noise_multiplier: float, cut_step: float = 0.01) -> Claim:
-    """What 'some batch sum exceeds C' gives away of shuffled fixed batches: 003's lower bound.
+    """What 'some batch sum exceeds C' gives away of shuffled fixed batches. [chua2024]
 
     ``P_S(max > C) = 1 - Phi((C-2)/s) Phi(C/s)^(T-1)`` with the record, ``Q_S`` with 1 for 2 without it; its delta
     is ``max_C P_S(E_C) - e^eps Q_S(E_C)``. [chua2024, equation 3]

@@ -1,4 +1,4 @@
-"""Tails of the loss of 003's pair at one threshold, by whichever of three methods is accurate there."""
+"""Tails of the loss of the pair of [chua2024] at one threshold, by whichever of three methods is accurate there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random shuffling seen by an adversary who has subtracted everybody else: the 0/1 pair of 001 and 004."""
+"""Random shuffling seen by an adversary who has subtracted everybody else: the 0/1 pair of [vandijk2026; ertan2026]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import log_ndtr, ndtr
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, LossLaw, Tails, invert
+from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, invert
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.epochs import compose_epochs
@@ -25,7 +25,7 @@ OBSERVATION = (
 
 
 @dataclasses.dataclass(frozen=True)
-class IsolatedShuffleLaw:
+class IsolatedShuffleLaw(SimpleLaw):
     """The loss ``ln L``, L the mean of ``rounds`` lognormals of mean 1, on windows computed when first asked for.
 
     Each window is a lattice law that dominates the truth, so every delta errs upwards; ``bracket`` brackets

@@ -10,13 +10,13 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.laws.law import Tails
+from guarantees.laws.law import SimpleLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LargestCoordinateLaw:
+class LargestCoordinateLaw(SimpleLaw):
     """The largest of ``rounds`` standard normals of which one is shifted: by more with the record than without.
 
     The likelihood ratio of the maximum increases in it, so its best tests are 'maximum > cut' and the slope of the
@@ -133,7 +133,7 @@ def max_coordinate(*, rounds: int, noise_multiplier: float) -> Claim:
 
 
 def fixed_point_separation(*, rounds: int, noise_multiplier: float) -> float:
-    """``(1 - 2a)/sqrt 2`` at ``f_sub(a) = a``: 004's lemma 5.3 applied where it does not hold.
+    """``(1 - 2a)/sqrt 2`` at ``f_sub(a) = a``: lemma 5.3 applied where it does not hold. [ertan2026]
 
     f_sub is not symmetric, so this is smaller than its separation, ``max_coordinate(...).separation``.
     """

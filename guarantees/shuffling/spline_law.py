@@ -9,7 +9,7 @@ import numpy as np
 from scipy.interpolate import BSpline, make_interp_spline
 from scipy.special import ndtr, ndtri
 
-from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, estimate, invert
 from guarantees.numerics.array import Array
 
 SPACING = 0.25
@@ -24,7 +24,7 @@ def _quantile(below: float, above: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SplineLaw:
+class SplineLaw(SimpleLaw):
     """Splines through the normal quantiles of both rates of another law. The error is estimated, not proved."""
 
     law: LossLaw
@@ -33,6 +33,11 @@ class SplineLaw:
     def error(self) -> float:
         """The other law's, and that of the splines as seen against exact thresholds in between."""
         return self.law.error + 1e-7
+
+    @property
+    def certificate(self) -> Certificate:
+        """Nothing is proved."""
+        return estimate("the interpolated law, and its splines", self.error)
 
     def _rates(self, threshold: float) -> tuple[float, float]:
         tails = self.law.tails(np.array(threshold))

@@ -7,7 +7,7 @@ import audit
 import distinguishers
 import guarantees
 import mechanisms
-from audit.policies.policy import Fixed, FromTheory, Simultaneous, Split
+from audit import Fixed, FromTheory, Simultaneous, Split
 
 KEY = jax.random.key(0)
 EASGM = {"normalise_by": "expected_batch", "rate": 0.05, "clip": 0.1, "noise_multiplier": 10.0}

@@ -6,7 +6,8 @@ import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, epsilon_lower_bound
 from audit.bounds.inversion import joint_epsilon_bound
-from audit.policies.policy import Goal, choose, from_curve
+from audit.policies.candidates import choose, from_curve
+from audit.verdict.goal import Goal
 
 GAUSS = guarantees.gaussian(mu=1.0)
 
@@ -34,8 +35,8 @@ def test_fixed_thresholds_use_every_score_and_ask_the_user_to_vouch():
 def test_a_claim_gets_a_verdict():
     weak, right = guarantees.gaussian(mu=0.7), guarantees.gaussian(mu=1.0)
     sides = scores(0, 5000, 0), scores(1, 5000, 1)
-    assert audit.from_scores(*sides, risk=0.05, claim=weak).verdict.outcome == "violation"
-    assert audit.from_scores(*sides, risk=0.05, claim=right).verdict.outcome == "no_violation_found"
+    assert audit.from_scores(*sides, risk=0.05, claim=weak).verdict == "violation"
+    assert audit.from_scores(*sides, risk=0.05, claim=right).verdict == "no_violation_found"
 
 
 def wrong_bounds(runs, bound, *, scores_a_side=250, delta=0.02):
@@ -149,7 +150,7 @@ def test_verdict_and_bounds_never_contradict_each_other():
         claim = guarantees.gaussian(mu=0.92)
         found = audit.from_scores(*sides, risk=0.2, claim=claim, delta=0.01)
         beyond = found.numbers[0].at_least > claim.epsilon(0.01) or found.numbers[1].at_least > claim.total_variation
-        assert not beyond or found.verdict.outcome == "violation"
+        assert not beyond or found.verdict == "violation"
 
 
 @pytest.mark.parametrize(

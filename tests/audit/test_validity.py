@@ -10,11 +10,12 @@ from checks import assert_rate_at_most
 import distinguishers
 import guarantees
 import mechanisms
-from audit.bounds.band import simultaneous_band
-from audit.policies.policy import Fixed, FromTheory, Goal, Simultaneous, Split
-from audit.procedure import fix_test
+from audit import Fixed, FromTheory, Simultaneous, Split
+from audit.bounds.points import rectangles, refutes
+from audit.policies.policy import error_counts
+from audit.policies.rectangles import first_band
 from audit.trials import source, traced
-from audit.verdict import evidence
+from audit.verdict.goal import Goal
 
 RISK = 0.05
 TRIALS_PER_SIDE = 500
@@ -59,29 +60,27 @@ def judged(name: str, policy, audits: int):
     """For every audit: the limits, the true rates of its tests, and whether the claim is called violated."""
     claim, curve, zeros, ones = pools(name, audits)
     goal = Goal(claim=claim, delta=1e-3, trials_per_side=TRIALS_PER_SIDE, risk=RISK)
-    theory = None if isinstance(policy, Split) else fix_test(policy, curve, lambda _: None, goal)
+    band = policy.kind == "simultaneous"
+    theory = None if policy.kind == "split" else policy.fix(curve, lambda _: None, goal)
     alpha_wrong = beta_wrong = violations = limits_seen = 0
     for zero, one in zip(zeros, ones, strict=True):
-        test = theory or fix_test(policy, curve, lambda _, z=zero, o=one: (z[:FIT_PER_SIDE], o[:FIT_PER_SIDE]), goal)
+        test = theory or policy.fix(curve, lambda _, z=zero, o=one: (z[:FIT_PER_SIDE], o[:FIT_PER_SIDE]), goal)
         tally = source.Tally(
             without=_cells(zero[FIT_PER_SIDE:, 0], test.edges[0]),
             with_record=_cells(one[FIT_PER_SIDE:, 0], test.edges[0]),
             trials_per_side=TRIALS_PER_SIDE,
         )
-        counts = tuple(evidence.error_counts(tally, test.edges, cut) for cut in test.cuts)
-        if isinstance(policy, Simultaneous):
-            found = simultaneous_band(test.edges[0], tally.without[0], tally.with_record[0], risk=RISK).points
-        else:
-            found = evidence.proven(counts, np.array([cut.risk for cut in test.cuts]))
+        risks = np.array([cut.risk for cut in test.cuts])
+        found = first_band(tally, test, risk=RISK) if band else rectangles(error_counts(tally, test), risks)
         rates = _true_rates(curve, test.cuts)
         wrong_alpha = [point.alpha < alpha for point, (alpha, _) in zip(found, rates, strict=True)]
         wrong_beta = [point.beta < beta for point, (_, beta) in zip(found, rates, strict=True)]
         # a band is one statement a side: it is wrong when any of its limits is
-        count = any if isinstance(policy, Simultaneous) else sum
+        count = any if band else sum
         alpha_wrong += count(wrong_alpha)
         beta_wrong += count(wrong_beta)
-        limits_seen += 1 if isinstance(policy, Simultaneous) else len(found)
-        violations += evidence.refutes(found, claim)
+        limits_seen += 1 if band else len(found)
+        violations += refutes(found, claim)
     return alpha_wrong, beta_wrong, limits_seen, violations
 
 

@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 import guarantees
 from guarantees import TradeOff
 from guarantees.laws.law import DiscreteLaw
-from guarantees.summary import gaussian_curve
+from guarantees.laws.textbook import gaussian_law
 
 GRID = np.concatenate([np.geomspace(1e-6, 0.5, 400), 1 - np.geomspace(0.5, 1e-6, 400)[1:]])
 
@@ -43,7 +43,7 @@ def test_mu_star_lies_below_the_curve_and_touches_it(curve):
 @given(simple)
 def test_regret_is_the_smallest_shift(curve):
     mu = min(curve.mu_star(), 30.0)
-    reported = gaussian_curve(mu)
+    reported = TradeOff(gaussian_law(mu))
     k = curve.regret(reported)
 
     def holds(shift):

@@ -210,3 +210,46 @@ def test_curve_from_samples_estimates_the_truth_and_says_so():
 def test_bad_arguments_are_refused_with_their_name(call, message):
     with pytest.raises(ValueError, match=message):
         call(guarantees.gaussian(mu=1.0).curve)
+
+
+WITH_RELATION = [
+    (guarantees.gaussian, {"mu": 1.0}),
+    (guarantees.subsampled_gaussian, {"rate": 0.1, "noise_multiplier": 1.0}),
+    (guarantees.epsilon_delta, {"epsilon": 1.0, "delta": 1e-5}),
+    (guarantees.laplace, {"epsilon": 1.0}),
+    (guarantees.randomised_response, {"epsilon": 1.0}),
+    (guarantees.renyi, {"orders": (2.0,), "epsilons": (0.1,)}),
+    (guarantees.zcdp, {"rho": 0.1}),
+    (guarantees.variance_pair, {"dimension": 3, "scale": 0.8}),
+    (guarantees.projection_bound, {"normalise_by": "expected_batch", "records": 4, "rate": 0.5, "dimension": 9}),
+    (guarantees.balls_and_bins, {"rounds": 10, "noise_multiplier": 1.0}),
+    (guarantees.poisson_training, {"rate": 1.0, "noise_multiplier": 1.0, "steps": 3}),
+]
+ROUNDS = ("normalised_round", "revealed_round", "round_upper_bound")
+ROUND = {"normalise_by": "expected_batch", "records": 4, "rate": 0.5, "noise_multiplier": 1.0, "dimension": 9}
+
+
+@pytest.mark.parametrize(
+    ("constructor", "given"), [*WITH_RELATION, *((getattr(guarantees, name), ROUND) for name in ROUNDS)]
+)
+def test_the_described_call_makes_the_same_claim(constructor, given):
+    calls = set()
+    for relation in ("add_remove", "zero_out", "substitution"):
+        claim = constructor(**given, relation=relation)
+        calls.add(claim.describe())
+        again = constructor(**claim.parameters)
+        assert again.relation == relation
+        assert again.describe() == claim.describe()
+    assert len(calls) == 3
+
+
+def test_a_privacy_loss_distribution_becomes_a_claim():
+    losses = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    pld = losses.from_gaussian_mechanism(standard_deviation=1.0, value_discretization_interval=1e-3)
+    claim = guarantees.claim_from_pld(pld, relation="zero_out")
+    assert claim.relation == "zero_out"
+    assert claim.epsilon(1e-5) == pytest.approx(guarantees.gaussian(mu=1.0).epsilon(1e-5), rel=1e-3)
+    assert claim.certificate.leaked is None
+    with pytest.raises(ValueError, match="delta must be >= 1e-10"):
+        claim.epsilon(1e-12)
+    assert claim.compose(4).curve.law.smallest_delta == pytest.approx(4e-10)

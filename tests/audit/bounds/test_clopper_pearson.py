@@ -9,6 +9,7 @@ from scipy import stats
 
 from audit.bounds.clopper_pearson import (
     ErrorCounts,
+    clopper_pearson_lower,
     clopper_pearson_upper,
     delta_lower_bound,
     epsilon_lower_bound,
@@ -35,6 +36,18 @@ def test_limit_is_the_rate_at_which_so_few_errors_have_probability_risk(errors, 
         assert upper == 1.0
     else:
         assert stats.binom.cdf(errors, trials, upper) == pytest.approx(0.01, rel=1e-6)
+
+
+@pytest.mark.parametrize("risk", [1e-12, 1e-3, 0.05, 0.4])
+def test_limits_agree_with_statsmodels(risk):
+    from statsmodels.stats.proportion import proportion_confint
+
+    trials = np.array([1, 10, 5000, 10**8])[:, None]
+    errors = np.round(trials * np.array([0.0, 1e-3, 0.3, 0.999, 1.0])).astype(int)
+    # theirs is two-sided and spends half of its level on either end
+    low, high = proportion_confint(errors, np.broadcast_to(trials, errors.shape), alpha=2 * risk, method="beta")
+    np.testing.assert_allclose(clopper_pearson_lower(errors, trials, risk=risk), low, rtol=1e-10)
+    np.testing.assert_allclose(clopper_pearson_upper(errors, trials, risk=risk), high, rtol=1e-10)
 
 
 def test_no_errors_prove_the_most_and_chance_proves_nothing():

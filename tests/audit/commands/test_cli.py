@@ -99,7 +99,7 @@ def test_json_seed_trials_confidence_and_budget(suite, tmp_path, capsys):
     assert run_command(*words, "--time-budget", "5m") == 0
     first, second = json.loads(capsys.readouterr().out)
     assert first["trials"] == second["trials"] == 1600
-    assert first["risk"] == pytest.approx(0.005)
+    assert first["risk"] == 0.005
     assert first["key"] != second["key"]
 
 
@@ -166,7 +166,9 @@ def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     assert run_command(*words) == 0
     assert "Valid if you can vouch" in capsys.readouterr().out
     assert run_command(*words, "--claim", "gaussian(mu=1)", "--json") == 1
-    assert json.loads(capsys.readouterr().out)["verdict"]["outcome"] == "violation"
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == told["judgement"]["verdict"] == "violation"
+    assert told["risk"] == 0.05
     assert run_command(*words, "--assume", "gaussian") == 0
     assert "IF the scores follow the Gaussian shift family exactly" in capsys.readouterr().out
     assert run_command(*words, "--assume", "subsampled-gaussian") == 2
@@ -188,14 +190,16 @@ def test_report_turns_records_into_other_formats(report, tmp_path, capsys):
 
 def test_claim_prints_every_way_of_reporting(tmp_path, capsys):
     plot = tmp_path / "c.png"
-    assert run_command("claim", "gaussian(mu=1)", "--rate", 0.05, "--noise", 10, "--plot", plot) == 0
+    assert run_command("claim", "gaussian(mu=1)", "--rate", 0.05, "--noise-multiplier", 10, "--plot", plot) == 0
     text = capsys.readouterr().out
     assert "4.377" in text
     assert "mu on alpha [1e-06, 1-1e-06]" in text
     assert plot.stat().st_size > 1000
-    words = ["claim", "--rate", 0.05, "--noise", 10, "--records", 4, "--dimension", 100, "--json"]
+    words = ["claim", "--rate", 0.05, "--noise-multiplier", 10, "--records", 4, "--dimension", 100, "--json"]
     assert run_command(*words, "--normalise-by", "expected_batch") == 0
     assert json.loads(capsys.readouterr().out)[0]["total_variation"] == pytest.approx(0.8842946, abs=2e-6)
+    # the short form of before
+    assert run_command("claim", "--rate", 0.05, "--noise", 10, "--json") == 0
     assert run_command("claim", "--rate", 0.05, "--noise", 10, "--normalise-by", "expected_batch") == 2
     assert run_command("claim", "gauss") == 2
 

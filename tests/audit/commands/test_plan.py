@@ -39,9 +39,9 @@ def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     assert (known["source"], pilot["source"]) == ("exact curve", "pilot of 400 trials")
     refutation = known["plan"]["refutation"]
     # noise at half of what was claimed is refuted by tens of trials a side
-    assert 20 < refutation["joint_trials"] <= refutation["rectangle_trials"] < 200
+    assert 40 < refutation["joint_trials"] <= refutation["rectangle_trials"] < 400
     assert refutation["power_at_budget"] > 0.999
-    assert pilot["plan"]["refutation"]["rectangle_trials"] < 2000
+    assert pilot["plan"]["refutation"]["rectangle_trials"] < 4000
     assert right["plan"]["refutation"]["rectangle_trials"] is None
     assert right["plan"]["risk"] == pytest.approx(0.05 / 3)
     assert right["plan"]["expected"]["epsilon"] < 4.377 < right["plan"]["smallest_leak"]["epsilon"]

@@ -11,9 +11,10 @@ import audit
 import distinguishers
 import guarantees
 import mechanisms
-from audit.diagnosis import after, words
-from audit.diagnosis.answer import Diagnosis
+from audit.diagnosis import after
+from audit.record.answer import Diagnosis
 from audit.record.record import from_json, plain
+from audit.report.diagnoses import looks_wrong
 from audit.report.formats import junit, markdown
 from audit.report.page import write_report
 from audit.report.table import print_table
@@ -87,7 +88,7 @@ def test_the_direction_with_the_larger_bound_is_told(record):
 
 def reason(found):
     assert found.verdict == "violation"
-    (says,) = words.looks_wrong(found.diagnoses)
+    (says,) = looks_wrong(found.diagnoses)
     return says
 
 
@@ -128,26 +129,26 @@ def test_fresh_outputs_never_come_from_the_audits_own_seeds():
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
-    assert after.told(record) == (0.1, 10.0, 0.5)
+    assert after.stated(record) == (0.1, 10.0, 0.5)
     bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
-    assert after.told(bare) == (0.1, 10.0, 0.5)
+    assert after.stated(bare) == (0.1, 10.0, 0.5)
     unknown = dataclasses.replace(bare, claim=dataclasses.replace(bare.claim, parameters=plain({"mu": 1.0})))
-    assert after.told(unknown) == (None, None, 1.0)
+    assert after.stated(unknown) == (None, None, 1.0)
 
 
 def test_the_rate_may_be_the_accountants(record):
     told = dataclasses.replace(record.claim, parameters={"sample_rate": 0.25})
     step = dataclasses.replace(record.mechanism, parameters={"clip": 0.1, "noise_multiplier": 10.0})
-    assert after.told(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
+    assert after.stated(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
 
 
 def test_no_noise_is_due_where_outputs_are_several_or_divided_by_a_number(record):
     several = dataclasses.replace(record, claim=dataclasses.replace(record.claim, times=4))
-    assert after.told(several) == (None, None, 1.0)
+    assert after.stated(several) == (None, None, 1.0)
     parameters = {**record.mechanism.parameters, "normalise_by": 8.0}
     divided = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters=parameters))
-    assert after.told(divided) == (None, None, 1.0)
-    assert after.told(record) != (None, None, 1.0)
+    assert after.stated(divided) == (None, None, 1.0)
+    assert after.stated(record) != (None, None, 1.0)
 
 
 def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
@@ -220,9 +221,9 @@ def test_what_only_holm_calls_a_violation_is_diagnosed_too(monkeypatch):
             audit.procedure.run_audit(*given, **named), verdict="no_violation_found", diagnoses=()
         )
 
-    monkeypatch.setattr(audit.suite, "run_audit", not_yet)
+    monkeypatch.setattr(audit.suites.run, "run_audit", not_yet)
     (record,) = run_suite(suite())
-    assert record.reason == audit.suite.HOLM_REASON
+    assert record.reason == audit.suites.run.HOLM_REASON
     assert any(d.wrong for d in record.diagnoses)
 
 

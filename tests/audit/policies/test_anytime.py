@@ -12,13 +12,13 @@ import audit
 import guarantees
 from audit.bounds.anytime_limits import anytime_upper
 from audit.bounds.clopper_pearson import clopper_pearson_upper
-from audit.policies.anytime import fix_cuts, tally_anytime
-from audit.policies.policy import Anytime, Goal
+from audit.policies.anytime import Anytime
 from audit.record.record import from_json
 from audit.suites.checkpoint import checkpoint
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import empty_tally
+from audit.verdict.goal import Goal
 
 KEY = jax.random.key(0)
 CLAIM = guarantees.gaussian(mu=1.0)
@@ -119,10 +119,14 @@ def count(mu, *, risk=0.05, seed=0, trials=4000, chunk=1, **options):
     without = generator.normal(size=(trials, 1)).astype(np.float32)
     with_record = (mu + generator.normal(size=(trials, 1))).astype(np.float32)
     goal = Goal(claim=CLAIM, delta=1e-5, trials_per_side=trials, risk=risk)
-    cuts = fix_cuts(Anytime(), CLAIM.curve, None, goal)
-    edges = np.array([[cut.threshold for cut in cuts]], np.float32)
     sides = Drawn(drawn=without, chunk=chunk), Drawn(drawn=with_record, chunk=chunk)
-    return tally_anytime(*sides, edges=edges, cuts=cuts, goal=goal, **options)
+    return Anytime().count(sides, ten_thresholds(goal), goal, **options)
+
+
+def ten_thresholds(goal):
+    """Ten thresholds from theory, on a grid of nothing else."""
+    test = Anytime().fix(CLAIM.curve, lambda _: None, goal)
+    return dataclasses.replace(test, edges=np.array([[cut.threshold for cut in test.cuts]], np.float32))
 
 
 def test_neither_chunks_nor_interruptions_change_the_outcome(tmp_path):
@@ -131,11 +135,11 @@ def test_neither_chunks_nor_interruptions_change_the_outcome(tmp_path):
     assert 20 < whole.trials_per_side < 4000
     place = checkpoint(tmp_path, "this audit")
     for chunk in (7, 1000):
-        assert count(1.4, chunk=chunk).wealth.peak == whole.wealth.peak
+        assert count(1.4, chunk=chunk).state["peak"] == whole.state["peak"]
     for at in (0, len(seen) // 2, -1):
         place.keep(seen[at])
         again = count(1.4, start=place.started())
-        assert (again.trials_per_side, again.wealth.peak) == (whole.trials_per_side, whole.wealth.peak)
+        assert (again.trials_per_side, again.state) == (whole.trials_per_side, whole.state)
 
 
 def test_a_fixed_sample_count_cannot_be_continued_as_an_anytime_one():

@@ -87,7 +87,7 @@ def test_what_cannot_be_compared_says_so(template):
     record = drawn(template, 1.0, seed=1)
     other = drawn(template, 3.0, seed=2, edges=tuple(edge + 0.01 for edge in EDGES))
     assert compare((record,), (other,), risk=0.05)[0].reason == NO_TEST
-    stopped = dataclasses.replace(other, policy={"kind": "anytime"})
+    stopped = dataclasses.replace(other, stops_early=True)
     assert compare((record,), (stopped,), risk=0.05)[0].reason == STOPPED
 
 

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import pytest
@@ -50,8 +51,21 @@ def test_everything_needed_to_judge_and_to_repeat_is_written_down(record):
 
 @pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
 def test_other_schema_versions_are_refused(record, schema):
-    with pytest.raises(SchemaError, match=f"schema version {schema!r}.*reads version {SCHEMA}"):
+    with pytest.raises(SchemaError, match=f"schema version {schema!r}.*reads versions 1 and {SCHEMA}"):
         from_json({**record.to_json(), "schema": schema})
+
+
+def test_records_of_the_schema_before_are_read():
+    path = Path(__file__).parents[2] / "data" / "records_schema_1.json"
+    stored = json.loads(path.read_text())["records"]
+    read = load_records(path)
+    assert [record.schema for record in read] == [SCHEMA, SCHEMA]
+    assert [record.stops_early for record in read] == [True, False]
+    for old, new in zip(stored, read, strict=True):
+        assert new.claim.advantage == old["claim"]["delta"]
+        assert [point.alpha_upper for point in new.points] == [point["alpha_upper"] for point in old["points"]]
+        assert (new.verdict, new.p_value, new.policy) == (old["verdict"], old["p_value"], old["policy"])
+        assert from_json(json.loads(json.dumps(new.to_json()))) == new
 
 
 @pytest.mark.parametrize("text", ["not json", "[1, 2]", "3"])

@@ -12,9 +12,9 @@ from toys import PAIR, First, Shift
 import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.points import rectangles
 from audit.suites.run import adjust, exit_code
-from audit.verdict import evidence
-from audit.verdict.verdict import p_value
+from audit.verdict.judgement import p_value
 
 AUDITS = 20
 TRIALS = 500
@@ -39,7 +39,7 @@ def suites(runs, seed):
 
 def judged(false_alarms, misses):
     counts = ErrorCounts(false_alarms=int(false_alarms), trials_without=TRIALS, misses=int(misses), trials_with=TRIALS)
-    return p_value(lambda risk: evidence.proven((counts,), np.array([risk])), CLAIM)
+    return p_value(lambda risk: rectangles((counts,), np.array([risk])), CLAIM)
 
 
 def false_alarms_of_suites(template, runs, seed):

@@ -9,7 +9,7 @@ from toys import First
 
 import audit
 import guarantees
-from audit.trials.foreign import batch_programs
+from audit.trials.both_sides import both_sides
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.workers import ForeignError
 from mechanisms.adapters.batch import BatchMechanism, trial_seeds
@@ -25,7 +25,7 @@ WORDS = np.array([1, 2], np.uint32)
 
 def source(function=foreign.noisy_sum, *, chunk=16, side=0, workers=0, timeout=60.0, key=KEY):
     step = callable_step(function, workers=workers, timeout=timeout)
-    return batch_programs(step, PAIR, First(), chunk=chunk)[side].source(key)
+    return both_sides(step, PAIR).scored(First(), chunk=chunk)[side].source(key)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
@@ -40,7 +40,7 @@ def test_workers_and_this_process_draw_the_same_trials():
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_both_sides_may_be_drawn_at_once(workers):
     step = callable_step(foreign.seeds_a_global_generator, workers=workers)
-    sides = [program.source(KEY) for program in batch_programs(step, PAIR, First(), chunk=8)]
+    sides = [program.source(KEY) for program in both_sides(step, PAIR).scored(First(), chunk=8)]
     alone = [side.scores(0, 200) for side in sides]
     with ThreadPoolExecutor(2) as threads:
         together = list(threads.map(lambda side: side.scores(0, 200), sides))

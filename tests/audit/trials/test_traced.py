@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from toys import PAIR, BreaksAt, First, Shift
 
-from audit.trials import source, traced
+from audit.trials import traced
+from audit.trials.source import NonFiniteScoreError, tally
 
 KEY = jax.random.key(11)
 EDGES = np.linspace(-3, 3, 13, dtype=np.float32)[None]
@@ -58,25 +59,25 @@ def test_sides_and_keys_differ():
 def test_a_non_finite_score_names_its_trial_and_side():
     bad = float(program(side="with").source(KEY).scores(0, 1000)[777, 0])
     source = program(chunk=64, side="with", distinguisher=BreaksAt(value=bad)).source(KEY)
-    with pytest.raises(source.NonFiniteScoreError, match="trial 777 on the side 'with'"):
+    with pytest.raises(NonFiniteScoreError, match="trial 777 on the side 'with'"):
         source.cells(0, 1000, EDGES)
-    with pytest.raises(source.NonFiniteScoreError, match="trial 777 on the side 'with'"):
+    with pytest.raises(NonFiniteScoreError, match="trial 777 on the side 'with'"):
         source.scores(0, 1000)
     assert source.cells(0, 777, EDGES).sum() == 777
 
 
 def test_an_interrupted_tally_continues_where_it_stopped():
     without, with_record = program(chunk=64).source(KEY), program(chunk=64, side="with").source(KEY)
-    whole = source.tally(without, with_record, edges=EDGES, trials_per_side=1000)
-    part = source.tally(without, with_record, edges=EDGES, trials_per_side=333)
-    rest = source.tally(without, with_record, edges=EDGES, trials_per_side=1000, start=part)
+    whole = tally(without, with_record, edges=EDGES, trials_per_side=1000)
+    part = tally(without, with_record, edges=EDGES, trials_per_side=333)
+    rest = tally(without, with_record, edges=EDGES, trials_per_side=1000, start=part)
     np.testing.assert_array_equal(rest.without, whole.without)
     np.testing.assert_array_equal(rest.with_record, whole.with_record)
 
 
 def test_a_deadline_ends_both_sides_at_the_same_trial():
     without, with_record = program(chunk=8).source(KEY), program(chunk=8, side="with").source(KEY)
-    cut = source.tally(without, with_record, edges=EDGES, trials_per_side=10**6, deadline=0.0)
+    cut = tally(without, with_record, edges=EDGES, trials_per_side=10**6, deadline=0.0)
     assert 0 < cut.trials_per_side < 10**6
     assert cut.without.sum() == cut.with_record.sum() == cut.trials_per_side
 

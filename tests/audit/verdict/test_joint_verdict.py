@@ -6,7 +6,7 @@ import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value
-from audit.verdict.verdict import GAMMA_SHARE, judge_jointly
+from audit.verdict.judgement import GAMMA_SHARE, judge_jointly
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -28,7 +28,7 @@ def test_the_verdict_comes_from_the_joint_p_value_and_the_bounds_do_not_change()
 @pytest.mark.parametrize(("misses", "outcome"), [(40, "violation"), (250, "no_violation_found")])
 def test_counts_far_below_the_claim_refute_it(misses, outcome):
     counts = ErrorCounts(false_alarms=154, trials_without=500, misses=misses, trials_with=500)
-    assert judge_jointly(counts, CLAIM, risk=0.05, delta=1e-5).outcome == outcome
+    assert judge_jointly(counts, CLAIM, risk=0.05, delta=1e-5).verdict == outcome
 
 
 def test_a_method_without_its_test_is_refused():

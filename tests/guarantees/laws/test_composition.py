@@ -9,8 +9,8 @@ from scipy.stats import binom
 
 import guarantees
 from guarantees import TradeOff
-from guarantees.laws.composition import compose
 from guarantees.laws.textbook import GaussianLaw
+from guarantees.trade_off import compose
 
 EPS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
 
@@ -157,3 +157,69 @@ def test_a_lattice_too_coarse_says_so_in_its_error():
     fine = compose([(curve, 100)], tolerance=1e-5)
     assert coarse.error > 10 * fine.error
     assert np.all(np.abs(coarse.delta(EPS) - fine.delta(EPS)) <= coarse.error + fine.error)
+
+
+def test_a_one_sided_bound_stays_one_sided_when_composed():
+    one = guarantees.fixed_batch_upper(rounds=1000, noise_multiplier=3.0)
+    certificate = one.compose(4).certificate
+    assert certificate is not None
+    assert certificate.safe is not None
+    assert certificate.leaked is None
+
+
+def test_an_estimated_law_proves_nothing_when_composed():
+    rng = np.random.default_rng(0)
+    losses = rng.normal(-0.02, 0.2, 50), rng.normal(0.02, 0.2, 50)
+    certificate = TradeOff.from_samples(*losses).compose(3).certificate
+    assert certificate is not None
+    assert "nothing" in certificate.proved
+    assert certificate.safe is None
+    assert certificate.leaked is None
+
+
+def test_composing_a_composition_keeps_what_surely_leaks_below_the_truth():
+    one = guarantees.subsampled_gaussian(rate=0.3, noise_multiplier=1.0)
+    twice, at_once = one.curve.compose(3).compose(4), one.curve.compose(12)
+    eps = np.linspace(0.0, 4.0, 9)
+    leaked, safe = twice.certificate.leaked, at_once.certificate.safe
+    assert np.all(TradeOff(leaked).delta(eps) <= TradeOff(safe).delta(eps) + 1e-12)
+    assert np.all(twice.delta(eps) >= TradeOff(at_once.certificate.leaked).delta(eps) - 1e-12)
+
+
+def test_the_other_direction_and_a_mixture_keep_the_certificate():
+    upper = guarantees.fixed_batch_upper(rounds=100, noise_multiplier=2.0).curve
+    for curve in (upper.reverse, upper.symmetrise(), upper.mixture(upper, weights=[0.5, 0.5])):
+        assert curve.certificate is not None
+        assert curve.certificate.safe is not None
+        assert curve.certificate.leaked is None
+
+
+class Bare:
+    """A user's law: tails, thresholds and an error, nothing else."""
+
+    error = 1e-15
+    inner = GaussianLaw(mu=0.7)
+
+    def tails(self, threshold):
+        return self.inner.tails(threshold)
+
+    def threshold(self, alpha):
+        return self.inner.threshold(alpha)
+
+
+def test_a_law_with_only_tails_answers_everything():
+    curve, truth = TradeOff(Bare()), guarantees.gaussian(mu=0.7)
+    assert curve.certificate is None
+    np.testing.assert_allclose(curve.reverse.beta(0.1), truth.reverse.beta(0.1), rtol=1e-10)
+    assert curve.mu_star() == pytest.approx(0.7, rel=1e-6)
+    assert curve.regret(truth) == pytest.approx(0.0, abs=1e-12)
+    assert curve.compose(2).epsilon(1e-5) == pytest.approx(truth.compose(2).epsilon(1e-5), rel=1e-3)
+
+
+def test_composed_masses_sum_to_one_where_large_tilts_would_wrap_around():
+    # Before the tilts were limited, the end of a tail was raised above all else: delta(0) was .4225, truth .4121.
+    curve = guarantees.subsampled_gaussian(rate=0.3, noise_multiplier=1.0).curve.compose(12)
+    assert curve.error < 1e-5
+    for law in (curve.certificate.safe, curve.certificate.leaked):
+        assert np.sum(law.without) == pytest.approx(1.0, abs=1e-13)
+        assert np.sum(law.with_record) == pytest.approx(1.0, abs=1e-13)

@@ -1,4 +1,4 @@
-"""Claims written as words: gaussian(mu=1)."""
+"""Claims written as text: gaussian(mu=1)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ CLAIMS = (
     "fixed_batch_upper",
     "balls_and_bins",
 )
-"""Constructors of guarantees that make a claim, as words and suites spell them."""
+"""Constructors of guarantees that make a claim, as the command line and suites spell them."""
 
 
-def claim_from_words(text: str) -> Claim:
+def claim_from_text(text: str) -> Claim:
     """The claim that a call like ``gaussian(mu=1)`` makes; only names, numbers and strings are understood."""
     try:
         call = ast.parse(text.strip(), mode="eval").body

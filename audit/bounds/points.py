@@ -1,0 +1,42 @@
+"""Proven points of the trade-off plane that hold together at one risk, and what they say about epsilon, delta, mu."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audit.bounds.clopper_pearson import ErrorCounts, Limits, clopper_pearson_upper, delta_at, epsilon_at, mu_at
+from guarantees.claim import Claim
+
+
+def rectangles(counts: tuple[ErrorCounts, ...], risks: np.ndarray) -> tuple[Limits, ...]:
+    """Limits for several tests, each at its own share of the risk, half on alpha and half on beta."""
+    alpha = clopper_pearson_upper([c.false_alarms for c in counts], [c.trials_without for c in counts], risk=risks / 2)
+    beta = clopper_pearson_upper([c.misses for c in counts], [c.trials_with for c in counts], risk=risks / 2)
+    return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))
+
+
+def proven_epsilon(points: tuple[Limits, ...], *, delta: float) -> tuple[float, float]:
+    """Best proven epsilon in each direction over points that hold together."""
+    both = [epsilon_at(point, delta=delta) for point in points]
+    return max(b[0] for b in both), max(b[1] for b in both)
+
+
+def proven_delta(points: tuple[Limits, ...], *, epsilon: float) -> tuple[float, float]:
+    """Best proven delta in each direction."""
+    both = [delta_at(point, epsilon=epsilon) for point in points]
+    return max(b[0] for b in both), max(b[1] for b in both)
+
+
+def proven_mu(points: tuple[Limits, ...]) -> float:
+    """Best proven mu."""
+    return max(mu_at(point) for point in points)
+
+
+def refutes(points: tuple[Limits, ...], claim: Claim) -> bool:
+    """Whether some proven point lies below the claimed curve by more than the claim's numerical error.
+
+    One curve speaks for both directions: beta below f(alpha) is alpha below f^-1(beta).
+    """
+    alpha = np.array([point.alpha for point in points])
+    beta = np.array([point.beta for point in points])
+    return bool(np.any(claim.beta(alpha) - beta > claim.error))

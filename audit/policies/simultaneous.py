@@ -1,0 +1,58 @@
+"""Every threshold of the grid at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from audit.bounds.band import middle_share, simultaneous_band
+from audit.bounds.clopper_pearson import Limits
+from audit.policies.candidates import grid, known_or_piloted
+from audit.policies.policy import Cut, Finding, FitScores, Policy, Test, error_counts
+from audit.policies.rectangles import first_band
+from audit.trials.source import Tally
+from audit.verdict.goal import Goal
+from audit.verdict.judgement import judge
+from guarantees.trade_off import TradeOff
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Simultaneous(Policy):
+    """Every threshold of the grid at once: a band pays for the choice."""
+
+    kind: str = "simultaneous"
+
+    def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
+        """One cut per edge, judged all together: the risk of each is that of its member's whole band."""
+        candidates, fit_trials = known_or_piloted(curve, fit_scores)
+        edges = grid(candidates)
+        share = goal.risk / len(edges)
+        cuts = tuple(
+            Cut(target="band", member=m, threshold=float(t), rejects="above", risk=share)
+            for m, row in enumerate(edges)
+            for t in row
+        )
+        return Test(cuts=cuts, edges=edges, fit_trials=fit_trials)
+
+    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
+        """By the bands of all members; a band spreads its own share over all thresholds."""
+
+        def points_at(risk: float) -> tuple[Limits, ...]:
+            rows = zip(test.edges, tally.without, tally.with_record, strict=True)
+            share = risk / len(test.edges)
+            return tuple(point for row in rows for point in simultaneous_band(*row, risk=share).points)
+
+        share = max(cut.risk for cut in test.cuts) / goal.risk
+        judgement = judge(
+            points_at,
+            goal.claim,
+            risk=goal.risk,
+            largest_share=share * middle_share(tally.trials_per_side, risk=goal.risk * share),
+            delta=goal.delta,
+            trials_per_side=tally.trials_per_side,
+        )
+        return Finding(
+            judgement=judgement,
+            counts=error_counts(tally, test),
+            points=points_at(goal.risk),
+            band=first_band(tally, test, risk=goal.risk),
+        )

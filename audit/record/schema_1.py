@@ -1,0 +1,17 @@
+"""Reads records of schema 1, the one before: the same numbers under the present names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SCHEMA = 1
+
+
+def upgraded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of schema 1 as schema 2 writes it.
+
+    ``claim.delta`` became ``claim.advantage``; ``stops_early`` was known from the policy's name alone.
+    """
+    claim = {("advantage" if key == "delta" else key): value for key, value in data["claim"].items()}
+    return {**data, "schema": 2, "claim": claim, "stops_early": data["policy"]["kind"] == "anytime"}

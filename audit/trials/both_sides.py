@@ -1,0 +1,65 @@
+"""The one place where trials come from: mechanisms that JAX traces and foreign code look the same from here on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from audit.trials.foreign import ForeignSides
+from audit.trials.source import Source
+from audit.trials.traced import TracedSides
+from distinguishers.contract import Distinguisher
+from mechanisms.adapters.batch import BatchMechanism
+from mechanisms.contract import Mechanism
+from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.neighbours import Neighbours
+
+Auditable = Mechanism | BatchMechanism
+"""Whatever releases: traced by JAX, or foreign."""
+
+
+class Scored(Protocol):
+    """One side with a score: everything but the key."""
+
+    def source(self, key: jax.Array) -> Source:
+        """The scores that belong to one key."""
+        ...
+
+
+class BothSides(Protocol):
+    """A mechanism on both datasets. Trial i is a function of (key, i), whatever the size of a piece."""
+
+    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Scored, Scored]:
+        """Scores without and with the record; ``chunk`` is the number of trials drawn at once."""
+        ...
+
+    def outputs(
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Full outputs of ``trials`` a side, ``size`` at a time; fewer where the deadline passes."""
+        ...
+
+    def read_without(
+        self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
+    ) -> None:
+        """Stream ``pieces`` of ``size`` outputs without the record: ``use(read(outputs))`` in any order.
+
+        ``read`` is traced by JAX, so that outputs need not leave the device.
+        """
+        ...
+
+
+def auditable(step: Auditable | Callable[[jax.Array, Any], Any]) -> Auditable:
+    """The step itself, or a plain function made into a mechanism."""
+    return step if isinstance(step, Mechanism | BatchMechanism) else as_mechanism(step)
+
+
+def both_sides(mechanism: Auditable | Callable[[jax.Array, Any], Any], neighbours: Neighbours) -> BothSides:
+    """Where the trials of this mechanism on this pair come from."""
+    step = auditable(mechanism)
+    if isinstance(step, Mechanism):
+        return TracedSides(mechanism=step, neighbours=neighbours)
+    return ForeignSides(step, neighbours)

@@ -1,0 +1,158 @@
+"""From proven points or p-values to a verdict, with what the same trials could have shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.joint import joint_p_value
+from audit.bounds.points import refutes
+from audit.verdict import power
+from audit.verdict.verdict import Verdict
+from guarantees.claim import Claim
+
+SMALLEST_RISK = 1e-12
+"""P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
+LARGEST_RISK = 0.5
+"""P-values above this are reported as 1: nobody acts on them, and bands are not made for such risks."""
+P_VALUE_STEP = 0.02
+"""P-values are rounded up by at most this share."""
+GAMMA_SHARE = 0.02
+"""The joint test's gamma as a share of the risk."""
+BELOW = "a proven point of the trade-off curve lies below the claim."
+JOINTLY = "the two error counts together are too small for the claim."
+NUMBER = "the proven {} exceeds what the claim promises."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A verdict with its reason and p-value, and what the same trials could have shown."""
+
+    verdict: Verdict
+    p_value: float
+    detectable: power.Detectable
+    trials_needed: int | None
+    reason: str
+
+
+def p_value(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim) -> float:
+    """Smallest risk at which the verdict would be 'violation'; 1 if there is none."""
+
+    def violated(risk: float) -> bool:
+        return refutes(points_at(risk), claim)
+
+    if not violated(LARGEST_RISK):
+        return 1.0
+    if violated(SMALLEST_RISK):
+        return SMALLEST_RISK
+    low, high = math.log(SMALLEST_RISK), math.log(LARGEST_RISK)
+    while high - low > P_VALUE_STEP:
+        middle = (low + high) / 2
+        low, high = (low, middle) if violated(math.exp(middle)) else (middle, high)
+    return min(1.0, math.exp(high))
+
+
+def judge(
+    points_at: Callable[[float], tuple[Limits, ...]],
+    claim: Claim,
+    *,
+    risk: float,
+    largest_share: float,
+    delta: float,
+    trials_per_side: int,
+) -> Judgement:
+    """Compare what is proven at ``risk`` with the claim.
+
+    ``points_at(r)`` gives points that hold together with probability 1 - r; ``largest_share`` is the part of the
+    risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or neither default
+    target (advantage excess 0.1, epsilon x 1.5) would have been found with power 0.8.
+    """
+    return conclude(
+        claim,
+        refuted=BELOW if refutes(points_at(risk), claim) else None,
+        p=p_value(points_at, claim),
+        risk=risk * largest_share,
+        delta=delta,
+        trials_per_side=trials_per_side,
+    )
+
+
+def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: float) -> Judgement:
+    """The verdict by the exact joint p-value of one test; about half the trials of the rectangle suffice.
+
+    It is a statement of its own at ``risk``, beside the bounds. [docs/validity.md, section 3]
+    """
+    p = joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk)
+    return conclude(
+        claim,
+        refuted=JOINTLY if p <= risk else None,
+        p=p,
+        risk=risk,
+        delta=delta,
+        trials_per_side=counts.trials_without,
+    )
+
+
+def judge_statements(
+    tests: tuple[ErrorCounts, ...],
+    claim: Claim,
+    *,
+    risk: float,
+    share: float,
+    delta: float,
+    against: Mapping[str, tuple[float, float]],
+) -> Judgement:
+    """The verdict by the joint p-value of its own tests at ``share`` of the risk, and by the numbers proven beside it.
+
+    ``against`` holds, for every number that the claim promises, the p-value of that promise and its share of the risk.
+    The p-value is the smallest ``risk * p / share`` of all: at most u with probability at most u if the claim holds,
+    since the shares sum to no more than the risk. [docs/validity.md, section 12]
+    """
+    each = share / len(tests)
+    own = min(joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests) * len(tests)
+    ratios = {JOINTLY: own / share} | {NUMBER.format(name): p / spent for name, (p, spent) in against.items()}
+    reason = min(ratios, key=lambda why: ratios[why])
+    p = min(1.0, risk * ratios[reason])
+    return conclude(
+        claim,
+        refuted=reason if p <= risk else None,
+        p=p,
+        risk=each,
+        delta=delta,
+        trials_per_side=min(min(counts.trials_without, counts.trials_with) for counts in tests),
+    )
+
+
+def conclude(
+    claim: Claim, *, refuted: str | None, p: float, risk: float, delta: float, trials_per_side: int
+) -> Judgement:
+    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?"""
+    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk)
+    if refuted is not None:
+        return Judgement(verdict="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
+    if found.conclusive:
+        return Judgement(
+            verdict="no_violation_found", p_value=p, detectable=found, trials_needed=None, reason=_findable(found)
+        )
+    needed = power.trials_needed(claim, delta=delta, risk=risk)
+    perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=risk)
+    why = (
+        "no counts of this size could refute the claim"
+        if perfect == 0
+        else "a leak of the stated size would be missed too often"
+    )
+    advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"
+    return Judgement(
+        verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
+    )
+
+
+def _findable(found: power.Detectable) -> str:
+    leaks = []
+    if found.tv_excess is not None:
+        leaks.append(f"one with advantage {found.tv_excess:.2g} above what the claim allows")
+    if found.epsilon is not None:
+        leaks.append(f"a Gaussian one with epsilon {found.epsilon:.3g}")
+    return f"a leak would have been found with power 0.8 had it been {' or '.join(leaks)}."

@@ -1,0 +1,161 @@
+"""Laws made of other laws: one of several drawn and revealed, and one made to hold in both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from guarantees.laws.law import Certificate, LossLaw, Reversed, SimpleLaw, Tails, carried, estimate, invert
+from guarantees.numerics.array import Array
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureLaw(SimpleLaw):
+    """One of several pairs, drawn with known weights and revealed: the tails are averaged.
+
+    The curve lies on or below that of the same mixture with the choice hidden. [wang2026, theorem 3.6]
+    """
+
+    laws: tuple[LossLaw, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def error(self) -> float:
+        """Averaged like the tails."""
+        return float(sum(w * law.error for law, w in zip(self.laws, self.weights, strict=True)))
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """The hull of the ranges, where every part states its own."""
+        ranges = [law.support for law in self.laws]
+        known = [r for r in ranges if r is not None]
+        if len(known) < len(ranges):
+            return None
+        return min(r[0] for r in known), max(r[1] for r in known)
+
+    @property
+    def smallest_delta(self) -> float:
+        """That of the part that is trusted least."""
+        return max(law.smallest_delta for law in self.laws)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """A side is proved where every part proves it."""
+        return jointly(self.laws, lambda laws: MixtureLaw(laws=tuple(laws), weights=self.weights), self.error)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Weighted sums of the parts' tails."""
+        parts = [law.tails(threshold) for law in self.laws]
+
+        def mixed(name: str) -> Array:
+            return np.tensordot(self.weights, np.stack([getattr(part, name) for part in parts]), 1)
+
+        return Tails(
+            without_above=mixed("without_above"),
+            without_below=mixed("without_below"),
+            with_above=mixed("with_above"),
+            with_below=mixed("with_below"),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Found by search."""
+        return invert(self.tails, alpha)
+
+
+@dataclasses.dataclass(frozen=True)
+class SymmetrisedLaw(SimpleLaw):
+    """The best symmetric curve below a curve and its inverse: the convex hull of their minimum.
+
+    Its privacy profile is the larger of the two directions, so its tails are those of whichever direction
+    leaks more at the threshold. [dong2022, theorem 4.2]
+    """
+
+    law: LossLaw
+
+    @property
+    def error(self) -> float:
+        """Unchanged: one of the two directions is taken."""
+        return self.law.error
+
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """The larger of the two ranges, on both sides."""
+        support = self.law.support
+        if support is None:
+            return None
+        reach = max(-support[0], support[1])
+        return -reach, reach
+
+    @property
+    def smallest_delta(self) -> float:
+        """Unchanged."""
+        return self.law.smallest_delta
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Symmetrising keeps the order of curves, so each proven side stays one."""
+        return carried(self.law.certificate, SymmetrisedLaw)
+
+    def _upper(self, threshold: Array) -> Tails:
+        """Tails at thresholds >= 0."""
+        first, second = self.law.tails(threshold), Reversed(self.law).tails(threshold)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slope = np.exp(threshold)
+            leak1 = first.with_above - np.where(first.without_above > 0, slope * first.without_above, 0.0)
+            leak2 = second.with_above - np.where(second.without_above > 0, slope * second.without_above, 0.0)
+        # At threshold 0 both leak the same; just above it, the flatter one leaks more.
+        take = np.where(threshold == 0, first.without_above <= second.without_above, leak1 >= leak2)
+        return Tails(
+            **{
+                field.name: np.where(take, getattr(first, field.name), getattr(second, field.name))
+                for field in dataclasses.fields(Tails)
+            }
+        )
+
+    def tails(self, threshold: Array) -> Tails:
+        """The leakier direction above zero, its mirror image below."""
+        t = np.asarray(threshold, float)
+        up = self._upper(np.abs(t))
+        negative = t < 0
+        return Tails(
+            without_above=np.where(negative, up.with_below, up.without_above),
+            without_below=np.where(negative, up.with_above, up.without_below),
+            with_above=np.where(negative, up.without_below, up.with_above),
+            with_below=np.where(negative, up.without_above, up.with_below),
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Found by search."""
+        return invert(self.tails, alpha)
+
+    def reversed_threshold(self, alpha: Array) -> Array:
+        """The curve is symmetric."""
+        return self.threshold(alpha)
+
+
+def sides(law: LossLaw) -> tuple[LossLaw | None, LossLaw | None]:
+    """Laws whose curves are proved to lie on or below, and on or above, the truth; a closed form is both."""
+    certificate = law.certificate
+    return (law, law) if certificate is None else (certificate.safe, certificate.leaked)
+
+
+def jointly(laws: Sequence[LossLaw], build: Callable[[Sequence[LossLaw]], LossLaw], error: float) -> Certificate | None:
+    """What is proved about a law built of several, by an operation that keeps the order of curves."""
+    stated = [law.certificate for law in laws]
+    known = [certificate for certificate in stated if certificate is not None]
+    if not known:
+        return None
+    safe, leaked = ([law for law in side if law is not None] for side in zip(*map(sides, laws), strict=True))
+    proved = list(dict.fromkeys(c.proved for c in known if c.safe is not None or c.leaked is not None))
+    whole = len(safe) == len(laws), len(leaked) == len(laws)
+    if not any(whole):
+        return estimate("; ".join(dict.fromkeys(c.estimated for c in known)), error)
+    return Certificate(
+        proved="; ".join(proved),
+        estimated="; ".join(dict.fromkeys(c.estimated for c in known)),
+        round_off=max(c.round_off for c in known),
+        safe=build(safe) if whole[0] else None,
+        leaked=build(leaked) if whole[1] else None,
+    )

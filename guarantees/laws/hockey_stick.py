@@ -1,0 +1,46 @@
+"""The privacy profile of a law, and the search for the epsilon at which it reaches a delta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from guarantees.laws.law import FAR, LossLaw
+from guarantees.numerics.array import Array
+from guarantees.numerics.search import crossing
+
+
+def hockey_stick(law: LossLaw, epsilon: Array) -> Array:
+    """``P_with(L > eps) - e^eps P_without(L > eps)``."""
+    tails = law.tails(epsilon)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
+        value = np.clip(tails.with_above - scaled, 0.0, 1.0)
+    large = (epsilon > 600) & (epsilon < FAR)
+    if large.any():
+        # P_without(L > eps) < e^-600 nears underflow: integrate e^(eps-s) P_with(L > s) over s > eps instead.
+        nodes, weights = np.polynomial.laguerre.laggauss(64)
+        above = law.tails((epsilon[large][:, None] + nodes).reshape(-1)).with_above
+        value[large] = above.reshape(-1, len(nodes)) @ weights
+    return value
+
+
+def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
+    """Smallest argument at which a decreasing profile is at most each goal, searched in log delta."""
+    high = np.ones(goal.shape)
+    for _ in range(60):
+        short = profile(high) > goal
+        if not short.any():
+            break
+        high = np.where(short, 2 * high, high)
+
+    def excess(x: Array, bound: Array) -> Array:
+        found = profile(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.log(found) - np.log(bound)
+        # A few rounding errors of slack, so that a plateau at exactly delta counts as reached.
+        gap = np.where(found <= bound * (1 + 1e-15), np.minimum(gap, 0.0), gap)
+        return np.clip(np.nan_to_num(gap, nan=0.0, posinf=1e3, neginf=-1e3), -1e3, 1e3)
+
+    return crossing(excess, np.zeros(goal.shape), high, goal) if goal.size else goal
