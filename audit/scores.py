@@ -15,8 +15,8 @@ from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.local_levels import ThresholdBand, short_band_from_scores
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.shares import Statement, shares
-from audit.verdict.judgement import Judgement, judge_statements
-from audit.verdict.numbers import ProvenNumber, p_value_against, prove
+from audit.verdict.judgement import Judgement, against_jointly, judge_statements
+from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -125,9 +125,9 @@ def from_scores(
     stated = _stated(claim, target)
     share = shares(risk, stated)
     chosen = _fixed(given, thresholds, stated) if thresholds else _chosen(given, share, claim, delta, seed)
-    questions = _questions(delta)
+    asked = questions(delta)
     numbers = tuple(
-        prove(_counts_for(chosen, name), questions[name], risk=share[name]) for name in NUMBERS if name in share
+        prove(_counts_for(chosen, name), asked[name], risk=share[name]) for name in NUMBERS if name in share
     )
     return ScoreBounds(
         risk=risk,
@@ -139,10 +139,6 @@ def from_scores(
         judgement=None if claim is None else _judged(claim, chosen, share, delta),
         sides=(np.sort(given[0]), np.sort(given[1])),
     )
-
-
-def _questions(delta: float) -> dict[str, Question]:
-    return {"epsilon": EpsilonAt(delta=delta), "delta": DeltaAt(epsilon=0.0), "mu": Mu()}
 
 
 def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:
@@ -181,7 +177,7 @@ def _chosen(
 
     aside = drawn(given[0]), drawn(given[1])
     trials = len(given[0]) - len(aside[0]), len(given[1]) - len(aside[1])
-    questions = _questions(delta)
+    asked = questions(delta)
     found = []
     for name, risk in share.items():
         if name == "rest":
@@ -190,7 +186,7 @@ def _chosen(
             assert claim is not None
             test = strongest_threshold(*aside, claim, trials=trials)
         else:
-            test = best_threshold(*aside, questions[name], trials=trials, risk=risk)
+            test = best_threshold(*aside, asked[name], trials=trials, risk=risk)
         counts = _less(_counts(given, test), _counts(aside, test))
         found.append(Test(purpose=name, threshold=test.threshold, rejects=test.rejects, counts=counts))
     return tuple(found)
@@ -201,19 +197,20 @@ def _counts_for(tests: tuple[Test, ...], purpose: str) -> tuple[ErrorCounts, ...
 
 
 def _judged(claim: Claim, tests: tuple[Test, ...], share: Mapping[Statement, float], delta: float) -> Judgement:
-    questions = _questions(delta)
-    promised: list[Statement] = [name for name in NUMBERS if name in share and name != "mu"]
-    against = {
-        name: (p_value_against(claim, _counts_for(tests, name), questions[name], risk=share[name]), share[name])
-        for name in promised
-    }
+    asked = questions(delta)
+    own = _counts_for(tests, "verdict")
+    statements = [against_jointly(own, claim, risk=share["verdict"])]
+    for name in NUMBERS:
+        if name in share:
+            statements.append(against(claim, _counts_for(tests, name), asked[name], risk=share[name]))
+    trials = min(min(counts.trials_without, counts.trials_with) for counts in own)
     return judge_statements(
-        _counts_for(tests, "verdict"),
+        tuple(statements),
         claim,
         risk=sum(share.values()),
-        share=share["verdict"],
+        deciding=share["verdict"] / len(own),
         delta=delta,
-        against=against,
+        trials_per_side=trials,
     )
 
 

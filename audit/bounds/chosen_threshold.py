@@ -66,6 +66,10 @@ class ScoreModel:
         """False-alarm and miss rates."""
         return _beyond(self.without, threshold), 1 - _beyond(self.with_record, threshold)
 
+    def thresholds(self) -> Array:
+        """Thresholds worth trying: quantiles of both sides, and evenly spread ones up to where the models end."""
+        return _thresholds(self.without, self.with_record)
+
 
 def best_threshold(
     without: Array, with_record: Array, question: Question, *, trials: tuple[int, int], risk: float
@@ -103,7 +107,7 @@ def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshol
         found = value(alpha, beta) + 1e-9 * (1 - alpha - beta)
         return found.max(axis=0), found.argmax(axis=0)
 
-    at = _thresholds(model.without, model.with_record)
+    at = model.thresholds()
     best = int(of(at)[0].argmax())
     near = np.linspace(at[max(best - 1, 0)], at[min(best + 1, len(at) - 1)], CANDIDATES // 4 + 1)
     at = np.append(near, at[best])

@@ -13,12 +13,10 @@ from scipy.special import ndtri
 
 from audit.bounds import joint
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
-from audit.bounds.joint import Region
+from audit.bounds.joint import GAMMA_SHARE, Region
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from guarantees.numerics.array import Array
 
-GAMMA_SHARE = 0.02
-"""Share of the risk spent on where alpha lies."""
 DIRECTIONS = np.linspace(0, np.pi / 2, 17)
 """Ways to spend a normal deviate on the two error rates: cos on alpha, sin on beta."""
 MARGIN = 1e-3

@@ -16,6 +16,8 @@ from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
+GAMMA_SHARE = 0.02
+"""Share of a risk that is spent on where alpha lies."""
 NEGLECTED = 1e-11
 """Binomial mass left out of the sums at either end; it is added to the p-value."""
 GOLDEN_STEPS = 36

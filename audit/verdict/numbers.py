@@ -9,7 +9,16 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import inversion, joint_bound
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
+from audit.bounds.shares import Statement
+from audit.verdict.judgement import Against
 from guarantees.claim import Claim
+
+NUMBER = "the proven {} exceeds what the claim promises."
+
+
+def questions(delta: float) -> dict[Statement, Question]:
+    """The numbers that an audit states: epsilon at ``delta``, delta at epsilon 0, and mu if asked."""
+    return {"epsilon": EpsilonAt(delta=delta), "delta": DeltaAt(epsilon=0.0), "mu": Mu()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,18 +47,18 @@ def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) ->
     )
 
 
-def p_value_against(claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> float:
-    """P-value of the claim by what it promises for one number; at most ``risk`` iff the bound exceeds the promise.
+def against(claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> Against:
+    """What the tests of one number say against the claim: its p-value is at most ``risk`` iff the bound exceeds it.
 
     The order of the counts is that of the bound at ``risk``, so that verdict and bound never contradict each other.
     """
-    promised = promise(claim, question)
+    reason, promised = NUMBER.format(question.name), promise(claim, question)
     if not np.isfinite(promised) or promised >= question.largest:
-        return 1.0
+        return Against(reason=reason, p_value=1.0, risk=risk)
     each = risk / len(tests)
     found = [inversion(counts, question, risk=each) for counts in tests]
     smallest = min(1.0 if test is None else test.p_value(promised) for test in found)
-    return min(1.0, smallest * len(tests))
+    return Against(reason=reason, p_value=min(1.0, smallest * len(tests)), risk=risk)
 
 
 def promise(claim: Claim, question: Question) -> float:
@@ -76,6 +85,3 @@ def _rectangle(counts: ErrorCounts, question: Question, *, risk: float) -> float
     alpha = clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk / 2)
     beta = clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk / 2)
     return float(question.through(alpha, beta))
-
-
-__all__ = ["DeltaAt", "EpsilonAt", "Mu", "ProvenNumber", "p_value_against", "promise", "prove"]

@@ -14,7 +14,7 @@ from scipy.stats import binom
 from audit.bounds import joint
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper, largest_provable_epsilon, require_risk
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
-from audit.verdict.judgement import GAMMA_SHARE
+from audit.verdict.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
 from audit.verdict.power import refutation_power, tv_alternative
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -22,11 +22,7 @@ from guarantees.families.textbook import gaussian
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
-Point = tuple[float, float]
-"""A false-alarm rate and a miss rate that one test has."""
-
 CANDIDATES = 41
-CURVE_POINTS = 128
 MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
@@ -178,38 +174,6 @@ def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: f
         epsilon=float(max(0.0, logs.max())),
         delta=float(max(0.0, np.max(1 - upper.sum(0)))),
         mu=float(max(0.0, np.max(-ndtri(upper).sum(0)))),
-    )
-
-
-def joint_power(
-    lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float, critical: float | None = None
-) -> float:
-    """Probability that the joint test refutes the claim at these error rates, with one critical value of T."""
-    if critical is None:
-        critical = critical_statistic(lines, point, trials_per_side=trials_per_side, risk=risk)
-    counts = _typical(point, trials_per_side)
-    region = joint.region_of(critical, lines, counts, *joint.groups(point[0], point[0], trials_per_side))
-    return float(joint.probability(region, np.array(point[:1]), np.array(point[1:]), counts)[0])
-
-
-def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float) -> float:
-    """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
-    counts, gamma = _typical(point, trials_per_side), GAMMA_SHARE * risk
-    centre = ndtri(risk) ** 2 / 2
-    low, high = 0.3 * centre, 2.5 * centre + 2
-    while high - low > 5e-3 * centre:
-        middle = (low + high) / 2
-        refuted = joint.p_value_of(middle, lines, counts, gamma=gamma) <= risk
-        low, high = (low, middle) if refuted else (middle, high)
-    return high
-
-
-def _typical(point: Point, trials: int) -> ErrorCounts:
-    return ErrorCounts(
-        false_alarms=round(point[0] * trials),
-        trials_without=trials,
-        misses=round(point[1] * trials),
-        trials_with=trials,
     )
 
 
