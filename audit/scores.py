@@ -124,7 +124,7 @@ def from_scores(
     given = _scores("without", without), _scores("with_record", with_record)
     stated = _stated(claim, target)
     share = shares(risk, stated)
-    chosen = _fixed(given, thresholds, stated) if thresholds else _chosen(given, share, claim, delta, seed)
+    chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
     asked = questions(delta)
     numbers = tuple(
         prove(_counts_for(chosen, name), asked[name], risk=share[name]) for name in NUMBERS if name in share
@@ -166,7 +166,7 @@ def _fixed(
     )
 
 
-def _chosen(
+def chosen_tests(
     given: tuple[Array, Array], share: Mapping[Statement, float], claim: Claim | None, delta: float, seed: int
 ) -> tuple[Test, ...]:
     """A test for every number, chosen on scores set aside and counted on the others."""

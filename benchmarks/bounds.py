@@ -16,18 +16,19 @@ import time
 
 import numpy as np
 from scipy.special import ndtri
+from scipy.stats import binom
 
 import guarantees
 from audit.bounds.anytime_limits import anytime_limits
 from audit.bounds.betting import spread_thresholds
-from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.local_levels import short_band_from_scores
 from audit.bounds.points import proven_delta, proven_epsilon, rectangles, refutes
 from audit.bounds.shares import STOPPING_WEIGHTS, look_share, shares
 from audit.policies.anytime import Anytime
 from audit.policies.candidates import RECTANGLE_OBJECTIVES, choose, from_curve
 from audit.policies.chosen import FromTheory
-from audit.scores import from_scores
+from audit.scores import chosen_tests, from_scores
 from audit.verdict.goal import Goal
 from audit.verdict.judgement import against_jointly
 from audit.verdict.numbers import against, prove, questions
@@ -48,62 +49,106 @@ def counted(rng: np.random.Generator, threshold: float, trials: int) -> ErrorCou
     )
 
 
-def default_before(rng, goal):
+def halves(question):
+    """What 0.1.0 expected of a threshold: limits at half the risk each, at five quantiles of each count."""
+    levels = np.array([0.1, 0.3, 0.5, 0.7, 0.9])[:, None]
+
+    def expected(alpha, beta, goal):
+        n = goal.trials_per_side
+        a, b = (clopper_pearson_upper(binom.ppf(levels, n, rate), n, risk=goal.risk / 2) for rate in (alpha, beta))
+        return question.through(a[:, None], b[None]).mean(axis=(0, 1))
+
+    return expected
+
+
+def default_before(goal):
     """Three targets from theory, a rectangle at a third of the risk each, halves on alpha and beta."""
-    shared = dataclasses.replace(goal, risk=goal.risk / 3)
-    cuts = [choose(from_curve(TRUTH.curve), target, shared, RECTANGLE_OBJECTIVES) for target in ONE_THIRD]
-    points = rectangles(
-        tuple(counted(rng, cut.threshold, goal.trials_per_side) for cut in cuts), np.full(3, shared.risk)
-    )
-    return max(proven_epsilon(points, delta=DELTA)), max(proven_delta(points, epsilon=0.0)), refutes(points, goal.claim)
+    shared, asked = dataclasses.replace(goal, risk=goal.risk / 3), questions(DELTA)
+    objectives = {**RECTANGLE_OBJECTIVES, **{name: halves(asked[name]) for name in ("epsilon", "delta")}}
+    cuts = [choose(from_curve(TRUTH.curve), target, shared, objectives) for target in ONE_THIRD]
+
+    def once(rng):
+        counts = tuple(counted(rng, cut.threshold, goal.trials_per_side) for cut in cuts)
+        return read_off(rectangles(counts, np.full(3, shared.risk)), goal)
+
+    return once
 
 
-def default_now(rng, goal):
+def read_off(points, goal):
+    """Epsilon, delta and whether the claim is refuted, off points that hold together."""
+    epsilon, delta = max(proven_epsilon(points, delta=DELTA)), max(proven_delta(points, epsilon=0.0))
+    return epsilon, delta, refutes(points, goal.claim)
+
+
+def default_now(goal):
     """Verdict, epsilon and delta by joint inversions at their shares."""
     share = shares(goal.risk, (*ONE_THIRD, "rest"))
     test = FromTheory().fix(TRUTH.curve, lambda _: None, goal)
-    counts = {cut.target: (counted(rng, cut.threshold, goal.trials_per_side),) for cut in test.cuts}
+
+    def once(rng):
+        counts = {cut.target: (counted(rng, cut.threshold, goal.trials_per_side),) for cut in test.cuts}
+        said = [against_jointly(counts["verdict"], goal.claim, risk=share["verdict"])]
+        return numbers_and_verdict(counts, said, share, goal)
+
+    return once
+
+
+def numbers_and_verdict(counts, said, share, goal):
+    """Epsilon and delta by their own tests, and whether one of all statements refutes the claim."""
     asked = questions(DELTA)
-    epsilon, delta = (prove(counts[name], asked[name], risk=share[name]).at_least for name in ("epsilon", "delta"))
-    said = [against_jointly(counts["verdict"], goal.claim, risk=share["verdict"])]
-    said += [against(goal.claim, counts[name], asked[name], risk=share[name]) for name in ("epsilon", "delta")]
-    return epsilon, delta, any(one.p_value <= one.risk for one in said)
+    found = [prove(counts[name], asked[name], risk=share[name]).at_least for name in ("epsilon", "delta")]
+    said = [*said, *(against(goal.claim, counts[name], asked[name], risk=share[name]) for name in ("epsilon", "delta"))]
+    return (*found, any(one.p_value <= one.risk for one in said))
 
 
-def bound_before(rng, goal):
+def bound_before(goal):
     """A band over all thresholds."""
     n = goal.trials_per_side
-    band = short_band_from_scores(np.sort(rng.normal(size=n)), np.sort(rng.normal(size=n) + 1), risk=RISK)
-    delta = float(np.max(1 - band.alpha_upper - band.beta_upper))
-    return band.epsilon(delta=DELTA), delta, refutes(band.points, goal.claim)
+
+    def once(rng):
+        sides = np.sort(rng.normal(size=n)), np.sort(rng.normal(size=n) + 1)
+        return read_off(short_band_from_scores(*sides, risk=RISK).points, goal)
+
+    return once
 
 
-def bound_now(rng, goal):
+def bound_now(goal):
     """A tenth of the scores chooses, the joint inversion judges the others."""
-    n = goal.trials_per_side
-    found = from_scores(rng.normal(size=n), rng.normal(size=n) + 1, risk=RISK, delta=DELTA)
-    return found.epsilon(DELTA), found.delta(0.0), float("nan")
+    n, share = goal.trials_per_side, shares(RISK, (*ONE_THIRD, "mu", "rest"))
+
+    def once(rng):
+        tests = chosen_tests((rng.normal(size=n), rng.normal(size=n) + 1), share, goal.claim, DELTA, 0)
+        counts = {test.purpose: (test.counts,) for test in tests}
+        said = [against_jointly(counts["verdict"], goal.claim, risk=share["verdict"])]
+        return numbers_and_verdict(counts, said, share, goal)
+
+    return once
 
 
-def anytime_before(rng, goal):
+def anytime_before(goal):
     """Ten thresholds evenly spread, limits that hold at all trial numbers."""
     cuts = spread_thresholds(TRUTH.curve, 10)
-    counts = tuple(counted(rng, t, goal.trials_per_side) for t in cuts)
-    points = anytime_limits(counts, np.full(10, RISK / 10))
-    return max(proven_epsilon(points, delta=DELTA)), max(proven_delta(points, epsilon=0.0)), float("nan")
+
+    def once(rng):
+        counts = tuple(counted(rng, t, goal.trials_per_side) for t in cuts)
+        epsilon, delta, _ = read_off(anytime_limits(counts, np.full(10, RISK / 10)), goal)
+        return epsilon, delta, float("nan")
+
+    return once
 
 
-def anytime_now(rng, goal):
+def anytime_now(goal):
     """Thresholds and shares fixed for the looks that are planned; all trials were drawn."""
     share = shares(goal.risk, (*ONE_THIRD, "rest"), weights=STOPPING_WEIGHTS)
+    last = {name: part * look_share(1, [1]) for name, part in share.items()}
     test = Anytime().fix(TRUTH.curve, lambda _: None, goal)
-    counts = {cut.target: (counted(rng, cut.threshold, goal.trials_per_side),) for cut in test.cuts}
-    last = look_share(1, [1])
-    asked = questions(DELTA)
-    epsilon, delta = (
-        prove(counts[name], asked[name], risk=share[name] * last).at_least for name in ("epsilon", "delta")
-    )
-    return epsilon, delta, float("nan")
+
+    def once(rng):
+        counts = {cut.target: (counted(rng, cut.threshold, goal.trials_per_side),) for cut in test.cuts}
+        epsilon, delta, _ = numbers_and_verdict(counts, [], last, goal)
+        return epsilon, delta, float("nan")
+
+    return once
 
 
 ROWS = {
@@ -124,7 +169,8 @@ def table(seeds: int) -> None:
         cells = []
         for trials, mu in ((10**5, 0.98), (10**6, 0.99)):
             goal = Goal(claim=guarantees.gaussian(mu=mu), delta=DELTA, trials_per_side=trials, risk=RISK)
-            found = np.array([procedure(np.random.default_rng(seed), goal) for seed in range(seeds)], float)
+            once = procedure(goal)
+            found = np.array([once(np.random.default_rng(seed)) for seed in range(seeds)], float)
             power = "" if np.isnan(found[0, 2]) else f"{found[:, 2].mean():.2f}"
             cells += [f"{np.median(found[:, 0]):.3f}", f"{np.median(found[:, 1]):.4f}", power]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

@@ -8,13 +8,17 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 from scipy.stats import binom
 
 from audit.bounds import joint
-from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper, largest_provable_epsilon, require_risk
+from audit.bounds.clopper_pearson import ErrorCounts, require_risk
+from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
+from audit.bounds.questions import Question
+from audit.bounds.shares import STOPPING_WEIGHTS, Statement, shares
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
 from audit.verdict.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
+from audit.verdict.numbers import questions
 from audit.verdict.power import refutation_power, tv_alternative
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -26,7 +30,7 @@ CANDIDATES = 41
 MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
-ANYTIME_TESTS = 10
+ANYTIME_TESTS = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ def plan(
         power=power,
         refutation=refutation,
         smallest_leak=_smallest_leak(claim, lines, side, risk, delta, power),
-        largest_provable_epsilon=largest_provable_epsilon(side, delta=delta, risk=risk),
+        largest_provable_epsilon=joint_epsilon_bound(_clean(side), delta=delta, risk=risk),
         expected=expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk),
         seconds=None if pace is None else trials * pace,
         seconds_to_refute=None if pace is None or needed is None else needed * pace,
@@ -162,19 +166,24 @@ def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
 
 
 def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: float) -> ExpectedBounds:
-    """Bounds at median counts along the claim's own curve, at the best threshold for each."""
+    """Bounds at median counts along the claim's own curve, at the best threshold for each and its share of the risk.
+
+    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 12]
+    """
     n = trials_per_side
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
     beta = np.asarray(claim.beta(alpha), float)
-    errors = np.stack([binom.median(n, alpha), binom.median(n, beta)])
-    upper = clopper_pearson_upper(errors, n, risk=risk / 2)
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.maximum(1 - upper[::-1] - delta, 0.0)) - np.log(upper)
-    return ExpectedBounds(
-        epsilon=float(max(0.0, logs.max())),
-        delta=float(max(0.0, np.max(1 - upper.sum(0)))),
-        mu=float(max(0.0, np.max(-ndtri(upper).sum(0)))),
-    )
+    errors = binom.median(n, alpha), binom.median(n, beta)
+    share = shares(risk, ("verdict", "epsilon", "delta", "mu", "rest"))
+
+    def best(question: Question, name: Statement) -> float:
+        return float(approximate_bound(*errors, trials=(n, n), question=question, risk=share[name]).max())
+
+    return ExpectedBounds(**{name: best(question, name) for name, question in questions(delta).items()})
+
+
+def _clean(trials_per_side: int) -> ErrorCounts:
+    return ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
 
 
 def _refutation(
@@ -203,7 +212,7 @@ def _refutation(
         rectangle_point=at,
         joint_trials=_both(joint_needed),
         joint_point=None if joint_needed is None else points[best],
-        anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / risk) / rates[best])),
+        anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / (risk * STOPPING_WEIGHTS["verdict"])) / rates[best])),
         power_at_budget=budget,
     )
 
