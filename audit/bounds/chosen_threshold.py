@@ -28,6 +28,7 @@ TRUSTED = 10.0
 CONTRADICTION = 0.95
 """Distance of a fitted distribution from the scores, times the root of their number, that speaks against it."""
 QUANTILES = 400
+FEWEST_FOR_A_CUBIC = 8
 CURVE_POINTS = 128
 REACH = 6.0
 """Standard deviations up to which the models place thresholds."""
@@ -159,6 +160,8 @@ def _model(ordered: Array, threshold: Array) -> tuple[Array, bool]:
     if not contradicted(own):
         return at, True
     kept = np.unique(np.linspace(0, n - 1, min(n, QUANTILES)).astype(int))
+    if len(np.unique(own[kept])) < FEWEST_FOR_A_CUBIC:
+        return at, False
     cubic = np.polynomial.Polynomial.fit(own[kept], ndtri(rank[kept]), 3)
     far = cubic(np.linspace(-REACH, REACH, 200))
     if np.all(np.diff(far) > 0) and not contradicted(cubic(own)):
