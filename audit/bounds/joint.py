@@ -69,18 +69,22 @@ def p_value_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, *,
 
 def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
     """The statistic T of the counts; 0 on or above the curve."""
-    alpha = np.array([counts.false_alarms / counts.trials_without])
-    beta = counts.misses / counts.trials_with
+    rates = counts.false_alarms / counts.trials_without, counts.misses / counts.trials_with
+    return evidence_at(rates, lines, trials=(counts.trials_without, counts.trials_with))
+
+
+def evidence_at(rates: tuple[float, float], lines: SupportingLines, *, trials: tuple[int, int]) -> float:
+    """The same at any error rates."""
+    alpha, beta = np.array([rates[0]]), rates[1]
     if beta >= lines.below(alpha)[0]:
         return 0.0
-    straight = counts.trials_with * divergence(beta, lines.below(alpha))
+    straight = trials[1] * divergence(beta, lines.below(alpha))
     # The nearest point of the curve lies neither below the point nor further right than straight up is far.
-    reach = _upper_divergence(alpha, straight / counts.trials_without)
+    reach = _upper_divergence(alpha, straight / trials[0])
     top = _crossing(lines, beta, alpha, reach)
 
     def cost(x: Array) -> Array:
-        near = counts.trials_without * divergence(alpha, x)
-        return near + counts.trials_with * divergence(beta, lines.below(x))
+        return trials[0] * divergence(alpha, x) + trials[1] * divergence(beta, lines.below(x))
 
     return float(_least(cost, alpha, top)[0])
 
