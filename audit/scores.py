@@ -115,7 +115,7 @@ def from_scores(
     """Valid bounds from scores on the two datasets, for epsilon at one declared ``delta`` first of all.
 
     Without ``thresholds`` a tenth of the scores, drawn at random by ``seed``, chooses one for each number; the rest is
-    judged by the joint inversion [docs/validity.md, section 13]. Given thresholds (fixed before looking at the
+    judged by the joint inversion [docs/validity.md, section 15]. Given thresholds (fixed before looking at the
     scores) are judged on all. Every number has a share of the risk, fixed beforehand; ``target`` spends all of it on
     one. A band answers every other question. ``conditions`` lists what the user must vouch for.
     """

@@ -36,7 +36,7 @@ def joint_epsilon_bound(counts: ErrorCounts, *, delta: float, risk: float) -> fl
 
     Counts are ordered by ``approximate_bound``; epsilon is excluded when counts ordered at least as high have
     probability at most the risk under every pair of error rates that it allows. [buehler1957; bergerboos1994;
-    docs/validity.md, section 12]
+    docs/validity.md, section 14]
 
     Holds for ONE number from one test, both fixed before these trials; two of them hold together only at the sum of
     their risks. Zero means "nothing shown", not "private".

@@ -47,7 +47,8 @@ def shares(
 def look_share(trials: int, looks: Sequence[int]) -> float:
     """The share of a number's risk that a look has, by its trial number: 1/2 the last one planned, 1/6 that before, ...
 
-    The look j before the last has 1/((j+1)(j+2)), so all of them together have less than 1. [docs/validity.md, 15]
+    The look j before the last has 1/((j+1)(j+2)), so all of them together have less than 1.
+    [docs/validity.md, section 17]
     """
     before_last = len(looks) - 1 - list(looks).index(trials)
     return 1 / ((before_last + 1) * (before_last + 2))

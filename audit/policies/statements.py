@@ -33,7 +33,7 @@ def tests_of(target: Target | Statement, test: Test, counts: tuple[ErrorCounts, 
 def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[Statement, float]) -> Finding:
     """The verdict and the numbers by inversions of the joint test; rectangles and a band for every other question.
 
-    All of it holds together at the goal's risk. [docs/validity.md, section 12]
+    All of it holds together at the goal's risk. [docs/validity.md, section 14]
     """
     counts = error_counts(tally, test)
     risks = np.array([cut.risk for cut in test.cuts])

@@ -123,7 +123,7 @@ def judge_statements(
 
     The p-value is the smallest ``p * risk / share``: at most u with probability at most u if the claim holds, since the
     shares sum to no more than the risk. What could have been found is what the joint test at risk ``deciding`` would.
-    [docs/validity.md, section 12]
+    [docs/validity.md, section 14]
     """
     strongest = min(statements, key=lambda said: said.p_value / said.risk)
     p = min(1.0, risk * strongest.p_value / strongest.risk)

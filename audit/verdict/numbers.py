@@ -36,7 +36,7 @@ class ProvenNumber:
 
 
 def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> ProvenNumber:
-    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 12]"""
+    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 14]"""
     each = risk / len(tests)
     return ProvenNumber(
         name=question.name,

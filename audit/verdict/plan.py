@@ -168,7 +168,7 @@ def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
 def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: float) -> ExpectedBounds:
     """Bounds at median counts along the claim's own curve, at the best threshold for each and its share of the risk.
 
-    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 12]
+    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 14]
     """
     n = trials_per_side
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
