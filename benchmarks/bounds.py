@@ -213,6 +213,21 @@ def peer() -> None:
             )
 
 
+def multi_split() -> None:
+    """jax_privacy's MultiSplit on three of its own cases: delta .1, risk .1, 1e5 scores a side."""
+    from jax_privacy import auditing
+
+    print("| mu | truth | MultiSplit | ours |")
+    print("|---|---|---|---|")
+    for mu in (0.7, 1.0, 1.5):
+        zero, one = normal_quantiles(0.0, 10**5), normal_quantiles(mu, 10**5)
+        strategy = auditing.MultiSplit(seed=0)
+        theirs = auditing.CanaryScoreAuditor(one, zero).epsilon_clopper_pearson(0.1, 0.1, threshold_strategy=strategy)
+        ours = from_scores(zero, one, risk=0.1, delta=0.1, target="epsilon").epsilon(0.1)
+        truth = float(guarantees.gaussian(mu=mu).epsilon(0.1))
+        print(f"| {mu} | {truth:.4f} | {float(theirs):.4f} | {ours:.4f} |", flush=True)
+
+
 def best_rate(truth) -> float:
     """The false-alarm rate at which epsilon at delta .1 is attained."""
     alpha = np.linspace(1e-3, 0.9, 20_000)
@@ -224,7 +239,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--peer", action="store_true")
     arguments = parser.parse_args()
-    peer() if arguments.peer else table(arguments.seeds)
+    if arguments.peer:
+        peer()
+        multi_split()
+    else:
+        table(arguments.seeds)
 
 
 if __name__ == "__main__":
