@@ -18,6 +18,7 @@ from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.both_sides import Auditable, both_sides
+from audit.trials.keys import audit_keys
 from audit.trials.source import LAST_TRIAL, Tally
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
@@ -65,16 +66,16 @@ def run_audit(
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    key_fit_without, key_fit_with, key_without, key_with = jax.random.split(key, 4)
+    keys = audit_keys(key)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
     without, with_record = both_sides(step, neighbours).scored(chosen, chunk=chunk)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2
-        return without.source(key_fit_without).scores(0, half), with_record.source(key_fit_with).scores(0, half)
+        return without.source(keys.fit_without).scores(0, half), with_record.source(keys.fit_with).scores(0, half)
 
     test = rule.fix(chosen.curve, fit_scores, goal)
-    sides = without.source(key_without), with_record.source(key_with)
+    sides = without.source(keys.without), with_record.source(keys.with_record)
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=progress)
     finding = rule.judge(tally, test, goal)
     subject = Subject(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
 from audit.suites.file import Suite, SuiteError, parse_suite, read_suite
+from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
@@ -104,9 +105,13 @@ def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
     if arguments.fresh_seed:
         if arguments.seed is not None:
             raise SuiteError("--seed and --fresh-seed exclude each other.")
-        arguments.seed = secrets.randbelow(2**31)
+        arguments.seed = secrets.randbelow(SEEDS)
         print(f"seed: {arguments.seed}", file=sys.stderr)
     if arguments.seed is not None:
+        try:
+            require_seed(arguments.seed)
+        except ValueError as error:
+            raise SuiteError(f"--{error}") from None
         suite = dataclasses.replace(suite, seed=arguments.seed)
     if arguments.time_budget is not None:
         suite = dataclasses.replace(suite, time_budget=arguments.time_budget)

@@ -17,6 +17,7 @@ from audit.record.record import AuditRecord, plain
 from audit.suites.build import Built, build
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
+from audit.trials.keys import key_from_seed
 from audit.trials.source import Tally
 
 HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
@@ -91,7 +92,7 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
 
 def audit_key(seed: int, name: str) -> jax.Array:
     """The key of one audit of a suite."""
-    key = jax.random.key(seed)
+    key = key_from_seed(seed)
     for byte in name.encode():
         key = jax.random.fold_in(key, byte)
     return key

@@ -8,6 +8,7 @@ from typing import Any
 
 from audit.policies.policy import ALL_TARGETS
 from audit.suites.file import AUDIT_KEYS, PARTS, SUITE_KEYS
+from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
@@ -30,7 +31,7 @@ NAMED = {
         "description": "Outputs drawn in all, half on each dataset.",
     },
     "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "description": "Epsilon is stated at this delta."},
-    "seed": {"type": "integer"},
+    "seed": {"type": "integer", "minimum": 0, "maximum": SEEDS - 1},
     "time_budget": {
         "anyOf": [
             {"type": "number", "exclusiveMinimum": 0},

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-LAST_TRIAL = 2**31 - 1
+LAST_TRIAL = 2**62
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
 
