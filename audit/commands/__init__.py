@@ -123,6 +123,15 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         metavar=("IN", "OUT"),
         help="for --one-run: how many canaries to guess 'in' and 'out', fixed before looking; repeatable",
     )
+    parser.add_argument(
+        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on one of them"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="draws the tenth of the scores that chooses thresholds; name it before looking (default: %(default)s)",
+    )
     _json(parser)
 
 
