@@ -18,9 +18,9 @@ from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.fingerprint import code_digest, command_files, decided_by
 from audit.suites.looks import share_of
+from audit.trials.both_sides import is_foreign
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
-from mechanisms.contract import Mechanism
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
@@ -68,7 +68,7 @@ def run_suite(
         started(audit.spec)
         deadline = _deadline(audit.spec, end, len(built) - index)
         place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code))
-        kept = Kept(place=place, told=told, use=keep_foreign or isinstance(audit.mechanism, Mechanism))
+        kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
         record = _run(audit, suite, risk, deadline, kept, progress)
         stated = {**record.environment, "code": code}
         records.append(dataclasses.replace(record, look=suite.look, environment=stated))

@@ -128,10 +128,10 @@ def detectable(
 
 
 def _smallest(power: Callable[[float], float], low: float, high: float) -> float | None:
-    """Smallest value with power >= POWER, by bisection (power grows with the leak)."""
+    """Smallest value with power >= POWER, by bisection (power grows with the leak) to a ten-thousandth of the range."""
     if power(high) < POWER:
         return None
-    for _ in range(24):
+    for _ in range(14):
         middle = (low + high) / 2
         low, high = (low, middle) if power(middle) >= POWER else (middle, high)
     return high

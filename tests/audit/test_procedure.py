@@ -61,6 +61,7 @@ def test_what_ten_thousand_trials_prove_about_easgm(policy, target, least_delta,
     assert record.epsilon(1e-5) < 25.35
 
 
+@pytest.mark.long
 def test_algorithm_1_with_the_chi_square_test_proves_most_of_the_advantage():
     pair = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
     step = mechanisms.one_round(**EASGM)
@@ -156,7 +157,7 @@ def test_a_claim_no_data_can_refute_is_inconclusive():
         ({"key": 0}, r"key must be made with jax.random.key\(seed\), got 0"),
         ({"policy": FromTheory()}, "needs a distinguisher whose exact curve is known"),
         ({"policy": Fixed(thresholds=(0.0,)), "target": "delta"}, "drop one"),
-        ({"target": "mu"}, "target must be one of"),
+        ({"target": "gamma"}, "target must be one of"),
         (
             {"claim": guarantees.gaussian(mu=1.0, relation="add_remove")},
             "claim is for add_remove neighbours but the pair differs by zero_out",

@@ -81,6 +81,7 @@ def test_a_violation_fails_readably_and_a_right_step_passes(pytester):
     assert "dp_audit_record" not in (pytester.path / "junit.xml").read_text()
 
 
+@pytest.mark.long
 def test_the_command_to_reproduce_gives_the_same_counts(pytester):
     run(pytester, BOTH, "--dp-audit-report=out")
     whole = records(pytester)
@@ -131,6 +132,7 @@ def test_late(request):
     assert sum(record.risk for record in records(pytester).values()) <= DEFAULT_RISK
 
 
+@pytest.mark.long
 def test_too_few_trials_warn_and_can_be_made_to_fail(pytester):
     few = "def test_few(dp_audit): dp_audit(right, PAIR, First(), claim=CLAIM, trials=20)"
     result = run(pytester, few)
@@ -163,6 +165,7 @@ def test_a_wrong_budget_is_refused(pytester):
     result.stdout.fnmatch_lines(["*a time budget is written like 60s*'soon'*"])
 
 
+@pytest.mark.long
 def test_audits_run_on_several_workers(pytester):
     result = run(pytester, BOTH, "-n", "2", "--dp-audit-report=out", "--dp-audit-trials=2000")
     result.assert_outcomes(passed=1, failed=1)

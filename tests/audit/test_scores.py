@@ -207,4 +207,4 @@ def test_a_threshold_from_theory_proves_more_than_any_peer(trials_per_side, leas
         for _ in range(200)
     ]
     assert np.median(proven) >= least
-    assert max(proven) < 4.3772
+    assert_rate_at_most(sum(bound > 4.3772 for bound in proven), len(proven), 0.05)

@@ -48,7 +48,13 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
+FEW = ("fixed batches", "poisson")
+"""Of each kind of ratio one; the others take longer to compile than to check."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in EXACT]
+)
 def test_a_ratio_has_the_tails_of_its_exact_curve(name):
     step, family, epochs = EXACT[name]
     ratio = distinguishers.likelihood_ratio(step, PAIR)
@@ -121,7 +127,7 @@ def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
         assert_rate_is(int(np.sum(with_record <= threshold)), TRIALS, exact_beta)
 
 
-@pytest.mark.parametrize("normalise_by", ["expected_batch", "realised_batch"])
+@pytest.mark.parametrize("normalise_by", ["expected_batch", pytest.param("realised_batch", marks=pytest.mark.long)])
 def test_repeated_rounds_have_the_composed_curve(normalise_by):
     pair = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
     step = mechanisms.one_round(normalise_by=normalise_by, rate=0.7, clip=0.1, noise_multiplier=10.0).collapsed()

@@ -36,7 +36,13 @@ def epochs(sampler, count=DRAWS, records=RECORDS):
     return jax.tree.map(np.asarray, (batches, seen))
 
 
-@pytest.fixture(scope="module", params=SAMPLERS)
+LATER = ("deterministic dropped", "buffer 1", "buffer of all", "buffer 4, last", "fixed_size")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.long] if name in LATER else []) for name in SAMPLERS],
+)
 def drawn(request):
     sampler = SAMPLERS[request.param]
     return sampler, *epochs(sampler)

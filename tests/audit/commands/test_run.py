@@ -129,6 +129,7 @@ def test_a_local_file_with_one_of_our_names_cannot_be_named_and_the_message_says
     assert "rename yours" in done.stderr
 
 
+@pytest.mark.long
 def test_the_working_folder_is_not_searched_for_a_suite_without_code_of_its_own(run, tmp_path, monkeypatch):
     before = list(sys.path)
     monkeypatch.setattr(sys, "path", list(before))

@@ -153,11 +153,13 @@ def test_a_fixed_sample_count_cannot_be_continued_as_an_anytime_one():
         count(1.0, start=fixed)
 
 
+@pytest.mark.long
 def test_a_right_mechanism_is_stopped_no_more_often_than_the_risk():
     stopped = sum(count(1.0, risk=0.2, seed=seed, trials=500).trials_per_side < 500 for seed in range(200))
     assert_rate_at_most(stopped, 200, 0.2)
 
 
+@pytest.mark.long
 def test_a_slightly_wrong_one_is_stopped_more_often_than_the_risk():
     stopped = sum(count(1.4, risk=0.2, seed=seed, trials=500).trials_per_side < 500 for seed in range(200))
     with pytest.raises(AssertionError):

@@ -59,6 +59,7 @@ def test_a_look_has_its_share_of_the_risk_and_is_stated_in_the_record(run):
     assert "at risk 0.0125 (look 2)" in told.out
 
 
+@pytest.mark.long
 def test_a_second_look_that_was_not_planned_is_told(run):
     run()
     _, _, same = run()
@@ -71,6 +72,7 @@ def test_a_second_look_that_was_not_planned_is_told(run):
     assert "warning" in again.err
 
 
+@pytest.mark.long
 def test_another_mechanism_or_code_is_another_audit(run):
     _, records, _ = run()
     record = dataclasses.replace(records[0], trials_planned=1000)

@@ -143,6 +143,7 @@ def test_finished_audits_are_kept_and_told_unless_the_code_changed(tmp_path, mod
     assert len(said) == 1
 
 
+@pytest.mark.long
 def test_audits_of_foreign_code_are_kept_only_when_asked(tmp_path):
     suite, said = parse_suite(FOREIGN.replace("PYTHON", sys.executable), "s.toml"), []
     (first,) = run_suite(suite, resume_in=tmp_path)
