@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, lint.
+# The whole project in a few words: setup, audit, opacus, test, test-full, lint, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 LIBRARIES := $(VENV)/.libraries
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full lint clean
+.PHONY: setup audit opacus test test-full lint wheel clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/basedpyright
+
+# From a clean copy of the last commit, dated by it: one commit and one setuptools make the same bytes everywhere.
+wheel: setup
+	$(BIN)/python tests/build_wheel.py dist
 
 clean:
 	rm -rf $(VENV) audit-report opacus-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist

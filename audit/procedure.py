@@ -17,21 +17,24 @@ from audit.policies.policy import TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
-from audit.trials.both_sides import Auditable, auditable, both_sides
+from audit.trials.both_sides import Auditable, both_sides
 from audit.trials.keys import audit_keys
 from audit.trials.source import LAST_TRIAL, Tally
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
+from distinguishers.battery import battery
 from distinguishers.contract import Distinguisher
+from distinguishers.contract import distinguisher as as_distinguisher
 from guarantees.checks import require
 from guarantees.claim import Claim
+from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 
 
 def run_audit(
     mechanism: Auditable | Callable[[jax.Array, Any], Any],
     neighbours: Neighbours,
-    distinguisher: Distinguisher | None = None,
+    distinguisher: Distinguisher | Callable[[jax.Array, Any], jax.Array] | None = None,
     *,
     claim: Claim,
     trials: int,
@@ -57,8 +60,8 @@ def run_audit(
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
     """
-    step = auditable(mechanism)
-    chosen = distinguisher if distinguisher is not None else _battery(neighbours, step)
+    step = as_mechanism(mechanism)
+    chosen = battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
     _check(step, neighbours, chosen, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
@@ -81,7 +84,7 @@ def run_audit(
         mechanism=_part(step, step.kind),
         neighbours=_part(neighbours, neighbours.relation),
         distinguisher=_part(chosen),
-        members=member_names(chosen),
+        members=tuple(member.name for member in chosen.members),
         theory=chosen.curve,
         key=key,
         trials_planned=trials,
@@ -89,12 +92,6 @@ def run_audit(
     )
     record = assemble(subject, rule, goal, test, tally, finding, seconds=time.monotonic() - began)
     return explain(record, step, neighbours, key=key, deadline=deadline) if diagnose else record
-
-
-def _battery(neighbours: Neighbours, step: Auditable) -> Distinguisher:
-    from distinguishers import battery
-
-    return battery(neighbours, mechanism=step)
 
 
 def _check(
@@ -128,12 +125,6 @@ def _check(
             f"the distinguisher {distinguisher.name!r} reads {' or '.join(distinguisher.accepts)} outputs but the "
             f"mechanism {step.name!r} gives {step.kind} ones; choose another distinguisher or simulator."
         )
-
-
-def member_names(distinguisher: Distinguisher) -> tuple[str, ...]:
-    """Names of the scores that a distinguisher gives: its own, or its members'."""
-    members = getattr(distinguisher, "members", None)
-    return tuple(member.name for member in members) if members else (distinguisher.name,)
 
 
 def _part(used: Auditable | Neighbours | Distinguisher, kind: str = "") -> Part:

@@ -1,16 +1,17 @@
-"""A pytest plugin: audits as tests. JAX is imported only when a test asks for one."""
+"""What the fixture of dpsgd_audit.pytest_plugin does: audits as tests, their failures and their report."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from audit.suites.file import SuiteError, nearest, seconds
+from dpsgd_audit.pytest_plugin import DEFAULT_TRIALS, FOUND
 
 if TYPE_CHECKING:
     from audit.policies.policy import Policy
@@ -19,59 +20,14 @@ if TYPE_CHECKING:
     from guarantees.claim import Claim
     from mechanisms.neighbours import Neighbours
 
-DEFAULT_RISK = 1e-3
-DEFAULT_TRIALS = 10_000
 MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
-MARKER = (
-    "dp_audit(trials=None, risk=None, delta=1e-5, time_budget=None): options of the dp_audit fixture in this test; "
-    "a risk given here comes on top of the session's"
-)
-FOUND = pytest.StashKey[list[dict[str, Any]]]()
-"""Records of one test, as plain data."""
 
 
 class InconclusiveAuditWarning(UserWarning):
     """An audit had too few trials to say anything."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, all called --dp-audit-..."""
-    group = parser.getgroup("dp-audit", "privacy audits")
-    group.addoption("--dp-audit-trials", type=int, help=f"outputs drawn per audit (default: {DEFAULT_TRIALS:,})")
-    group.addoption(
-        "--dp-audit-risk",
-        type=float,
-        default=DEFAULT_RISK,
-        help="probability of a false alarm anywhere in the session (default: %(default)s)",
-    )
-    group.addoption("--dp-audit-budget", metavar="60s", help="time per audit: 60s, 5m")
-    group.addoption("--dp-audit-seed", type=int, default=0, help="every audit's key follows from it and its name")
-    group.addoption("--dp-audit-inconclusive", choices=["warn", "fail"], default="warn", help="(default: %(default)s)")
-    group.addoption("--dp-audit-report", metavar="DIR", help="write records.json and index.html there")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker and the place where records are gathered."""
-    config.addinivalue_line("markers", MARKER)
-    config.pluginmanager.register(_Gatherer(config), "dp-audit-gatherer")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Records travel with the last report of a test, so they also come from xdist workers."""
-    report = yield
-    if report.when == "teardown" and FOUND in item.stash:
-        report.dp_audit_records = item.stash[FOUND]  # type: ignore[attr-defined]
-    return report
-
-
-@pytest.fixture
-def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
-    """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
-    return _Auditor(request)
-
-
-class _Auditor:
+class Auditor:
     """The fixture's value. The session's risk is shared by the tests that use it, and a test's by its calls."""
 
     def __init__(self, request: pytest.FixtureRequest):
@@ -158,27 +114,13 @@ class _Auditor:
         return "\n".join([*record_lines(record), f"  reproduce: {again}"])
 
 
-class _Gatherer:
-    """Collects records from all workers and writes the report at the end."""
+def report(found: Sequence[dict[str, Any]], folder: str) -> Path:
+    """Write records.json and index.html of a session, and say where the page is."""
+    from audit.record.record import from_json, save_records
+    from audit.report.page import write_report
 
-    def __init__(self, config: pytest.Config):
-        self._config = config
-        self._found: list[dict[str, Any]] = []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the records that a report carries."""
-        self._found += getattr(report, "dp_audit_records", [])
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Write the report, and say where it is."""
-        folder = self._config.getoption("--dp-audit-report")
-        if not folder or not self._found:
-            return
-        from audit.record.record import from_json, save_records
-        from audit.report.page import write_report
-
-        out = Path(folder)
-        out.mkdir(parents=True, exist_ok=True)
-        records = tuple(sorted(map(from_json, self._found), key=lambda record: record.name))
-        save_records(records, out / "records.json")
-        terminalreporter.write_line(f"dp-audit report: {write_report(records, out, title='pytest')}")
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    records = tuple(sorted(map(from_json, found), key=lambda record: record.name))
+    save_records(records, out / "records.json")
+    return write_report(records, out, title="pytest")

@@ -10,14 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 from scipy.special import gammaln
-from scipy.stats import binom
 
+from guarantees.numerics.batch_sizes import batch_sizes
 from mechanisms.neighbours import GradientTable, Neighbours
 
-REACH = 10.0
-"""Batch sizes are kept within this many standard deviations of their mean ..."""
-LOST = 1e-20
-"""... and as far out as a tail of this mass, which a skewed binomial needs."""
+NEGLIGIBLE = -50.0
+"""Batch sizes less likely than the likeliest by e to this are left out: beyond some ten standard deviations."""
 TERMS = 2**14
 """Most distinct batches that one score sums over."""
 WORK = 2**22
@@ -165,17 +163,6 @@ class Batches:
         return len(self.sizes)
 
 
-def batch_sizes(count: int, rate: float) -> tuple[np.ndarray, float]:
-    """Sizes that Binomial(count, rate) takes within +-10 standard deviations, and the exact mass outside."""
-    mean, deviation = count * rate, math.sqrt(count * rate * (1 - rate))
-    low = min(math.ceil(mean - REACH * deviation), binom.ppf(LOST, count, rate))
-    # scipy's binom.isf gives up below 1e-16; the lower tail of the complement does not
-    high = max(math.floor(mean + REACH * deviation), count - binom.ppf(LOST, count, 1 - rate))
-    low, high = max(0, int(low)), min(count, int(high))
-    lost = binom.cdf(low - 1, count, rate) + binom.sf(high, count, rate)
-    return np.arange(low, high + 1), float(lost)
-
-
 def shared_batches(pair: Pair, *, rate: float, sizes_matter: bool) -> Batches:
     """Every batch of the common records, equal ones merged: a product of binomials, never 2^N for equal rows.
 
@@ -191,10 +178,9 @@ def shared_batches(pair: Pair, *, rate: float, sizes_matter: bool) -> Batches:
         remainder=0.0,
     )
     for row, count in zip(pair.shared, pair.counts, strict=True):
-        taken, lost = batch_sizes(count, rate)
+        taken, weights, lost = batch_sizes(count, rate, negligible=NEGLIGIBLE)
         if len(found) * len(taken) > WORK:
             raise ValueError(_too_many(len(found) * len(taken)))
-        weights = binom.logpmf(taken, count, rate)
         ways = gammaln(count + 1) - gammaln(taken + 1) - gammaln(count - taken + 1)
         found = _merge(
             sums=(found.sums[:, None, :] + taken[None, :, None] * row).reshape(-1, pair.rank),

@@ -15,9 +15,9 @@ from distinguishers.directions import pair_parameters, span_of
 from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
-from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.constructions import gradient_pair, zero_pair
-from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import BatchMechanism, Mechanism, OutputKind
+from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, shape_of
 
 
@@ -63,9 +63,10 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
 
     Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does.
     """
-    neighbours = _gradients(neighbours, mechanism)
+    step = None if mechanism is None else as_mechanism(mechanism)
+    neighbours = _gradients(neighbours, step)
     frame, direction = span_of(neighbours)
-    collapsed = mechanism is not None and mechanism.kind == "collapsed"
+    collapsed = step is not None and step.kind == "collapsed"
     moves, room = bool(np.any(direction)), frame.dimension > frame.rank
     members: list[Distinguisher] = []
     if moves:
@@ -80,12 +81,12 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     return Battery(members=tuple(members), neighbours=neighbours)
 
 
-def _gradients(neighbours: Neighbours, mechanism: Any) -> Neighbours:
+def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | None) -> Neighbours:
     """The pair itself, or what a network makes of it."""
-    coordinates, shape = getattr(mechanism, "coordinates", None), shape_of(neighbours.without)
-    if coordinates is None or shape is None:
+    shape = shape_of(neighbours.without)
+    if mechanism is None or mechanism.coordinates is None or shape is None:
         return neighbours
     try:
         return gradient_pair(neighbours, mechanism.gradients)
     except ValueError:
-        return zero_pair(records=shape[0], dimension=coordinates, clip=1.0, relation=neighbours.relation)
+        return zero_pair(records=shape[0], dimension=mechanism.coordinates, clip=1.0, relation=neighbours.relation)

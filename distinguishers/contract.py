@@ -1,18 +1,29 @@
-"""What a distinguisher is: a function from an output to a score."""
+"""What a distinguisher is, what may be asked of one, and the adapter that fills what a user's object leaves out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
-
-import jax
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import OutputKind
+from mechanisms.contract import OutputKind, name_of
+
+if TYPE_CHECKING:
+    import jax
+
+
+class OneScore(Protocol):
+    """Gives one score. Dataclasses inherit this answer; a battery has its own."""
+
+    @property
+    def members(self) -> tuple[Distinguisher, ...]:
+        """The distinguishers whose scores it gives, in that order: itself alone."""
+        return (cast(Distinguisher, self),)
 
 
 @runtime_checkable
-class Distinguisher(Protocol):
+class Distinguisher(OneScore, Protocol):
     """Scores one output: the larger the score, the more it looks as if the record had been there."""
 
     @property
@@ -39,5 +50,40 @@ class Distinguisher(Protocol):
         ...
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """The score, a float32 scalar; the key breaks ties."""
+        """The score, a float32 scalar (one for each member, where there are several); the key breaks ties."""
         ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score(OneScore):
+    """A user's function or callable object, made into a distinguisher by ``distinguisher``."""
+
+    given: Callable[[jax.Array, Any], jax.Array]
+    name: str
+    parameters: Mapping[str, Any]
+    accepts: tuple[OutputKind, ...]
+    curve: TradeOff | None
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """Call it."""
+        return self.given(key, output)
+
+
+def distinguisher(given: Callable[[jax.Array, Any], jax.Array], **parameters: Any) -> Distinguisher:
+    """The border: ``function(key, output) -> score``, or an object that answers in part, as a full distinguisher.
+
+    What answers every question of the contract comes back as it is. Anything else gives one score; it is asked once
+    for ``name``, ``parameters``, ``accepts`` and ``curve``, and what it leaves out is its class's name, nothing, any
+    kind of output, and no curve. ``parameters`` is what records say about a function.
+    """
+    if isinstance(given, Distinguisher) and not parameters:
+        return given
+    if not callable(given):
+        raise TypeError(f"a distinguisher is a function of a key and an output, got {given!r}.")
+    return Score(
+        given=given,
+        name=name_of(given),
+        parameters={**getattr(given, "parameters", {}), **parameters},
+        accepts=tuple(getattr(given, "accepts", ("any",))),
+        curve=getattr(given, "curve", None),
+    )

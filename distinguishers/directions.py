@@ -10,7 +10,7 @@ import numpy as np
 
 from distinguishers.batches import read_pair
 from distinguishers.frame import Frame, make_frame
-from mechanisms.neighbours import GradientTable, Neighbours
+from mechanisms.neighbours import Neighbours, shape_of
 
 
 def pair_parameters(neighbours: Neighbours | None) -> Mapping[str, Any]:
@@ -24,7 +24,8 @@ def span_of(neighbours: Neighbours) -> tuple[Frame, np.ndarray]:
     For gradients it is the differing record's own, minus the one in its place; for datasets of other shapes the
     difference of the two arrays, where they have one.
     """
-    if isinstance(neighbours.without, GradientTable) or getattr(neighbours.without, "ndim", 0) == 2:
+    shape = shape_of(neighbours.without)
+    if shape is not None and len(shape) == 2:
         pair = read_pair(neighbours)
         frame = make_frame(rank=pair.rank, dimension=pair.dimension, basis=pair.basis)
         return frame, _unit(pair.difference())

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from distinguishers.contract import OneScore
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
@@ -24,7 +25,7 @@ SMALLEST = 1e-30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Learned:
+class Learned(OneScore):
     """ln of two fitted normal densities of the features: ``c + <b, f> + <f, A f>``, f standardised."""
 
     accepts: tuple[OutputKind, ...]

@@ -14,7 +14,7 @@ import numpy as np
 
 import guarantees
 from distinguishers.batches import Batches, Pair, read_pair, shared_batches
-from distinguishers.contract import Distinguisher
+from distinguishers.contract import Distinguisher, OneScore
 from distinguishers.frame import Frame, Reading, make_frame
 from distinguishers.textbook_ratio import textbook_ratio
 from guarantees.normalised.variance_pair import variance_pair
@@ -46,7 +46,7 @@ class Ends(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class OneRoundRatio:
+class OneRoundRatio(OneScore):
     """ln of the output's density with the record over that without it, both mixtures over all batches.
 
     With z the coordinates in the gradients' span (rank r), x the mean square of the n - r others minus one,

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 
+from distinguishers.contract import OneScore
 from distinguishers.directions import pair_parameters, span_of
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
@@ -19,7 +20,7 @@ Coordinates = Literal["signed", "absolute", "towards_record"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MaxCoordinate:
+class MaxCoordinate(OneScore):
     """``max_j y_j``, ``max_j |y_j|``, or ``max_j sign(g_j) y_j`` over the coordinates where g is not zero."""
 
     coordinates: Coordinates

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from distinguishers.contract import OneScore
 from distinguishers.frame import Frame
 from distinguishers.likelihood import Component, model_parameters, round_model
 from distinguishers.normal_statistics import STATISTICS, critical_value, deviance
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import Mechanism, OutputKind, name_of
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import CollapsedRound, OneRound
 
@@ -26,7 +27,7 @@ TIE_WIDTH = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NormalityTest:
+class NormalityTest(OneScore):
     """The vote of one intermediate distinguisher for each possible batch."""
 
     mechanism: OneRound | CollapsedRound
@@ -132,7 +133,7 @@ def normality_test(
     require("level", level is None or 0 < level < 1, "None or in (0, 1)", level)
     if not isinstance(mechanism, OneRound | CollapsedRound):
         raise ValueError(
-            f"normality_test needs a model of one round (mechanisms.one_round(...)), got {mechanism.name!r}."
+            f"normality_test needs a model of one round (mechanisms.one_round(...)), got {name_of(mechanism)!r}."
         )
     model = round_model(mechanism, neighbours)
     ends = model.ends

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from distinguishers.contract import OneScore
 from distinguishers.directions import pair_parameters, span_of
 from distinguishers.frame import Frame
 from guarantees.checks import require
@@ -22,7 +23,7 @@ SMALLEST = 1e-30
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SpanScore:
+class SpanScore(OneScore):
     """A score of the output's coordinate along the record's gradient, seen against the rest of the output."""
 
     name: SpanKind
@@ -56,7 +57,7 @@ class SpanScore:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Norm:
+class Norm(OneScore):
     """``sign * ln(mean square)`` of the output, outside the gradients' span where a pair is given."""
 
     sign: int

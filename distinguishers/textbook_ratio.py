@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import guarantees
+from distinguishers.contract import OneScore
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import Mechanism, OutputKind, name_of
 from mechanisms.neighbours import Neighbours, materialise
 from mechanisms.textbook import GaussianMechanism, LaplaceMechanism, RandomisedResponse
 
@@ -21,7 +22,7 @@ TIE_WIDTH = 2.0**-13
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ShiftRatio:
+class ShiftRatio(OneScore):
     """N(a, sd^2 I) against N(b, sd^2 I): ``<b - a, y - (a + b)/2> / sd^2``."""
 
     parameters: Mapping[str, Any]
@@ -39,7 +40,7 @@ class ShiftRatio:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ClippedRatio:
+class ClippedRatio(OneScore):
     """``sum_j clip(slope_j (y_j - middle_j), -bound_j, bound_j)``, with atoms at the ends.
 
     Laplace noise: slope 2 sign/scale, bound |difference| / scale. Told bits: any slope beyond the bound.
@@ -66,7 +67,7 @@ def textbook_ratio(mechanism: Mechanism, neighbours: Neighbours) -> ShiftRatio |
     known = isinstance(mechanism, GaussianMechanism | LaplaceMechanism | RandomisedResponse)
     if not known:
         raise ValueError(
-            f"the likelihood of {mechanism.name!r} is not known; give a model (mechanisms.one_round(...), a "
+            f"the likelihood of {name_of(mechanism)!r} is not known; give a model (mechanisms.one_round(...), a "
             "textbook mechanism) or use distinguishers.battery(neighbours)."
         )
     parameters = {

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees import summary
+from guarantees.laws.adapter import as_law
 from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
 from guarantees.laws.composition import composed_law
+from guarantees.laws.consistency import defect_of, honest_error
 from guarantees.laws.hockey_stick import first_within, hockey_stick
-from guarantees.laws.law import FAR, Certificate, LossLaw, Reversed, as_law, reverse
+from guarantees.laws.law import FAR, Certificate, LossLaw, Reversed, Tails, reverse
 from guarantees.laws.profile import law_from_profile, law_from_samples
 from guarantees.numerics.array import Array
 from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance
@@ -48,13 +50,34 @@ class TradeOff:
     law: LossLaw
     """Anything with tails, thresholds and an error; what else may be asked of a law is filled in."""
 
+    _defects: list[float] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
+    """What the law was seen to be off by."""
+
     def __post_init__(self):
         object.__setattr__(self, "law", as_law(self.law))
 
     @property
     def error(self) -> float:
-        """Stated absolute error of the rates that this curve returns."""
-        return self.law.error
+        """Absolute error of the rates that this curve returns: the law's, or what it was seen to be off by if more."""
+        self._remember()
+        return self._honest(0.0)
+
+    def _honest(self, defect: float) -> float:
+        return honest_error(self.law.error, max([defect, *self._defects]), type(self.law).__name__)
+
+    def _remember(self, defect: float = 0.0) -> None:
+        """Check the law when it is first used, and the tails of every answer: refuse it, or remember the error."""
+        first = not self._defects
+        defect = max(defect, self.law.defect()) if first else defect
+        if first or defect > self._defects[-1]:
+            self._honest(defect)
+            self._defects.append(defect)
+
+    def _examined(self, thresholds: Array) -> Tails:
+        """Tails at these thresholds, which have been checked."""
+        tails = self.law.tails(thresholds)
+        self._remember(defect_of(thresholds if self.law.is_pair else thresholds[:0], tails))
+        return tails
 
     @property
     def reverse(self) -> TradeOff:
@@ -64,12 +87,13 @@ class TradeOff:
     def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
         """False-alarm and miss rates of the likelihood-ratio test at a threshold."""
         t = np.asarray(threshold, float)
-        tails = self.law.tails(t.reshape(-1))
+        tails = self._examined(t.reshape(-1))
         return _shaped(tails.without_above, t), _shaped(tails.with_below, t)
 
     def llr_threshold(self, alpha: ArrayLike) -> Values:
         """Threshold on the log-likelihood ratio of the best test at level ``alpha``."""
         level, flat = _rates("alpha", alpha)
+        self._remember()
         return _shaped(np.asarray(self.law.threshold(flat)), level)
 
     def beta(self, alpha: ArrayLike) -> Values:
@@ -77,7 +101,7 @@ class TradeOff:
         level, flat = _rates("alpha", alpha)
         # A threshold of +inf means 'only what never happens without the record', not 'nothing at all'.
         t = np.clip(np.asarray(self.law.threshold(flat)), -np.inf, FAR)
-        tails = self.law.tails(t)
+        tails = self._examined(t)
         missing = flat - tails.without_above
         with np.errstate(over="ignore", invalid="ignore"):
             correction = np.where(missing == 0, 0.0, np.exp(t) * missing)
@@ -93,13 +117,19 @@ class TradeOff:
             raise ValueError(f"direction must be one of {DIRECTIONS}, got {direction!r}.")
         given = np.asarray(epsilon, float)
         flat = given.reshape(-1)
-        if direction == "with_given_without":
-            value = hockey_stick(self.law, flat)
-        elif direction == "without_given_with":
-            value = hockey_stick(Reversed(self.law), flat)
-        else:
-            value = np.maximum(hockey_stick(self.law, flat), hockey_stick(Reversed(self.law), flat))
+        value, defect = self._profile(flat, direction)
+        self._remember(defect)
         return _shaped(value, given)
+
+    def _profile(self, epsilon: Array, direction: Direction, *, examined: bool = True) -> tuple[Array, float]:
+        """Delta at each epsilon, and the defect of the tails that it was read from."""
+        value, defect = np.zeros(epsilon.shape), 0.0
+        for one, way in ((self.law, "with_given_without"), (Reversed(self.law), "without_given_with")):
+            if direction in ("both", way):
+                tails = one.tails(epsilon)
+                value = np.maximum(value, hockey_stick(one, epsilon, tails))
+                defect = max(defect, defect_of(epsilon if one.is_pair else epsilon[:0], tails)) if examined else 0.0
+        return value, defect
 
     def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
         """Smallest epsilon >= 0 with ``delta(epsilon) <= delta``; infinite if there is none.
@@ -115,7 +145,7 @@ class TradeOff:
             )
 
         def profile(eps: Array) -> Array:
-            return self.delta(eps, direction)
+            return self._profile(eps, direction, examined=False)[0]
 
         value = np.where(profile(np.zeros(flat.shape)) <= flat, 0.0, np.inf)
         searched = (value > 0) & (profile(np.full(flat.shape, FAR)) <= flat)
@@ -123,6 +153,7 @@ class TradeOff:
         zero = searched & (flat == 0)
         if zero.any():
             value[zero] = self._largest_loss(direction, value[zero])
+        self._remember(self._profile(np.minimum(value, FAR), direction)[1])
         return _shaped(value, target)
 
     def _largest_loss(self, direction: Direction, found: Array) -> Array:

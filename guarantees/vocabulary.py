@@ -7,6 +7,7 @@ from typing import Literal, get_args
 PairRelation = Literal["add_remove", "zero_out", "substitution"]
 """How two neighbouring data sets differ."""
 PAIR_RELATIONS: tuple[PairRelation, ...] = get_args(PairRelation)
+"""Every way."""
 Relation = Literal["any", "add_remove", "zero_out", "substitution"]
 """Which neighbours a promise speaks about."""
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
@@ -17,3 +18,4 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]
 """What the noisy sum is divided by: SGM, EASGM, ASGM, FEASGM."""
 NORMALISERS: tuple[Normaliser, ...] = get_args(Normaliser)
+"""Every normaliser."""

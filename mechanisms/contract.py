@@ -1,16 +1,29 @@
-"""What a mechanism is: a pure function from a key and a dataset to an output."""
+"""What a mechanism is, what may be asked of one, and the adapter that fills what a user's object leaves out.
+
+Two contracts: ``Mechanism``, a pure function that JAX traces, and ``BatchMechanism``, foreign code that draws many
+outputs at once from one integer seed a trial. Whatever comes from a user passes ``mechanism(...)`` once, at the
+border; behind it every question below has an answer.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, overload, runtime_checkable
 
-import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    import jax
 
 OutputKind = Literal["vector", "collapsed", "any"]
+"""What outputs are: full vectors, sufficient statistics, or (of a distinguisher) either."""
 OUTPUT_KINDS = ("vector", "collapsed", "any")
+"""Every kind of output."""
+
+Draw = Callable[[np.ndarray], np.ndarray]
+"""Seeds, uint64 of shape (trials,), to outputs, float32 of shape (trials, coordinates)."""
 
 
 class Collapsed(NamedTuple):
@@ -23,7 +36,7 @@ class Collapsed(NamedTuple):
 
 
 class Described(Protocol):
-    """How anything that releases describes itself; dataclasses with a constructor of their name take this as it is."""
+    """What may be asked of anything that releases. Dataclasses inherit these answers and change what differs."""
 
     @property
     def name(self) -> str:
@@ -40,6 +53,32 @@ class Described(Protocol):
         """What its outputs are: a full vector, unless it says collapsed statistics."""
         return "vector"
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Import names of the libraries that it needs when it runs and that may be missing."""
+        return ()
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is; others are handed a dense array."""
+        return False
+
+    @property
+    def coordinates(self) -> int | None:
+        """Length of an output, where a network stands between records and output; None where rows are gradients."""
+        return None
+
+    def gradients(self, dataset: Any) -> Any:
+        """Per-example gradients (records, coordinates) of that network, not clipped.
+
+        A ValueError says that they are not known or change from trial to trial.
+        """
+        raise ValueError(f"{self.name} does not tell its per-example gradients.")
+
+    def collapsed(self) -> Mechanism | None:
+        """The same law through sufficient statistics, where there is such a simulator."""
+        return None
+
 
 @runtime_checkable
 class Mechanism(Described, Protocol):
@@ -50,19 +89,106 @@ class Mechanism(Described, Protocol):
         ...
 
 
-class Step(NamedTuple):
-    """A user's function, made into a mechanism."""
+@runtime_checkable
+class BatchMechanism(Described, Protocol):
+    """One release by foreign code. It must not have ``__call__``: that would make it an ordinary mechanism."""
 
-    function: Callable[[jax.Array, Any], Any]
+    @property
+    def workers(self) -> int:
+        """Worker processes to draw in; 0 draws in the auditing process, where no time-out can be kept."""
+        return 0
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that one batch of trials may take in a worker."""
+        return 60.0
+
+    def prepare(self, dataset: Any) -> Draw:
+        """Build everything that trials share, once; what comes back draws one output for every seed.
+
+        Row i of the outputs must depend on seed i alone: then batches, workers and resumption change nothing.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Filled:
+    """A user's object and every answer, its own or the default one."""
+
+    given: Any
     name: str
     parameters: Mapping[str, Any]
-    kind: OutputKind = "vector"
+    kind: OutputKind
+    libraries: tuple[str, ...]
+    reads_tables: bool
+    coordinates: int | None
+
+    def gradients(self, dataset: Any) -> Any:
+        """The object's own, if it has any."""
+        own = getattr(self.given, "gradients", None)
+        return Described.gradients(cast(Described, self), dataset) if own is None else own(dataset)
+
+    def collapsed(self) -> Mechanism | None:
+        """The object's own, if it has any."""
+        own = getattr(self.given, "collapsed", None)
+        found = None if own is None else own()
+        return None if found is None else mechanism(found)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step(_Filled):
+    """A user's function or callable object, made into a mechanism by ``mechanism``."""
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
-        """Call the function."""
-        return self.function(key, dataset)
+        """Call it."""
+        return self.given(key, dataset)
 
 
-def mechanism(function: Callable[[jax.Array, Any], Any], **parameters: Any) -> Step:
-    """Wrap ``function(key, dataset) -> vector`` so that it can be audited under its own name."""
-    return Step(function, getattr(function, "__name__", "step"), parameters)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForeignStep(_Filled):
+    """A user's object with ``prepare``, made into a batch mechanism by ``mechanism``."""
+
+    workers: int
+    timeout: float
+
+    def prepare(self, dataset: Any) -> Draw:
+        """Ask it."""
+        return self.given.prepare(dataset)
+
+
+def name_of(given: Any) -> str:
+    """What a user's object is called: by its own ``name``, as a function, or by its class."""
+    return str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
+
+
+@overload
+def mechanism(given: BatchMechanism) -> BatchMechanism: ...
+@overload
+def mechanism(given: Callable[[jax.Array, Any], Any], **parameters: Any) -> Mechanism: ...
+def mechanism(given: Any, **parameters: Any) -> Mechanism | BatchMechanism:
+    """The border: ``function(key, dataset) -> vector``, or an object that answers in part, as a full mechanism.
+
+    What answers every question of the contract comes back as it is. Anything else is asked once for what it has
+    (``name``, ``parameters``, ``kind``, ``coordinates``, ...), and the rest is as in ``Described``. An object with
+    ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). ``parameters`` is what records say about a
+    function. A wrong answer of the object is not found here: it shows when the trials run.
+    """
+    if isinstance(given, Mechanism | BatchMechanism) and not parameters:
+        return given
+    answers: dict[str, Any] = {
+        "name": name_of(given),
+        "parameters": {**getattr(given, "parameters", {}), **parameters},
+        "kind": getattr(given, "kind", "vector"),
+        "libraries": tuple(getattr(given, "libraries", ())),
+        "reads_tables": bool(getattr(given, "reads_tables", False)),
+        "coordinates": getattr(given, "coordinates", None),
+    }
+    if callable(given):
+        return Step(given=given, **answers)
+    if not hasattr(given, "prepare"):
+        raise TypeError(
+            f"a mechanism is a function of a key and a dataset, or an object with prepare(dataset), got {given!r}."
+        )
+    return ForeignStep(
+        given=given, **answers, workers=getattr(given, "workers", 0), timeout=getattr(given, "timeout", 60.0)
+    )

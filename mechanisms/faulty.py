@@ -15,7 +15,7 @@ from guarantees import gaussian, normalised_round, subsampled_gaussian
 from guarantees.claim import Claim
 from mechanisms import faulty_steps as steps
 from mechanisms.constructions import neighbours_from_gradients, worst_case_pair
-from mechanisms.contract import Mechanism, Step
+from mechanisms.contract import Mechanism, mechanism
 from mechanisms.faulty_steps import BATCH, CLIP, NOISE, RATE, WIDE_CLIP
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import Normaliser, one_round
@@ -40,8 +40,8 @@ class Fault:
     """Exact curve of the faulty release on this pair; None where it was not derived or the sides never overlap."""
 
 
-def _step(function: Any) -> Step:
-    return Step(function, function.__name__, {})
+def _step(function: Any) -> Mechanism:
+    return mechanism(function)
 
 
 def _along(records: int, extra: float, dimension: int = DIMENSION, shared: float = -1.0) -> Neighbours:

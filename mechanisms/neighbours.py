@@ -13,6 +13,7 @@ import numpy as np
 from guarantees.checks import require
 from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from guarantees.vocabulary import PairRelation as Relation
+from mechanisms.contract import Mechanism
 
 DENSE_LIMIT = 2**28
 """Entries above which a dense array of gradients is refused (1 GiB of float32)."""
@@ -66,7 +67,7 @@ def materialise(dataset: Any) -> Any:
     return dataset.dense() if isinstance(dataset, GradientTable) else dataset
 
 
-def prepare(mechanism: Any, dataset: Any) -> Any:
+def prepare(mechanism: Mechanism, dataset: Any) -> Any:
     """The dataset in the form that a mechanism reads, found once, outside its compiled program.
 
     A GradientTable stays one (a constant of the program) for a mechanism that says ``reads_tables``, unless its
@@ -74,7 +75,7 @@ def prepare(mechanism: Any, dataset: Any) -> Any:
     """
     if not isinstance(dataset, GradientTable):
         return dataset
-    reads = getattr(mechanism, "reads_tables", False)
+    reads = mechanism.reads_tables
     return dataset if reads and (mechanism.kind == "collapsed" or dataset.basis is None) else dataset.dense()
 
 

@@ -60,7 +60,14 @@ def table_sum(batch: jax.Array, table: GradientTable, clip: float) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRound(Described):
-    """``(sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)) / divisor``."""
+    """One round of DP-SGD on an array of per-example gradients.
+
+    Every record joins the batch with probability ``rate``; gradients are clipped to ``clip`` in l2; the sum gets
+    N(0, (noise_multiplier * clip)^2 I) and is divided by nothing (SGM), N * rate (EASGM), the batch's size or 1
+    (ASGM), or floor(N * rate) or 1 (FEASGM). [wang2026, definitions 2.7, 2.8, 2.9 and A.1]
+
+    N is the size of the dataset at hand: under add_remove neighbours the divisor itself leaks.
+    """
 
     normalise_by: Normaliser
     rate: float
@@ -101,12 +108,17 @@ class OneRound(Described):
         return noisy * ((1 / fixed) if fixed is not None else 1 / jnp.maximum(jnp.sum(batch), 1.0))
 
 
+one_round = OneRound
+"""The constructor, by the name that suites and records use."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollapsedRound(Described):
-    """One round seen in the span of the gradients, with the mean square of the rest: the same law, O(1) in n.
+    """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``.
 
-    The noise outside the span is independent of everything, so its mean square is one scaled chi-square; a group of
-    equal gradients enters the batch by a binomial count. [wang2026, definitions 2.7-2.9]
+    The update in the span of the gradients, with the mean square of the rest: the same law, O(1) in the dimension. The
+    noise outside the span is independent of everything, so its mean square is one scaled chi-square; a group of equal
+    gradients enters the batch by a binomial count. [wang2026, definitions 2.7-2.9]
     """
 
     normalise_by: Normaliser
@@ -164,6 +176,10 @@ class CollapsedRound(Described):
         return total, size
 
 
+collapsed_round = CollapsedRound
+"""The constructor, by the name that suites and records use."""
+
+
 def clipped_rows(rows: np.ndarray, clip: float) -> np.ndarray:
     """Clipping on the host: coordinates in an orthonormal basis have the norms of the gradients."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -193,20 +209,3 @@ def check_parameters(normalise_by: str, rate: float, clip: float, noise_multipli
     require("clip", bool(clip > 0 and math.isfinite(clip)), "> 0 and finite", clip)
     good = bool(noise_multiplier > 0 and math.isfinite(noise_multiplier))
     require("noise_multiplier", good, "> 0 and finite", noise_multiplier)
-
-
-def one_round(*, normalise_by: Normaliser, rate: float, clip: float, noise_multiplier: float) -> OneRound:
-    """One round of DP-SGD on an array of per-example gradients.
-
-    Every record joins the batch with probability ``rate``; gradients are clipped to ``clip`` in l2; the sum gets
-    N(0, (noise_multiplier * clip)^2 I) and is divided by nothing (SGM), N * rate (EASGM), the batch's size or 1
-    (ASGM), or floor(N * rate) or 1 (FEASGM). [wang2026, definitions 2.7, 2.8, 2.9 and A.1]
-
-    N is the size of the dataset at hand: under add_remove neighbours the divisor itself leaks.
-    """
-    return OneRound(normalise_by=normalise_by, rate=rate, clip=clip, noise_multiplier=noise_multiplier)
-
-
-def collapsed_round(*, normalise_by: Normaliser, rate: float, clip: float, noise_multiplier: float) -> CollapsedRound:
-    """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``."""
-    return one_round(normalise_by=normalise_by, rate=rate, clip=clip, noise_multiplier=noise_multiplier).collapsed()

@@ -31,7 +31,11 @@ def _records(dataset: Any) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianMechanism(Described):
-    """Sum of the records plus ``noise_multiplier * sensitivity * N(0, I)``."""
+    """The Gaussian mechanism on a sum, ``1 / noise_multiplier``-GDP for records of l2 norm ``sensitivity``.
+
+    The sum of the records plus ``noise_multiplier * sensitivity * N(0, I)``. [dong2022, theorem 2.7] The records are
+    not clipped: the pair must keep the sensitivity.
+    """
 
     noise_multiplier: float
     sensitivity: float = 1.0
@@ -46,9 +50,17 @@ class GaussianMechanism(Described):
         return total + self.noise_multiplier * self.sensitivity * noise.normal(key, total.shape)
 
 
+gaussian_mechanism = GaussianMechanism
+"""The constructor, by the name that suites and records use."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaplaceMechanism(Described):
-    """Sum of the records plus ``sensitivity / epsilon`` times standard Laplace noise a coordinate."""
+    """The Laplace mechanism on a sum, epsilon-DP for records of l1 norm ``sensitivity``. [dwork2006]
+
+    The sum of the records plus ``sensitivity / epsilon`` times standard Laplace noise a coordinate. The records are
+    not clipped: the pair must keep the sensitivity.
+    """
 
     epsilon: float
     sensitivity: float = 1.0
@@ -63,9 +75,16 @@ class LaplaceMechanism(Described):
         return total + self.sensitivity / self.epsilon * noise.laplace(key, total.shape)
 
 
+laplace_mechanism = LaplaceMechanism
+"""The constructor, by the name that suites and records use."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomisedResponse(Described):
-    """Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped."""
+    """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]
+
+    Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped.
+    """
 
     epsilon: float
 
@@ -80,25 +99,8 @@ class RandomisedResponse(Described):
         return jnp.where(lie, 1.0 - truth, truth)
 
 
-def gaussian_mechanism(*, noise_multiplier: float, sensitivity: float = 1.0) -> GaussianMechanism:
-    """The Gaussian mechanism on a sum, ``1 / noise_multiplier``-GDP for records of l2 norm ``sensitivity``.
-
-    [dong2022, theorem 2.7]. The records are not clipped: the pair must keep the sensitivity.
-    """
-    return GaussianMechanism(noise_multiplier=noise_multiplier, sensitivity=sensitivity)
-
-
-def laplace_mechanism(*, epsilon: float, sensitivity: float = 1.0) -> LaplaceMechanism:
-    """The Laplace mechanism on a sum, epsilon-DP for records of l1 norm ``sensitivity``. [dwork2006]
-
-    The records are not clipped: the pair must keep the sensitivity.
-    """
-    return LaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity)
-
-
-def randomised_response(*, epsilon: float) -> RandomisedResponse:
-    """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]"""
-    return RandomisedResponse(epsilon=epsilon)
+randomised_response = RandomisedResponse
+"""The constructor, by the name that suites and records use."""
 
 
 def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:

@@ -78,8 +78,10 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         text = resources.files("audit").joinpath("suites/default.toml").read_text()
         suite = parse_suite(text, "the default suite")
     else:
-        sys.path.insert(0, "")  # a suite may name a step in the folder where the command runs
         suite = read_suite(Path(arguments.suite))
+        if any(_names_code(part) for audit in suite.audits for part in dataclasses.asdict(audit).values()):
+            # the last place: a file of the user's called mechanisms.py must not stand in for ours
+            sys.path.append(os.getcwd())
     if arguments.confidence is not None:
         suite = dataclasses.replace(suite, risk=risk_of(arguments.confidence))
     if arguments.trials is not None:
@@ -88,6 +90,11 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
     return suite
+
+
+def _names_code(words: object) -> bool:
+    """Whether a part of a suite, or a part inside it, is ``step = "package.module:name"``."""
+    return isinstance(words, dict) and ("step" in words or any(map(_names_code, words.values())))
 
 
 def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:

@@ -84,10 +84,9 @@ def _answers(
     )
 
 
-def _gradients(mechanism: Any, neighbours: Neighbours) -> Neighbours:
+def _gradients(mechanism: Auditable, neighbours: Neighbours) -> Neighbours:
     """The pair itself, or the gradients that the mechanism's network makes of it."""
-    network = getattr(mechanism, "coordinates", None) is not None
-    return gradient_pair(neighbours, mechanism.gradients) if network else neighbours
+    return neighbours if mechanism.coordinates is None else gradient_pair(neighbours, mechanism.gradients)
 
 
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:

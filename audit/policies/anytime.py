@@ -118,8 +118,9 @@ def _from_pilot(pilot: tuple[np.ndarray, np.ndarray], count: int) -> list[tuple[
 
 def _cuts(tests: list[tuple[int, float, Rejects]], goal: Goal) -> tuple[Cut, ...]:
     # float32 as the scores are; several that coincide would only be one test counted twice
-    rounded = [(member, float(np.float32(t)), rejects) for member, t, rejects in tests if np.isfinite(t)]
-    distinct = list(dict.fromkeys(rounded))
+    distinct: dict[tuple[int, float, Rejects], None] = {
+        (member, float(np.float32(t)), rejects): None for member, t, rejects in tests if np.isfinite(t)
+    }
     share = goal.risk / len(distinct)
     return tuple(
         Cut(target="anytime", member=member, threshold=t, rejects=rejects, risk=share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -73,7 +73,7 @@ def by_normaliser(normalise_by: str, setting: Setting) -> Claim:
     if setting.records is None or setting.dimension is None:
         raise ValueError("--normalise-by needs --records and --dimension: the leak grows with the dimension.")
     claim = guarantees.normalised_round(
-        normalise_by=normalise_by,
+        normalise_by=cast(Any, normalise_by),
         records=setting.records,
         rate=setting.rate,
         noise_multiplier=setting.noise_multiplier,

@@ -16,7 +16,7 @@ from audit.policies.policy import Policy
 from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
 from audit.suites.file import AuditSpec, SuiteError, nearest, refuse_unknown
-from audit.trials.both_sides import Auditable, auditable
+from audit.trials.both_sides import Auditable
 from distinguishers.contract import Distinguisher
 from guarantees.claim import Claim
 from mechanisms.neighbours import Neighbours
@@ -79,7 +79,7 @@ def _distinguisher(
     if "neighbours" in table:
         supposed = _table(table.pop("neighbours"), "neighbours", spec)
         given["neighbours"] = _part("neighbours", supposed, known["neighbours"], spec)
-    return _part("distinguisher", table, known["distinguisher"], spec, given)
+    return distinguishers.distinguisher(_part("distinguisher", table, known["distinguisher"], spec, given))
 
 
 def _table(table: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
@@ -95,11 +95,11 @@ def _table(table: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
     """A library that only the trials would miss is missed now, before another audit has cost time."""
-    missing = [name for name in getattr(step, "libraries", ()) if importlib.util.find_spec(name) is None]
+    missing = [name for name in step.libraries if importlib.util.find_spec(name) is None]
     if missing:
         raise SuiteError(
             f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
-            "dpsgd-audit has the extras opacus, optax, jax-privacy and flax: pip install 'dpsgd-audit[...]'."
+            "dpsgd-audit has the extras opacus and jax-privacy: pip install 'dpsgd-audit[...]'."
         )
 
 
@@ -109,12 +109,13 @@ def _mechanism(table: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]
     simulator = table.pop("simulator", "full")
     if simulator not in ("full", "collapsed"):
         raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
-    step = _part("mechanism", table, known, spec)
+    step = mechanisms.mechanism(_part("mechanism", table, known, spec))
     if simulator == "full":
         return step
-    if not hasattr(step, "collapsed"):
+    collapsed = step.collapsed()
+    if collapsed is None:
         raise SuiteError(f"{spec.where}: {step.name} has no collapsed simulator; drop `simulator`.")
-    return step.collapsed()
+    return collapsed
 
 
 def _part(
@@ -162,4 +163,4 @@ def _entry_point(table: Mapping[str, Any], spec: AuditSpec) -> Any:
     arguments = {key: value for key, value in table.items() if key != "step"}
     if arguments:
         found = found(**arguments)
-    return found if isinstance(found, Neighbours) else auditable(found)
+    return found

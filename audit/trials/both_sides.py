@@ -12,8 +12,7 @@ from audit.trials.foreign import ForeignSides
 from audit.trials.source import Source
 from audit.trials.traced import TracedSides
 from distinguishers.contract import Distinguisher
-from mechanisms.adapters.batch import BatchMechanism
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 
@@ -52,14 +51,9 @@ class BothSides(Protocol):
         ...
 
 
-def auditable(step: Auditable | Callable[[jax.Array, Any], Any]) -> Auditable:
-    """The step itself, or a plain function made into a mechanism."""
-    return step if isinstance(step, Mechanism | BatchMechanism) else as_mechanism(step)
-
-
 def both_sides(mechanism: Auditable | Callable[[jax.Array, Any], Any], neighbours: Neighbours) -> BothSides:
     """Where the trials of this mechanism on this pair come from."""
-    step = auditable(mechanism)
+    step = as_mechanism(mechanism)
     if isinstance(step, Mechanism):
         return TracedSides(mechanism=step, neighbours=neighbours)
     return ForeignSides(step, neighbours)

@@ -15,8 +15,8 @@ from audit.trials.keys import trial_keys, trial_number, trials_from
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
-from mechanisms.adapters.batch import BatchMechanism
 from mechanisms.bits import Words
+from mechanisms.contract import BatchMechanism
 from mechanisms.neighbours import Neighbours, materialise, shape_of
 
 BATCH_TRIALS = 64
@@ -97,7 +97,7 @@ class ForeignSides:
     """BothSides of foreign code; its workers, if it has any, serve everything that is asked."""
 
     def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours):
-        self._coordinates = getattr(mechanism, "coordinates", None)
+        self._coordinates = mechanism.coordinates
         self._datasets: dict[str, Any] = {}
         for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
             given = materialise(dataset)

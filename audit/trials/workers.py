@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mechanisms.adapters.batch import BatchMechanism, Draw, checked_outputs, trial_seeds
+from mechanisms.adapters.batch import checked_outputs, trial_seeds
+from mechanisms.contract import BatchMechanism, Draw
 
 START_SECONDS = 180.0
 """What a worker may take to import a library and build its objects, before its first batch."""

@@ -5,4 +5,6 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Verdict = Literal["violation", "no_violation_found", "inconclusive"]
+"""What an audit concludes; 'no_violation_found' never means 'private'."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""Every verdict."""

@@ -108,7 +108,8 @@ def _exact_law(orders: Array, limits: Array, points: int = 600) -> LossLaw:
     width, chord = np.diff(a), -np.diff(beta) / np.diff(a)
     left, right = np.maximum(rise[:-1] - chord, 0.0), np.maximum(chord - rise[1:], 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        height = np.nan_to_num(left * right * width / (left + right))
+        # The steeper slope may be near overflow: its share is taken before the product.
+        height = np.nan_to_num(left / (left + right) * right * width)
     epsilon, first = np.unique(epsilon[usable], return_index=True)
     deltas = np.clip(delta[usable][first], 0.0, 1.0)
     return law_from_profile(epsilon, deltas, error=float(np.max(height, initial=1e-14)))

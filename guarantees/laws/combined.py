@@ -45,6 +45,15 @@ class MixtureLaw(SimpleLaw):
         """A side is proved where every part proves it."""
         return jointly(self.laws, lambda laws: MixtureLaw(laws=tuple(laws), weights=self.weights), self.error)
 
+    @property
+    def is_pair(self) -> bool:
+        """Where every part is one."""
+        return all(law.is_pair for law in self.laws)
+
+    def defect(self) -> float:
+        """Averaged like the tails."""
+        return float(sum(w * law.defect() for law, w in zip(self.laws, self.weights, strict=True)))
+
     def tails(self, threshold: Array) -> Tails:
         """Weighted sums of the parts' tails."""
         parts = [law.tails(threshold) for law in self.laws]
@@ -97,6 +106,15 @@ class SymmetrisedLaw(SimpleLaw):
     def certificate(self) -> Certificate | None:
         """Symmetrising keeps the order of curves, so each proven side stays one."""
         return carried(self.law.certificate, SymmetrisedLaw)
+
+    @property
+    def is_pair(self) -> bool:
+        """Where the law is one."""
+        return self.law.is_pair
+
+    def defect(self) -> float:
+        """The law's own."""
+        return self.law.defect()
 
     def _upper(self, threshold: Array) -> Tails:
         """Tails at thresholds >= 0."""

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.laws.law import FAR, LossLaw
+from guarantees.laws.law import FAR, LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
 
-def hockey_stick(law: LossLaw, epsilon: Array) -> Array:
-    """``P_with(L > eps) - e^eps P_without(L > eps)``."""
-    tails = law.tails(epsilon)
+def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Array:
+    """``P_with(L > eps) - e^eps P_without(L > eps)``, from tails at these epsilons where they are known."""
+    tails = law.tails(epsilon) if tails is None else tails
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
         value = np.clip(tails.with_above - scaled, 0.0, 1.0)

@@ -37,8 +37,8 @@ class LatticePair:
 def reach(law: LossLaw, mass: float) -> Reach:
     """Epsilons beyond which each direction's profile is within ``mass`` of its mass at infinity."""
     # A law known only to some error shows nothing but that error further out; given masses are what they are.
-    known = isinstance(law, DiscreteLaw) or law.error <= 1e-14
-    mass = mass if known else max(mass, law.error)
+    noise = law.error if law.noise is None else law.noise
+    mass = mass if noise <= 1e-14 else max(mass, noise)
 
     def side(one: LossLaw) -> float:
         at_infinity = hockey_stick(one, np.array([FAR]))

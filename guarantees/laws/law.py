@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,7 +35,7 @@ class Tails:
 class SimpleLaw(Protocol):
     """What a law answers unless it knows better: only its tails and thresholds are its own.
 
-    Our laws inherit these answers; ``as_law`` lends them to anybody else's.
+    Our laws inherit these answers; ``adapter.as_law`` lends them to anybody else's.
     """
 
     def tails(self, threshold: Array) -> Tails:
@@ -79,6 +79,20 @@ class SimpleLaw(Protocol):
         """The law of the sum of ``times`` losses where that beats the generic composition, else None."""
         return None
 
+    @property
+    def noise(self) -> float | None:
+        """The part of ``error`` that is rounding and may err either way, where it is known apart from the rest."""
+        return None
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether all tails are those of one pair, not lines that bound it one by one."""
+        return True
+
+    def defect(self) -> float:
+        """By how much the law breaks an identity of every pair, where it can tell at little cost, else 0."""
+        return 0.0
+
 
 class LossLaw(SimpleLaw, Protocol):
     """The log-likelihood ratio of a pair of neighbours, seen from both sides: all that may be asked of it."""
@@ -87,81 +101,6 @@ class LossLaw(SimpleLaw, Protocol):
     def error(self) -> float:
         """Bound (or, where the certificate says so, estimate) of the absolute error of each tail."""
         ...
-
-
-class Tabled(Protocol):
-    """The least that somebody else's law must have; ``as_law`` makes a whole law of it."""
-
-    @property
-    def error(self) -> float:
-        """Absolute error of each tail."""
-        ...
-
-    def tails(self, threshold: Array) -> Tails:
-        """The four tail probabilities at each threshold, which may be infinite."""
-        ...
-
-    def threshold(self, alpha: Array) -> Array:
-        """A threshold whose supporting line touches the curve at ``alpha``."""
-        ...
-
-
-ASKED = ("reversed_threshold", "support", "losses", "vertices", "smallest_delta", "certificate", "compose")
-"""What may be asked of a law beyond its tails, thresholds and error."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Adapted(SimpleLaw):
-    """Somebody else's law; what it leaves out has the usual answer."""
-
-    law: Any
-
-    @property
-    def error(self) -> float:
-        return self.law.error
-
-    def tails(self, threshold: Array) -> Tails:
-        return self.law.tails(threshold)
-
-    def threshold(self, alpha: Array) -> Array:
-        return self.law.threshold(alpha)
-
-    def reversed_threshold(self, alpha: Array) -> Array:
-        own = getattr(self.law, "reversed_threshold", None)
-        return super().reversed_threshold(alpha) if own is None else own(alpha)
-
-    @property
-    def support(self) -> tuple[float, float] | None:
-        return getattr(self.law, "support", None)
-
-    @property
-    def losses(self) -> Array | None:
-        return getattr(self.law, "losses", None)
-
-    @property
-    def vertices(self) -> Tails | None:
-        return getattr(self.law, "vertices", None)
-
-    @property
-    def smallest_delta(self) -> float:
-        return getattr(self.law, "smallest_delta", 0.0)
-
-    @property
-    def certificate(self) -> Certificate | None:
-        return getattr(self.law, "certificate", None)
-
-    def compose(self, times: int) -> LossLaw | None:
-        own = getattr(self.law, "compose", None)
-        return None if own is None else own(times)
-
-
-def as_law(given: Tabled) -> LossLaw:
-    """A law of which everything may be asked: itself, or with the usual answers where it gives none of its own.
-
-    The one border: below it nothing asks whether a law has an attribute.
-    """
-    whole = all(hasattr(given, name) for name in ASKED)
-    return cast(LossLaw, given) if whole else _Adapted(given)
 
 
 def exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
@@ -228,6 +167,20 @@ class Reversed(SimpleLaw):
         """The law's own composition, exchanged."""
         own = self.law.compose(times)
         return None if own is None else reverse(own)
+
+    @property
+    def noise(self) -> float | None:
+        """Unchanged by the exchange."""
+        return self.law.noise
+
+    @property
+    def is_pair(self) -> bool:
+        """Unchanged by the exchange."""
+        return self.law.is_pair
+
+    def defect(self) -> float:
+        """The law's own."""
+        return self.law.defect()
 
 
 def reverse(law: LossLaw) -> LossLaw:
@@ -366,6 +319,33 @@ class DiscreteLaw:
     def compose(self, times: int) -> None:
         """No closed form: sums of atoms are left to the generic composition."""
         return
+
+    @property
+    def noise(self) -> float:
+        """Given masses are what they are."""
+        return 0.0
+
+    @property
+    def is_pair(self) -> bool:
+        """The atoms are those of one pair."""
+        return True
+
+    def defect(self) -> float:
+        """Lost mass and broken likelihood ratios, summed over the atoms.
+
+        ``E_with e^-L + P_without(L = -inf) = 1`` and ``E_without e^L + P_with(L = inf) = 1``, and both sides sum to 1.
+        """
+        masses = np.concatenate([self.without, self.with_record])
+        if np.isnan(masses).any():
+            return np.inf
+        finite = np.isfinite(self.losses)
+        t, p, q = self.losses[finite], self.without[finite], self.with_record[finite]
+        with np.errstate(over="ignore", invalid="ignore"):
+            forward, backward = np.where(p > 0, p * np.exp(t), 0.0), np.where(q > 0, q * np.exp(-t), 0.0)
+            # An atom of 1e-300 may overflow on the other side: only what both can show is compared.
+            broken = np.abs(np.minimum(forward, 1e290) - q)[t <= 0].sum() + np.abs(backward - p)[t > 0].sum()
+        lost = max(abs(float(side.sum()) - 1) for side in (self.without, self.with_record))
+        return max(lost, float(broken), -float(masses.min()))
 
 
 def no_leak() -> DiscreteLaw:

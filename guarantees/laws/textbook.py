@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.checks import require
+from guarantees.laws.consistency import defect_at
 from guarantees.laws.law import DiscreteLaw, LossLaw, SimpleLaw, Tails, invert, no_leak
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
@@ -45,6 +46,10 @@ class GaussianLaw(SimpleLaw):
                 large = t - np.log(self.rate) + np.log1p(-(1.0 - self.rate) * np.exp(-np.maximum(t, 1.0)))
                 exponent = np.where(t < 30.0, small, large)
         return exponent / self.mu + self.mu / 2
+
+    def defect(self) -> float:
+        """Examined at a few thresholds."""
+        return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
         """Normal tails, mixed at ``rate`` on the side with the record."""
@@ -91,6 +96,10 @@ class SubstitutedGaussianLaw(SimpleLaw):
         log_u = np.where(np.isinf(t), np.inf, log_u)
         return np.sign(threshold) * log_u / self.mu
 
+    def defect(self) -> float:
+        """Examined at a few thresholds."""
+        return defect_at(self)
+
     def tails(self, threshold: Array) -> Tails:
         """Normal tails mixed on both sides."""
         x = self._cut(threshold)
@@ -121,6 +130,10 @@ class LaplaceLaw(SimpleLaw):
     def support(self) -> tuple[float, float]:
         """The loss is bounded by epsilon."""
         return -self.scale, self.scale
+
+    def defect(self) -> float:
+        """Examined at a few thresholds."""
+        return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
         """Tails of the loss ``|x| - |x - epsilon|``."""

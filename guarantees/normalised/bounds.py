@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import root_scalar
@@ -23,26 +24,70 @@ from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Normaliser, Relation
 
-FEW = 24
-"""Points of the Gauss rule over batch sizes where only the shift depends on the size."""
-MANY = 64
-"""The same where the scale depends on it as well, which varies fast for small batches."""
+NODES = 8
+"""Points of the Gauss rule that stands for a run of neighbouring batch sizes."""
+LEAST_WEIGHT = 1e-18
+"""Sizes at either end whose weights are smaller are left out, and their weight stated as lost."""
 
 
-def average_over_sizes(records: int, rate: float, *, points: int) -> tuple[Array, Array, float]:
+def average_over_sizes(records: int, rate: float, lengths: Callable[[Array], Array]) -> tuple[Array, Array, float]:
     """Batch sizes and weights for averages over a binomial size, and the weight left out.
 
-    All sizes where they are at most ``points``; otherwise a Gauss rule, whose nodes are the zeros of a Krawtchouk
-    polynomial (eigenvalues of its recurrence): exact for polynomials below degree 2 points, estimated for others.
+    ``lengths`` says for each size over how many neighbours the averaged function is smooth (well within one of
+    its own scales). Runs of more than NODES such sizes are replaced by a Gauss rule of their own weights, exact for
+    polynomials below degree 2 NODES on the run; shorter ones are kept. Estimated error 1e-12 of the average.
     """
     sizes, log_weights, lost = batch_sizes(records, rate)
-    if len(sizes) <= points:
-        return sizes.astype(float), np.exp(log_weights), lost
-    k = np.arange(float(points))
-    beside = np.sqrt(k[1:] * rate * (1 - rate) * (records - k[1:] + 1))
-    matrix = np.diag(k + rate * (records - 2 * k)) + np.diag(beside, 1) + np.diag(beside, -1)
-    nodes, vectors = np.linalg.eigh(matrix)
-    return nodes, vectors[0] ** 2, 1e-12
+    sizes, weights = sizes.astype(float), np.exp(log_weights)
+    held = np.flatnonzero(weights > LEAST_WEIGHT)
+    lost += float(weights.sum() - weights[held].sum())
+    sizes, weights = sizes[held[0] : held[-1] + 1], weights[held[0] : held[-1] + 1]
+    longest = lengths(sizes)
+    found, start = [], 0
+    while start < len(sizes):
+        end = min(len(sizes), start + max(1, int(longest[start])))
+        found.append(_gauss(sizes[start:end], weights[start:end]))
+        start = end
+    nodes, shares = (np.concatenate(part) for part in zip(*found, strict=True))
+    return nodes, shares, max(lost, 0.0) + (0.0 if len(nodes) == len(sizes) else 1e-12)
+
+
+def _gauss(sizes: Array, weights: Array) -> tuple[Array, Array]:
+    """The Gauss rule of a discrete law, from the recurrence of its orthogonal polynomials. [golub1969]"""
+    if len(sizes) <= NODES:
+        return sizes, weights
+    total = float(weights.sum())
+    middle, half = (sizes[0] + sizes[-1]) / 2, (sizes[-1] - sizes[0]) / 2
+    x, law = (sizes - middle) / half, np.sqrt(weights / total)
+    # Lanczos with every earlier vector removed again: few steps, so rounding stays rounding.
+    basis, diagonal, beside = [law], [], []
+    for step in range(NODES):
+        image = x * basis[-1]
+        diagonal.append(float(image @ basis[-1]))
+        for _ in range(2):
+            for vector in basis:
+                image = image - (image @ vector) * vector
+        norm = float(np.linalg.norm(image))
+        if step < NODES - 1:
+            beside.append(norm)
+            basis.append(image / norm)
+    nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    return middle + half * nodes, total * vectors[0] ** 2
+
+
+def _smooth_shift(step: float) -> Callable[[Array], Array]:
+    """Runs where only the shift depends on the size, by ``step`` each: half a deviation, an eighth of the shift."""
+    return lambda sizes: np.minimum(0.5 / max(step, 1e-300), sizes / 16.0)
+
+
+def _smooth_scale(dimension: int, sigma: float) -> Callable[[Array], Array]:
+    """The same where the scale is k/(k+1): the mean loss lies sqrt(n/2)/k deviations from 0 and falls like 1/k^2."""
+
+    def lengths(sizes: Array) -> Array:
+        size = np.maximum(sizes, 1.0)
+        return np.minimum(0.5 * size / (8.0 + math.sqrt(2.0 * dimension) / size), 0.25 * sigma * size**2)
+
+    return lengths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,7 +157,8 @@ def _revealed_law(parameters: Round) -> LossLaw:
             return no_leak()
         return GaussianLaw(mu=abs(parameters.extra) / sigma, rate=rate)
     if parameters.normalise_by != "realised_batch":
-        sizes, weights, lost = average_over_sizes(parameters.records, rate, points=FEW)
+        smooth = _smooth_shift((1 - scale) * abs(parameters.shared) / (scale * sigma))
+        sizes, weights, lost = average_over_sizes(parameters.records, rate, smooth)
         unseen = (1 - scale) * abs(parameters.shared) * sizes / sigma
         seen = np.abs(scale * parameters.extra - (1 - scale) * parameters.shared * sizes) / sigma
         shifts, weights = np.concatenate([unseen, seen]), np.concatenate([(1 - rate) * weights, rate * weights])
@@ -121,7 +167,8 @@ def _revealed_law(parameters: Round) -> LossLaw:
         return ShiftedPairLaw(
             dimension=parameters.dimension, scales=scales, shifts=shifts[kept], weights=weights[kept], lost=lost
         )
-    sizes, weights, lost = average_over_sizes(parameters.records, rate, points=MANY)
+    smooth = _smooth_scale(parameters.dimension, sigma)
+    sizes, weights, lost = average_over_sizes(parameters.records, rate, smooth)
     some = sizes > 0
     scales = sizes[some] / (sizes[some] + 1)
     shifts = scales * np.abs(parameters.extra - parameters.shared) / sigma

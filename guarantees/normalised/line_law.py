@@ -211,6 +211,10 @@ class SampledLaw(SimpleLaw):
         """That of the law."""
         return self.law.error
 
+    def defect(self) -> float:
+        """The law's own."""
+        return self.law.defect()
+
     @property
     def certificate(self) -> Certificate | None:
         """Sampling keeps the order of curves, so each proven side stays one."""

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy.stats import binom
 
 from guarantees.checks import require
 from guarantees.claim import Claim, unusual
@@ -16,7 +15,8 @@ from guarantees.normalised.line_law import LineLaw, PlaneLaw
 from guarantees.normalised.realised_batch import realised_batch_law
 from guarantees.normalised.variance_pair import variance_pair_law
 from guarantees.numerics.array import Array
-from guarantees.numerics.line_table import LOG_NEGLIGIBLE, NormalMixture
+from guarantees.numerics.batch_sizes import batch_sizes
+from guarantees.numerics.line_table import NormalMixture
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import NORMALISERS, Normaliser, Relation
 
@@ -59,18 +59,6 @@ def divisor_ratio(normalise_by: Normaliser, records: int, rate: float) -> float:
     if normalise_by == "floored_expected_batch":
         return max(1, math.floor(records * rate)) / max(1, math.floor((records + 1) * rate))
     return 1.0
-
-
-def batch_sizes(records: int, rate: float) -> tuple[Array, Array, float]:
-    """Binomial sizes, their log-probabilities, and a bound on the mass of those left out."""
-    mean, reach = records * rate, 40.0 * math.sqrt(records * rate * (1 - rate)) + 100.0
-    sizes = np.arange(max(0, math.floor(mean - reach)), min(records, math.ceil(mean + reach)) + 1)
-    # Not logpmf: its log-gamma functions cancel, which costs six digits at 1e5 records.
-    weights = binom.pmf(sizes, records, rate)
-    keep = weights > weights.max() * math.exp(LOG_NEGLIGIBLE)
-    sizes, log_weights = sizes[keep], np.log(weights[keep])
-    lost = binom.cdf(sizes[0] - 1, records, rate) + binom.sf(sizes[-1], records, rate)
-    return sizes, log_weights, float(lost)
 
 
 def _mixture(log_weights: Array, means: Array, deviation: float) -> NormalMixture:

@@ -10,6 +10,7 @@ from scipy.special import gammainccinv, gammaincinv
 
 from guarantees.checks import require
 from guarantees.claim import Claim, unusual
+from guarantees.laws.consistency import defect_at
 from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.law import Certificate, LossLaw, Reversed, SimpleLaw, Tails, estimate, invert, no_leak
 from guarantees.laws.levels import ScoreTables
@@ -36,6 +37,10 @@ class VariancePairLaw(SimpleLaw):
     @property
     def _curvature(self) -> float:
         return (1 - self.scale) * (1 + self.scale) / (2 * self.scale**2)
+
+    def defect(self) -> float:
+        """Examined at a few thresholds."""
+        return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
         """Central chi-square tails."""

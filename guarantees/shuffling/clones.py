@@ -118,6 +118,11 @@ class UpperLaw(SimpleLaw):
             safe=self,
         )
 
+    @property
+    def is_pair(self) -> bool:
+        """Every threshold has a line of its own."""
+        return False
+
     @cached_property
     def _plans(self) -> list[Clones]:
         """Clone probabilities with ``ln(1/p) = 2/s^2 + (2/s) z``: past the privacy loss's z-th deviation."""

@@ -52,7 +52,8 @@ class _Transform:
         """``ln phi_1(z)``, and ``phi_r / phi_1``, ``phi_{r^2} / phi_1``, at each z."""
         size = np.abs(z)
         x = self._grid(float(size.min()), float(size.max()))
-        angle = np.angle(z) / 4 * np.minimum(1.0, 60 / size)
+        # a shift of more than 2 deviations would cost digits, and with little weight far out is not needed
+        angle = np.minimum(np.angle(z) / 4 * np.minimum(1.0, 60 / size), 2 * self.mu)
         shift, turn = angle / self.mu, np.exp(-1j * angle)
         real_ratio = np.exp(self.mu * x - self.log_tau)
         ratio = turn[:, None] * real_ratio

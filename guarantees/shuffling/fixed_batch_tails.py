@@ -10,7 +10,9 @@ from guarantees.shuffling.capped import CappedSum, Round
 from guarantees.shuffling.contour import Below, below_threshold
 
 FEW_ROUNDS = 12
-"""Up to here a plain lattice beats the contour integral, whose integrand then decays slowly."""
+"""Up to here a plain lattice beats the contour integral, whose integrand then decays slowly..."""
+SMALL_SHIFT = 0.1
+"""...unless a round says so little that the sum is nearly normal."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,7 @@ def tails_at(*, rounds: int, mu: float, threshold: float) -> Point:
     split = split_by_large(round, rounds) if small else None
     if split is not None and split.share < 1e-5:
         return _point(split.above, split.below, max(1e-6, split.share))
-    if rounds <= FEW_ROUNDS:
+    if rounds <= FEW_ROUNDS and mu > SMALL_SHIFT:
         return few_rounds(round, rounds)
     below = below_threshold(rounds=rounds, mu=mu, threshold=threshold)
     point = _from_below(below, rounds, mu, threshold)

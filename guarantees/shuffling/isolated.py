@@ -10,11 +10,10 @@ from scipy.special import log_ndtr, ndtr
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, invert
+from guarantees.laws.law import Certificate, SimpleLaw, Tails, invert
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
-from guarantees.shuffling.epochs import compose_epochs
-from guarantees.shuffling.lognormal_lattice import Bracket, Window
+from guarantees.shuffling.lognormal_lattice import FARTHEST, Bracket, Window
 from guarantees.trade_off import TradeOff
 
 OBSERVATION = (
@@ -22,133 +21,174 @@ OBSERVATION = (
     "projected on the record's gradient: N(0,1)^M without the record, one uniformly chosen coordinate shifted "
     "by 1/noise_multiplier with it"
 )
+SMALLEST = 1e-300
+"""Likelihood ratios below this are not followed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class IsolatedShuffleLaw(SimpleLaw):
     """The loss ``ln L``, L the mean of ``rounds`` lognormals of mean 1, on windows computed when first asked for.
 
-    Each window is a lattice law that dominates the truth, so every delta errs upwards; ``bracket`` brackets
-    it.
+    Each window is a lattice law that dominates the truth, so every delta errs upwards; ``bracket`` brackets it.
+    Ratios up to 1 are counted from below, larger ones from above, so that small tails keep their relative precision.
     """
 
     rounds: int
     noise_multiplier: float
-    _windows: dict[int, Window] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _windows: dict[tuple[bool, int], Window] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def deviation(self) -> float:
         """Standard deviation of L without the record."""
-        return float(np.sqrt(np.expm1(1 / self.noise_multiplier**2) / self.rounds))
+        return float(np.sqrt(np.expm1(min(1 / self.noise_multiplier**2, 600.0)) / self.rounds))
 
     @property
-    def error(self) -> float:
-        """Width of the proven bracket of total variation; wider windows (large losses) have wider ones."""
-        return self.window(1.0).gap(1.0) + self.roundoff
+    def _width(self) -> float:
+        """How far from 1 the nearest windows reach."""
+        return min(12 * self.deviation, 1.0)
 
-    def _rungs(self, ratio: Array) -> Array:
-        """Which window resolves each ratio: widths grow fourfold away from 1, tops shrink eightfold towards 0."""
-        reach = min(10 * self.deviation, 1.0)
-        distance = np.maximum(np.abs(ratio - 1), 1e-300)
-        rung = np.maximum(0.0, np.ceil(np.log2(distance * 1.02 / reach) / 2))
-        if reach == 1.0:
-            rung = np.where(ratio < 0.25, np.ceil(np.log2(np.maximum(ratio, 1e-300)) / 3) - 1, rung)
-        return rung.astype(int)
+    @property
+    def _points(self) -> int:
+        # few rounds decide where the deviation is large: then a coarse lattice does
+        if self.deviation > 3:
+            return 2**17 if self.deviation < 1000 else 2**16
+        return 2**19 if self.rounds <= 10**4 else 2**20 if self.rounds <= 10**6 else 2**21
 
-    def _window(self, rung: int) -> Window:
-        if rung not in self._windows:
-            reach = min(10 * self.deviation, 1.0) * 4.0**rung
-            edges = (max(0.0, 1 - reach), 1 + reach) if rung >= 0 else (0.0, 2 * 8.0 ** (rung + 1))
-            self._windows[rung] = Window(self.rounds, self.noise_multiplier, *edges)
-        return self._windows[rung]
+    @cached_property
+    def _tops(self) -> Array:
+        """Upper ends of the windows above 1."""
+        width, growth = self._width, 4.0 if self._width < 1 else 8.0
+        farthest = np.exp(min((FARTHEST + 0.5 / self.noise_multiplier) / self.noise_multiplier, 600.0))
+        count = int(np.ceil(np.log(max(farthest / width, growth)) / np.log(growth))) + 1
+        return 1 + width * growth ** np.arange(count)
+
+    @cached_property
+    def _bottoms(self) -> Array:
+        """Lower ends of the windows below 1, downwards."""
+        ends = []
+        while (end := 1 - self._width * 4.0 ** len(ends)) >= 0.25:
+            ends.append(end)
+        last = ends[-1] if ends else 1.0
+        return np.array([*ends, *(last / 8.0 ** np.arange(1, 340))])
+
+    def _window(self, upper: bool, place: int) -> Window:
+        if (upper, place) not in self._windows:
+            narrow, spread = self._width < 1, self.deviation
+            before = float(self._tops[place - 1]) if upper and place else 1.0
+            if upper:
+                low, high = (1 - 8 * spread if narrow else 0.0), float(self._tops[place])
+                # nearer to 1, where the tile has most of its mass: round-off is relative to that
+                target = before + min(3 * spread, (high - before) / 4)
+            else:
+                end = float(self._bottoms[place])
+                high = float(self._bottoms[place - 1]) if place else 1.0
+                low = end - 4 * spread if end >= 0.25 and end > 8 * spread else 0.0
+                target = high - min(3 * spread, (high - end) / 4) if place else 1.0
+            self._windows[upper, place] = Window(
+                rounds=self.rounds,
+                noise_multiplier=self.noise_multiplier,
+                low=low,
+                high=high,
+                target=target,
+                points=self._points,
+                jumps_above=before if upper and place else None,
+            )
+        return self._windows[upper, place]
 
     def window(self, ratio: float) -> Window:
         """The window that resolves a likelihood ratio."""
-        return self._window(int(self._rungs(np.array(ratio))))
+        return self._groups(np.array([ratio]))[0][0]
 
-    def _groups(self, ratio: Array) -> list[tuple[Window, Array]]:
-        rungs = self._rungs(ratio)
-        return [(self._window(int(rung)), np.flatnonzero(rungs == rung)) for rung in np.unique(rungs)]
+    def _groups(self, ratio: Array) -> list[tuple[Window, bool, Array]]:
+        """Windows, whether each lies above 1, and which of the ratios it resolves."""
+        upper = ratio >= 1
+        place = np.where(
+            upper, np.searchsorted(self._tops, ratio), np.searchsorted(-self._bottoms, -ratio, side="right")
+        )
+        place = np.minimum(place, np.where(upper, len(self._tops), len(self._bottoms)) - 1)
+        return [
+            (self._window(above, int(one)), above, np.flatnonzero((upper == above) & (place == one)))
+            for above in (False, True)
+            for one in np.unique(place[upper == above])
+        ]
 
-    def shortfall(self, ratio: Array) -> Array:
-        """``E (ratio - L)^+`` without the record: never below the truth but for round-off."""
-        value = np.zeros(len(ratio))
-        for window, index in self._groups(ratio):
-            value[index] = window.shortfall(ratio[index])
-        return value
-
-    @property
-    def _top(self) -> float:
-        """A loss that L exceeds with probability below 1e-16 even with the record: no round is that large."""
-        far = max(1 / self.noise_multiplier + 9.0, 11.0)
-        return (far - 0.5 / self.noise_multiplier) / self.noise_multiplier
+    def _rates(self, ratio: Array) -> tuple[Array, Array]:
+        """Below 1: the rates at or below each ratio, without and with the record; from 1 on: the rates above."""
+        rates = np.zeros((2, len(ratio)))
+        for window, upper, index in self._groups(ratio):
+            rates[:, index] = window.above(ratio[index]) if upper else window.below(ratio[index])
+        return rates[0], rates[1]
 
     @cached_property
-    def resolved(self) -> float:
-        """Largest loss at which round-off stays below 3% of delta, in steps of 1/2.
-
-        Beyond it the law is coarsened into mass at infinite loss, which only raises delta; and never above the
-        delta of a single round, which dominates.
-        """
-        loss = 3.0
-        while loss < self._top:
-            ratio = np.exp(loss + 0.5)
-            delta = 1 - ratio + float(self.shortfall(np.array([ratio]))[0])
-            if self.roundoff * ratio > 0.03 * delta:
-                break
-            loss += 0.5
-        return loss
-
-    @property
-    def roundoff(self) -> float:
-        """Estimated absolute round-off of a tail: up to 2e-12 was seen at few rounds; it grows with the rounds."""
-        return 2e-12 * max(1.0, self.rounds / 3000)
+    def _checked(self) -> float:
+        """How far the two windows that meet at 1 disagree; refused if by more than their proven errors."""
+        one = np.ones(1)
+        lower, upper = self._window(False, 0), self._window(True, 0)
+        below, above = lower.below(one)[0][0], upper.above(one)[0][0]
+        parity = abs(float(lower.shortfall(one)[0] - upper.excess(one)[0]))
+        allowed = lower.gap(1.0, 1.0) + upper.gap(1.0, 1.0) + 10 * (lower.roundoff(1.0) + upper.roundoff(1.0))
+        coarse = 1e-9 + 4 * (lower.largest_mass + upper.largest_mass)
+        if not (parity <= allowed and abs(below + above - 1) <= coarse):
+            raise ArithmeticError(
+                f"the lattice law of {self} contradicts itself: total variation by {parity:.1e} (allowed "
+                f"{allowed:.1e}), mass by {below + above - 1:.1e} (allowed {coarse:.1e})."
+            )
+        return parity
 
     def tails(self, threshold: Array) -> Tails:
-        """Sums over the lattice points below; what lies above follows from the totals."""
+        """Sums over the lattice points below 1 from below, above 1 from above; each complement is one minus."""
         t = np.asarray(threshold, float)
         flat = np.atleast_1d(t).ravel()
-        below = np.zeros((2, flat.size))
-        below[:, flat >= self._top] = 1.0
-        inside = (flat > -80.0) & (flat < self._top)
-        beyond = inside & (flat > 3.0) & (flat > (self.resolved if np.any(inside & (flat > 3.0)) else 0.0))
-        losses = np.where(beyond, self.resolved if beyond.any() else 0.0, flat)[inside]
-        for window, index in self._groups(np.exp(losses)):
-            below[:, np.flatnonzero(inside)[index]] = window.below(np.exp(losses[index]))
-        if beyond.any():
-            below[:, beyond] = np.stack([np.ones(beyond.sum()), 1 - self._far_delta(flat[beyond])])
-        without, with_record = np.clip(below, 0.0, 1.0).reshape(2, *t.shape)
+        self._checked  # noqa: B018
+        upper, top = flat >= 0, np.log(self._tops[-1])
+        small = np.zeros((2, flat.size))
+        inside = (flat > np.log(SMALLEST)) & (flat < top)
+        small[:, inside] = self._rates(np.exp(flat[inside]))
+        small[1, flat >= top] = self._single_round(flat[flat >= top])
+        small = np.clip(small, 0.0, 1.0)
+        without, with_record = small.reshape(2, *t.shape)
+        upper = upper.reshape(t.shape)
         return Tails(
-            without_above=1 - without,
-            without_below=without,
-            with_above=1 - with_record,
-            with_below=with_record,
+            without_above=np.where(upper, without, 1 - without),
+            without_below=np.where(upper, 1 - without, without),
+            with_above=np.where(upper, with_record, 1 - with_record),
+            with_below=np.where(upper, 1 - with_record, with_record),
         )
 
-    def reach(self) -> tuple[float, float]:
-        """Losses below and above which next to nothing happens in one epoch, or nothing is resolved."""
-        step = min(0.5, 2 * self.deviation)
-        low, high = -step, step
-        while low > -60 and float(self.shortfall(np.exp([low]))[0]) > 1e-14:
-            low -= step
-        while high < min(self._top, 3.0 if self.deviation < 0.3 else self.resolved):
-            ratio = np.exp([high])
-            if 1 - ratio[0] + float(self.shortfall(ratio)[0]) < self.roundoff:
-                break
-            high += step
-        return low, high
+    def _single_round(self, loss: Array) -> Array:
+        """Delta of a single round, which dominates: all that is known beyond the last window (below 1e-27)."""
+        s = self.noise_multiplier
+        z = s * np.minimum(loss, 1e5) + 0.5 / s
+        return np.maximum(ndtr(1 / s - z) - np.exp(np.minimum(loss, 1e5) + log_ndtr(-z)), 0.0)
 
-    def _far_delta(self, loss: Array) -> Array:
-        """Upper bound of delta beyond the resolved losses: the last resolved one, or that of a single round."""
-        ratio = np.exp(self.resolved)
-        last = 1 - ratio + float(self.shortfall(np.array([ratio]))[0])
-        z = self.noise_multiplier * loss + 0.5 / self.noise_multiplier
-        single = ndtr(1 / self.noise_multiplier - z) - np.exp(loss + log_ndtr(-z))
-        return np.clip(single, 0.0, last)
+    @property
+    def noise(self) -> float:
+        """Round-off of the tails near a ratio of 1: the part of ``error`` that is no lattice's, which errs one way."""
+        return max(window.roundoff(1.0) for window in (self._window(False, 0), self._window(True, 0)))
 
-    def compose(self, times: int) -> LossLaw:
-        """Independently reshuffled epochs."""
-        return self if times == 1 else compose_epochs(self, times)
+    @property
+    def error(self) -> float:
+        """Bound of the error of every delta: what the lattice may add, proven, and round-off, estimated."""
+        return self._worst
+
+    @cached_property
+    def _worst(self) -> float:
+        worst = self._checked
+        for upper, ends in ((True, self._tops), (False, self._bottoms)):
+            begin = 1.0
+            for place, end in enumerate(ends):
+                window = self._window(upper, place)
+                delta = float((window.excess if upper else window.shortfall)(np.array([begin]))[0]) / min(begin, 1.0)
+                if delta <= worst:
+                    break
+                parts = np.geomspace(begin, float(end), 4)
+                gap = max(
+                    window.gap(min(a, b), max(a, b)) / min(a, b, 1.0)
+                    for a, b in zip(parts.tolist(), parts[1:].tolist(), strict=False)
+                )
+                worst = max(worst, min(gap + 2 * window.roundoff(begin), delta))
+                begin = float(end)
+        return worst
 
     def threshold(self, alpha: Array) -> Array:
         """By root search."""
@@ -156,28 +196,29 @@ class IsolatedShuffleLaw(SimpleLaw):
 
     @property
     def certificate(self) -> Certificate:
-        """The curve is on or below the truth by construction; how far is told by ``bracket``."""
+        """The curve is on or below the truth by construction; how far is told by ``error`` and ``bracket``."""
         return Certificate(
             proved="rounding each round onto a lattice keeps its mean, so every delta is at least the truth",
             estimated="FFT round-off and wrap-around",
-            round_off=self.roundoff,
+            round_off=self.window(1.0).roundoff(1.0),
             safe=self,
         )
 
     def bracket(self, epsilon: float, *, reverse: bool = False) -> Bracket:
         """Bracket of ``delta(epsilon)``, with_given_without or (``reverse``) without_given_with.
 
-        ``D(with||without) = 1 - h + E (h - L)^+`` at ``h = e^eps``; ``D(without||with) = e^eps E (e^-eps - L)^+``.
+        ``D(with||without) = E (L - h)^+`` at ``h = e^eps``; ``D(without||with) = e^eps E (e^-eps - L)^+``.
         """
-        ratio = np.exp(-epsilon if reverse else epsilon)
-        window = self.window(float(ratio))
-        shortfall, gap = float(window.shortfall(ratio)), window.gap(float(ratio))
-        upper, scale = (shortfall / ratio, 1 / ratio) if reverse else (1 - ratio + shortfall, 1.0)
+        ratio = float(np.exp(-epsilon if reverse else epsilon))
+        window, upper, _ = self._groups(np.array([ratio]))[0]
+        at, scale = np.array([ratio]), 1 / ratio if reverse else 1.0
+        value = float((window.excess(at) if upper else window.shortfall(at))[0]) * scale
+        gap = window.gap(ratio, ratio) * scale
         return Bracket(
-            lower=max(0.0, upper - scale * gap),
-            upper=max(0.0, upper),
+            lower=max(0.0, value - gap),
+            upper=max(0.0, value),
             proved="rounding each round onto the lattice can only raise delta, by at most upper - lower",
-            estimated=f"FFT round-off and wrap-around, about {scale * self.roundoff:.0e}",
+            estimated=f"FFT round-off and wrap-around, about {2 * window.roundoff(ratio):.0e}",
         )
 
 
@@ -200,10 +241,9 @@ def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: int = 1) -
     """
     single = _single_epoch(rounds, noise_multiplier)
     require("epochs", isinstance(epochs, int | np.integer) and epochs >= 1, "an integer >= 1", epochs)
-    gaussian = GaussianLaw(mu=float(np.sqrt(epochs)) / noise_multiplier)
-    law = gaussian if rounds == 1 else single.compose(int(epochs))
+    curve = TradeOff(GaussianLaw(mu=1 / noise_multiplier) if rounds == 1 else single)
     return Claim(
-        curve=TradeOff(law),
+        curve=curve.compose(int(epochs)),
         name="isolated_shuffle",
         parameters={"rounds": rounds, "noise_multiplier": noise_multiplier, "epochs": epochs},
         relation="zero_out",
@@ -229,7 +269,7 @@ def true_rounds_needed(*, delta: float, noise_multiplier: float) -> int:
     def variation(rounds: int) -> float:
         window = _single_epoch(rounds, noise_multiplier).window(1.0)
         finer = dataclasses.replace(window, points=2**21 if rounds > 10**4 else window.points)
-        return float(finer.shortfall(np.array(1.0)))
+        return float(finer.excess(np.ones(1))[0])
 
     low, high = 1, 10**8
     guess = int(np.clip(np.expm1(1 / noise_multiplier**2) / (2 * np.pi * delta**2), 2, high - 1))

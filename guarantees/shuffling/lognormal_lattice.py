@@ -2,22 +2,31 @@
 
 ``Y = exp(x/sigma - 1/(2 sigma^2))`` with x standard normal is the likelihood ratio of one round; the mean ``L``
 of ``rounds`` copies is the likelihood ratio of the 0/1 pair. Each Y is moved to its two neighbouring lattice
-points so that its mean is kept, hence ``E (h - L)^+`` can only grow: the lattice bounds every delta from above.
+points so that its mean is kept, hence ``E (h - L)^+`` and ``E (L - h)^+`` can only grow: the lattice bounds every
+delta from above.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from scipy import fft
 from scipy.special import log_ndtr, ndtr
 
 from guarantees.numerics.array import Array
+from guarantees.shuffling.tilting import Cumulants
 
-POINTS = 2**19
-"""Lattice points of one window, half of them beyond its top as a guard against wrap-around."""
+FARTHEST = 11.0
+"""Normal deviation, beyond the shift of the record, of rounds that are treated as never happening (1e-28)."""
+FINE_CELLS = 2**19
+"""Cells of one round before the lattice is coarsened; after each half as many, its spacing doubles."""
+EXTENDED = 3000
+"""More rounds than this are transformed in extended precision."""
+RARE = 1e-5
+"""Expected number of large rounds up to which they are counted apart."""
+UNIT = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +39,40 @@ class Bracket:
     estimated: str
 
 
-def _split(noise_multiplier: float, step: float, cells: int) -> Array:
-    """Mass that the lognormal sends to the points ``0, step, ..., cells*step``, keeping the mean of each cell."""
-    edge = np.arange(cells + 1) * step
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRound:
+    """One round at most ``top``, rounded to ``step * index`` with its mean kept."""
+
+    index: Array
+    masses: Array
+    top: float
+    rounding: float
+    """Mean square of the rounding."""
+    largest: float
+    """Bound of the rounding itself."""
+
+
+def _edges(first: int, last: int) -> Array:
+    """Lattice points between which cells lie: all of them at first, then ever fewer."""
+    fine = min(last, first + FINE_CELLS)
+    parts, at, stride = [np.array([0] if first > 0 else [], np.int64), np.arange(first, fine + 1)], fine, 2
+    while at < last:
+        part = at + stride * np.arange(1, FINE_CELLS // 2 + 1)
+        part = part[part <= last]
+        if not len(part):
+            part = np.array([last])
+        parts.append(part)
+        at, stride = int(part[-1]), 2 * stride
+    return np.concatenate(parts)
+
+
+def one_round(noise_multiplier: float, step: float, top: float) -> OneRound:
+    """The lattice law of one round that is at most ``top`` (moved to the lattice); larger ones are left out."""
+    last = max(1, int(np.ceil(top / step)))
+    # nothing lies 38 deviations below the median
+    first = int(np.exp((-38 - 0.5 / noise_multiplier) / noise_multiplier) / step) if last > FINE_CELLS else 0
+    index = _edges(first, last)
+    edge = index * step
     with np.errstate(divide="ignore"):
         z = noise_multiplier * np.log(edge) + 0.5 / noise_multiplier
 
@@ -40,35 +80,80 @@ def _split(noise_multiplier: float, step: float, cells: int) -> Array:
         # the smaller of the two tails keeps its relative precision
         return np.where(z[1:] < shift, np.diff(ndtr(z - shift)), -np.diff(ndtr(shift - z)))
 
-    mass, moment = differences(0.0), differences(1 / noise_multiplier)
-    upper = np.clip((moment - edge[:-1] * mass) / step, 0.0, mass)
-    points = np.zeros(cells + 1)
+    mass, moment, width = differences(0.0), differences(1 / noise_multiplier), np.diff(edge)
+    upper = np.clip((moment - edge[:-1] * mass) / width, 0.0, mass)
+    points = np.zeros(len(edge))
     points[1:] += upper
     points[:-1] += mass - upper
-    return points
+    _require_kept(float(points.sum()), float(ndtr(z[-1])), "mass")
+    _require_kept(float(points @ edge), float(ndtr(z[-1] - 1 / noise_multiplier)), "mean")
+    held = mass > 0
+    rounding = float(np.sum((width**2 * upper * (1 - upper / np.where(held, mass, 1.0)))[held]))
+    return OneRound(
+        index=index, masses=points, top=float(edge[-1]), rounding=rounding, largest=float(width[held].max(initial=0.0))
+    )
 
 
-def _root(decreasing: Callable[[float], float], low: float, high: float) -> float:
-    """Root to a relative precision that is ample for a tilt."""
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (middle, high) if decreasing(middle) > 0 else (low, middle)
-    return high
+def _power(vector: Array, times: int) -> Array:
+    """Transform of a law on a circle, to a power; frequencies at which it is below e^-80 are left out."""
+    # the transform's round-off is multiplied by the number of rounds
+    spectrum = np.asarray(fft.rfft(vector.astype(np.longdouble) if times > EXTENDED else vector))
+    with np.errstate(divide="ignore"):
+        held = times * np.log(np.abs(spectrum).astype(float)) > -80
+    power = np.zeros(len(spectrum), complex)
+    power[held] = np.exp(times * np.log(spectrum[held]))
+    return power
+
+
+def _require_kept(found: float, due: float, what: str) -> None:
+    if not abs(found - due) <= 1e-10 * due + 1e-290:
+        raise ArithmeticError(f"the lattice of one round lost {what}: {found!r} of {due!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
-    """The law of L on ``(low, high]``, exact for lattice-rounded rounds up to round-off.
+class Jumps:
+    """Sums with one or two rounds above ``cut``, each number of them with its own transform."""
 
-    Values above ``high`` are not resolved; their probabilities follow from the totals, which are known. Under
-    the tilt ``exp(-tilt S)`` of the sum S the mass that wraps around the FFT is negligible (estimated, not proved).
+    cut: float
+    rounds: int
+    left_out: float
+    """Bound of the probability, with the record, of the sums that are left out."""
+
+    def masses(self, one: OneRound, points: int, start: int) -> Array:
+        """P(S = point, one or two jumps): relative to their own probability the round-off is small."""
+        step = one.top / one.index[-1]
+        larger = one.index * step > self.cut
+        rate = float(one.masses[larger].sum())
+        body, jump = (
+            np.bincount(one.index[part] % points, one.masses[part] * scale, points)
+            for part, scale in ((~larger, 1.0), (larger, 1 / rate))
+        )
+        others, jump = np.asarray(fft.rfft(body)), np.asarray(fft.rfft(jump))
+        factor = jump * (self.rounds * rate)
+        single = _power(body, self.rounds - 1) * factor
+        double = factor**2 * (0.5 * (1 - 1 / self.rounds))
+        double = double * (_power(body, self.rounds - 2) if self.rounds > 2 else np.ones_like(others))
+        return np.roll(np.asarray(fft.irfft(single + double, points)), -start % points)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window:
+    """The law of L around ``target``, exact for lattice-rounded rounds up to round-off.
+
+    Rounds above ``high * rounds`` carry L above ``high`` by themselves: they are left out of the FFT and counted in
+    closed form. The law is tilted before the FFT so that L is near ``target``, unless more than ``ALIASED`` of the
+    tilted mass would wrap around.
     """
 
     rounds: int
     noise_multiplier: float
     low: float
+    """Below this there is no mass worth counting (or nothing at all: zero)."""
     high: float
-    points: int = POINTS
+    target: float
+    points: int
+    jumps_above: float | None = None
+    """From this ratio on, all that is asked lies above; only then can large rounds be counted apart."""
 
     @property
     def step(self) -> float:
@@ -79,85 +164,178 @@ class Window:
     def _start(self) -> int:
         return int(np.floor(self.rounds * self.low / self.step))
 
-    @property
-    def _empty(self) -> bool:
-        """Whether even 'every round lies below the window's top' has a probability below 1e-280."""
-        top = self.noise_multiplier * np.log(self.rounds * self.high) + 0.5 / self.noise_multiplier
-        return bool(self.rounds * log_ndtr(top) < -645)
+    @cached_property
+    def _round(self) -> OneRound:
+        s = self.noise_multiplier
+        farthest = np.exp(min((FARTHEST + 0.5 / s) / s, 700.0))
+        return one_round(s, self.step, min(self.rounds * self.high, farthest))
 
     @cached_property
-    def _one_round(self) -> Array:
-        # a round beyond the window's width carries the sum out of the window for good
-        widest = min(self.points - 1, int(np.ceil(self.rounds * (self.high - self.low) / self.step)) + 1)
-        return _split(self.noise_multiplier, self.step, widest)
+    def _larger(self) -> tuple[float, float]:
+        """Probabilities, without and with the record, that some round is larger than those in the FFT."""
+        z = self.noise_multiplier * np.log(self._round.top) + 0.5 / self.noise_multiplier
+        others = log_ndtr(z)
+        without = -np.expm1(self.rounds * others)
+        with_record = -np.expm1(log_ndtr(z - 1 / self.noise_multiplier) + (self.rounds - 1) * others)
+        if self._round.top < self.rounds * self.high:
+            # such a round need not carry L above the window: at infinite loss it can only raise delta
+            without = 0.0
+        return float(without), float(with_record) + (0.0 if self.jumps is None else self.jumps.left_out)
+
+    @cached_property
+    def _cumulants(self) -> Cumulants:
+        return Cumulants.of(self._round.index * self.step, self._round.masses, self.rounds)
 
     @cached_property
     def _tilt(self) -> float:
-        points = np.arange(len(self._one_round))
-        least = 10.0 / self.points
-
-        def excess(tilt: float) -> float:
-            weight = self._one_round * np.exp(-tilt * points)
-            middle = self._start + 0.25 * self.points
-            return self.rounds * float(weight @ points) / float(weight.sum()) - middle
-
-        if excess(least) <= 0:
-            return least
-        top = 2 * least
-        while excess(top) > 0:
-            top *= 2
-        return _root(excess, top / 2, top)
-
-    @cached_property
-    def _masses(self) -> Array:
-        """P_without(S = point) for the lower half of the lattice."""
-        points = np.arange(len(self._one_round))
-        weight = self._one_round * np.exp(-self._tilt * points)
-        scale = weight.sum()
-        transform = np.fft.rfft(weight / scale, self.points)
-        with np.errstate(divide="ignore"):
-            power = np.exp(self.rounds * np.log(transform))
-        tilted = np.roll(np.fft.irfft(power, self.points), -(self._start % self.points))[: self.points // 2 + 1]
-        index = self._start + np.arange(len(tilted))
-        return tilted * np.exp(self._tilt * index + self.rounds * np.log(scale))
-
-    @cached_property
-    def _sums(self) -> tuple[Array, Array]:
-        if self._empty:
-            return np.zeros(self.points // 2 + 2), np.zeros(self.points // 2 + 2)
-        ratio = (self._start + np.arange(self.points // 2 + 1)) * (self.step / self.rounds)
-        zero = np.zeros(1)
-        return (
-            np.concatenate([zero, np.cumsum(self._masses)]),
-            np.concatenate([zero, np.cumsum(self._masses * ratio)]),
+        return self._cumulants.tilt(
+            mean=self.rounds * self.target, end=(self._start + self.points) * self.step, most=self.high <= 1
         )
+
+    @cached_property
+    def jumps(self) -> Jumps | None:
+        """Large rounds counted apart, where they are so rare that round-off would hide them."""
+        begin = self.jumps_above
+        if begin is None:
+            return None
+        cut = (begin - 1) * self.rounds / 8
+        larger = self._round.index * self.step > cut
+        rate = self.rounds * float(self._round.masses[larger].sum())
+        shifted = float((self._round.masses * self._round.index)[larger].sum()) * self.step
+        if not 0 < rate < RARE:
+            return None
+        body = Cumulants.of((self._round.index * self.step)[~larger], self._round.masses[~larger], self.rounds)
+        without = np.exp(body.log_wrapped(0.0, begin * self.rounds))
+        # three jumps, or a sum that comes so far without any
+        left_out = rate**2 / 2 * shifted + rate**3 / 6 + without * begin * 64
+        tail = ndtr(1 / self.noise_multiplier - self.noise_multiplier * np.log(self._round.top))
+        return Jumps(cut, self.rounds, float(left_out)) if left_out < 1e-6 * tail else None
+
+    @cached_property
+    def _tilted(self) -> tuple[Array, int, float]:
+        """The tilted masses from ``_start`` on, the round's centre, and the logarithm of one round's scale."""
+        centre = round(self._cumulants.mean(self._tilt) / self.step)
+        away = self._round.index - centre
+        guess = self._cumulants.log_moment(self._tilt) - self._tilt * self.step * centre
+        # only where there is no mass can the exponent be large
+        weights = self._round.masses * np.exp(np.minimum(self._tilt * self.step * away - guess, 700.0))
+        scale = float(weights.sum())
+        vector = np.bincount(away % self.points, weights / scale, self.points)
+        power = _power(vector, self.rounds)
+        found = np.roll(np.asarray(fft.irfft(power, self.points)), (self.rounds * centre - self._start) % self.points)
+        return found, centre, guess + np.log(scale)
+
+    def _log_factor(self, place: Array) -> Array:
+        """Logarithm of what a tilted mass at these lattice points is multiplied by."""
+        _, centre, scale = self._tilted
+        return self.rounds * scale - self._tilt * self.step * (place - float(self.rounds * centre))
+
+    @cached_property
+    def empty(self) -> bool:
+        """Whether even 'every round lies below the window's top' has a probability below 1e-290."""
+        top = self.noise_multiplier * np.log(self.rounds * self.high) + 0.5 / self.noise_multiplier
+        return bool(self.rounds * log_ndtr(top) < -667) or not self._round.masses.any()
+
+    @cached_property
+    def _masses(self) -> tuple[Array, Array]:
+        """P(S = point) without and with the record, in extended precision for the sums to come."""
+        place = self._start + np.arange(self.points)
+        if self.empty:
+            without = np.zeros(self.points)
+        elif self.jumps is not None:
+            without = self.jumps.masses(self._round, self.points, self._start)
+        else:
+            with np.errstate(under="ignore"):
+                without = self._tilted[0] * np.exp(np.minimum(self._log_factor(place), 700.0))
+        masses = without.astype(np.longdouble)
+        return masses, masses * (place * (self.step / self.rounds))
+
+    @property
+    def largest_mass(self) -> float:
+        """Mass of the heaviest lattice point without the record."""
+        return float(self._masses[0].max())
+
+    @cached_property
+    def _from_below(self) -> tuple[Array, Array]:
+        without, with_record = (np.append(0.0, np.cumsum(m).astype(float)) for m in self._masses)
+        return without, with_record
+
+    @cached_property
+    def _from_above(self) -> tuple[Array, Array]:
+        without, with_record = (
+            np.append(np.cumsum(m[::-1])[::-1].astype(float), 0.0) + more
+            for m, more in zip(self._masses, self._larger, strict=True)
+        )
+        return without, with_record
+
+    def _at(self, ratio: Array) -> Array:
+        at = np.floor(np.asarray(ratio) * (self.rounds / self.step)).astype(np.int64) - self._start + 1
+        return np.clip(at, 0, self.points)
 
     def below(self, ratio: Array) -> tuple[Array, Array]:
         """P(L <= ratio) without and with the record, at ratios within the window."""
-        at = np.floor(np.asarray(ratio) * self.rounds / self.step).astype(np.int64) - self._start + 1
-        at = np.clip(at, 0, self.points // 2 + 1)
-        without, with_record = self._sums
+        at, (without, with_record) = self._at(ratio), self._from_below
+        return without[at], with_record[at]
+
+    def above(self, ratio: Array) -> tuple[Array, Array]:
+        """P(L > ratio) without and with the record, at ratios within the window."""
+        if self.empty or (self.jumps is None and self._tilt < 0):
+            # a tilt down is only needed where larger ratios are not rare; it would multiply their round-off
+            without, with_record = self.below(ratio)
+            return 1 - without, 1 - with_record
+        at, (without, with_record) = self._at(ratio), self._from_above
         return without[at], with_record[at]
 
     def shortfall(self, ratio: Array) -> Array:
-        """``E (ratio - L)^+`` without the record: never below the truth."""
+        """``E (ratio - L)^+`` without the record: never below the truth but for round-off."""
         without, with_record = self.below(ratio)
         return np.asarray(ratio) * without - with_record
 
-    def gap(self, ratio: float) -> float:
-        """Proven bound on how far ``shortfall`` can lie above the truth; the best of three.
+    def excess(self, ratio: Array) -> Array:
+        """``E (L - ratio)^+`` without the record: never below the truth but for round-off."""
+        without, with_record = self.above(ratio)
+        return with_record - np.asarray(ratio) * without
 
-        With e_j the rounding of round j (mean 0 given Y_j, ``|e_j| <= dx``) and e their mean:
-        (a) ``E e^+ <= dx / (4 sqrt M)``; (b) Lindeberg, replacing one round after another: each replacement
-        costs at most ``E e_j^2 / 2`` times the density of the rounds not yet replaced, which is at most
-        ``sqrt(2/m)`` times the lognormal's for m of them [rogozin1987; ball1986], the last one ``dx/4``;
-        (c) ``E |e| 1{|L - ratio| <= |e|}`` with Hoeffding's tail of e beyond four standard deviations.
+    def roundoff(self, ratio: float) -> float:
+        """Estimated absolute error of the tails at a ratio: the FFT's, untilted, and that of the closed forms."""
+        if self.empty:
+            return 0.0
+        if self.jumps is not None:
+            return 1e-12 * self._larger[1]
+        place = np.array(ratio * self.rounds / self.step)
+        transform = UNIT * (8 + (2.0**-11 if self.rounds > EXTENDED else 1.0) * self.rounds)
+        return float(transform * np.exp(min(float(self._log_factor(place)), 700.0)) * max(1.0, ratio))
+
+    def gap(self, low: float, high: float) -> float:
+        """Proven bound on how far ``shortfall`` and ``excess`` at ratios in [low, high] can lie above the truth.
+
+        With e_j the rounding of round j (mean 0 given Y_j) and e their mean, the best of three: (a) ``E e^+``, at most
+        half the deviation of e; (b) Lindeberg, replacing one round after another: each replacement costs at most
+        ``E e_j^2 / 2`` times the density of the rounds not yet replaced, which is at most ``sqrt(2/m)`` times the
+        lognormal's for m of them [rogozin1987; ball1986], the last one ``E |e_j| / 2``; (c) ``E |e| 1{|L - ratio| <=
+        |e|}`` up to some |e|, and Bernstein's tail of e beyond.
         """
-        spread = self.step / np.sqrt(self.rounds)
-        peak = np.exp(1 / self.noise_multiplier**2) * self.noise_multiplier / np.sqrt(2 * np.pi)
-        lindeberg = self.step**2 / 8 * np.sqrt(2) * peak * 2 * np.sqrt(self.rounds) + self.step / 4
-        reach = 4.01 * spread
-        inside = self.below(np.array([ratio - reach, ratio + reach]))[0]
-        local = reach * float(np.diff(inside)[0]) + 9 * spread * np.exp(-32.0)
-        within = self.low <= ratio - reach and ratio + reach <= self.high
-        return min(spread / 4, lindeberg / self.rounds, local if within else np.inf)
+        if self.empty:
+            return 0.0
+        deviation = np.sqrt(self._round.rounding)
+        peak = np.exp(min(1 / self.noise_multiplier**2, 600.0)) * self.noise_multiplier / np.sqrt(2 * np.pi)
+        lindeberg = self._round.rounding * np.sqrt(2) * peak * np.sqrt(self.rounds) + deviation / 2
+        far = 40 + 1.3 * max(0.0, float(np.log(high)))
+        local = min(self._local_gap(low, high, exponent) for exponent in (4, 8, 12, 20, 32, far))
+        return float(min(deviation / np.sqrt(self.rounds) / 2, lindeberg / self.rounds, local))
+
+    def _local_gap(self, low: float, high: float, exponent: float) -> float:
+        """Roundings below Bernstein's bound for probability 2 e^-exponent, where L is near; and all larger ones."""
+        rounding, largest = self._round.rounding / self.rounds, self._round.largest / (3 * self.rounds)
+        reach = 1.001 * exponent * (largest + np.sqrt(largest**2 + 2 * rounding / exponent))
+        if self.low > 0 and not (self.low < low - reach and high + 2 * reach < 2 * self.high - self.low):
+            return np.inf
+        cells = int(min((high - low) / reach, 1e6))
+        if cells == 10**6:
+            return np.inf
+        ratios = low + reach * np.arange(-1, cells + 3)
+        near = np.diff(self.below(ratios)[0]) if self.high <= 1 else -np.diff(self.above(ratios)[0])
+        # any interval of length 2 reach lies in three neighbouring cells
+        most = float(np.convolve(near, np.ones(3)).max())
+        # beyond, the tail falls at least like exp(-exponent |e| / reach)
+        return float(reach * (most + 2 * np.exp(-exponent) * (1 + 1 / exponent)))

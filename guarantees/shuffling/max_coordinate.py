@@ -10,6 +10,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.claim import Claim
+from guarantees.laws.consistency import defect_at
 from guarantees.laws.law import SimpleLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
@@ -32,9 +33,14 @@ class LargestCoordinateLaw(SimpleLaw):
     cut_step: float = 0.0
     error: float = 1e-13
 
+    def defect(self) -> float:
+        """Examined at a few thresholds."""
+        return defect_at(self)
+
     def _log_below(self, cut: Array, shift: float) -> Array:
         """``ln P(max <= cut) = ln Phi(cut - shift) + (M-1) ln Phi(cut)``."""
-        return log_ndtr(cut - shift) + float(self.rounds - 1) * log_ndtr(cut)
+        others = float(self.rounds - 1) * log_ndtr(cut) if self.rounds > 1 else 0.0
+        return log_ndtr(cut - shift) + others
 
     def _log_density(self, cut: Array, shift: float) -> Array:
         """Log density of the maximum but for ``(M-1) ln Phi(cut)``: one hazard per coordinate, the shifted apart."""
@@ -50,15 +56,17 @@ class LargestCoordinateLaw(SimpleLaw):
 
     def cut(self, threshold: Array) -> Array:
         """The maximum at which the loss equals the threshold."""
-        t = np.clip(np.asarray(threshold, float), -1e4, 1e4)
+        far = 1e4 + 10 * self.with_shift**2
+        t = np.clip(np.asarray(threshold, float), -far, far)
         reach = (np.abs(t) + 2 * np.log(float(self.rounds)) + 10) / (self.with_shift - self.without_shift)
         reach = reach + 2 * self.with_shift + 10
-        found = elementwise.find_root(
-            lambda x, goal: self.loss(x) - goal,
-            (-reach, reach),
-            args=(t,),
-            tolerances={"xatol": 1e-13, "xrtol": 1e-14},
-        )
+        with np.errstate(invalid="ignore"):
+            found = elementwise.find_root(
+                lambda x, goal: self.loss(x) - goal,
+                (-reach, reach),
+                args=(t,),
+                tolerances={"xatol": 1e-13, "xrtol": 1e-14},
+            )
         return np.where(np.isinf(threshold), threshold, self._allowed(found.x, t))
 
     def _allowed(self, cut: Array, threshold: Array) -> Array:

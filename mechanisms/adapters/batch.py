@@ -1,42 +1,15 @@
-"""The wider contract: code that JAX cannot trace draws many outputs at once, from one integer seed a trial."""
+"""What foreign code is given, one integer seed a trial, and what it must give back."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.contract import Described
-
-Draw = Callable[[np.ndarray], np.ndarray]
-"""Seeds, uint64 of shape (trials,), to outputs, float32 of shape (trials, coordinates)."""
 
 FEISTEL_ROUNDS = 6
-
-
-@runtime_checkable
-class BatchMechanism(Described, Protocol):
-    """One release by foreign code. It must not have ``__call__``: that would make it an ordinary mechanism."""
-
-    @property
-    def workers(self) -> int:
-        """Worker processes to draw in; 0 draws in the auditing process, where no time-out can be kept."""
-        ...
-
-    @property
-    def timeout(self) -> float:
-        """Seconds that one batch of trials may take in a worker."""
-        ...
-
-    def prepare(self, dataset: Any) -> Draw:
-        """Build everything that trials share, once; what comes back draws one output for every seed.
-
-        Row i of the outputs must depend on seed i alone: then batches, workers and resumption change nothing.
-        """
-        ...
 
 
 def trial_seeds(words: np.ndarray, start: int, stop: int) -> np.ndarray:

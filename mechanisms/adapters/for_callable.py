@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.adapters.batch import Draw, checked_outputs
-from mechanisms.contract import OutputKind
+from mechanisms.adapters.batch import checked_outputs
+from mechanisms.contract import Described, Draw, name_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CallableStep:
-    """``function(seed, dataset)`` gives one output, a vector."""
+class CallableStep(Described):
+    """Audit ``function(seed, dataset) -> vector``; the seed, below 2^64, must be its only source of randomness.
 
-    function: Callable[[int, Any], Any]
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    With ``workers`` the function is called in that many spawned processes, so it must be importable (defined at
+    the top of a module); ``settings`` is what the record says about it.
+    """
+
+    function: Callable[[int, Any], Any] = dataclasses.field(kw_only=False)
+    settings: Mapping[str, Any] | None = None
     workers: int = 0
     timeout: float = 60.0
 
@@ -30,17 +34,12 @@ class CallableStep:
     @property
     def name(self) -> str:
         """The function's own name."""
-        return getattr(self.function, "__name__", type(self.function).__name__)
-
-    @property
-    def kind(self) -> OutputKind:
-        """The whole update."""
-        return "vector"
+        return name_of(self.function)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What the record should say about the function."""
-        return dict(self.settings)
+        return dict(self.settings or {})
 
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials."""
@@ -52,16 +51,5 @@ class CallableStep:
         return draw
 
 
-def callable_step(
-    function: Callable[[int, Any], Any],
-    *,
-    settings: Mapping[str, Any] | None = None,
-    workers: int = 0,
-    timeout: float = 60.0,
-) -> CallableStep:
-    """Audit ``function(seed, dataset) -> vector``; the seed, below 2^64, must be its only source of randomness.
-
-    With ``workers`` the function is called in that many spawned processes, so it must be importable (defined at
-    the top of a module); ``settings`` is what the record says about it.
-    """
-    return CallableStep(function=function, settings=settings or {}, workers=workers, timeout=timeout)
+callable_step = CallableStep
+"""The constructor, by the name that docs use."""

@@ -15,13 +15,13 @@ import subprocess
 import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.adapters.batch import Draw
-from mechanisms.contract import Described
+from mechanisms.contract import Described, Draw
 from mechanisms.neighbours import materialise
 
 PIECE = 2**16
@@ -34,9 +34,13 @@ class CommandError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandStep(Described):
-    """One release by a program."""
+    """One release by a program that speaks the protocol of docs/command-protocol.md.
 
-    command: tuple[str, ...]
+    ``outputs`` is how many numbers a trial gives (default: the dataset's dimension); ``folder`` is where the program
+    runs; with ``workers`` as many copies of it run at once. The program is not confined in any way.
+    """
+
+    command: Sequence[str]
     outputs: int | None = None
     folder: str | None = None
     workers: int = 0
@@ -45,6 +49,7 @@ class CommandStep(Described):
     def __post_init__(self):
         good = not isinstance(self.command, str) and len(self.command) > 0
         require("command", good, "a sequence of words, the program first", self.command)
+        object.__setattr__(self, "command", tuple(self.command))
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)
@@ -55,7 +60,7 @@ class CommandStep(Described):
         if rows.ndim != 2:
             raise ValueError(f"a program reads a dataset of shape (records, dimension), got {rows.shape}.")
         width = self.outputs or rows.shape[1]
-        program = Program(self.command, folder=self.folder, timeout=self.timeout)
+        program = Program(tuple(self.command), folder=self.folder, timeout=self.timeout)
         data = struct.pack("<4sII", b"DATA", *rows.shape) + rows.tobytes()
         program.exchange(data, 0)
 
@@ -65,6 +70,10 @@ class CommandStep(Described):
             return np.frombuffer(answer, "<f4").reshape(len(seeds), width)
 
         return draw
+
+
+command_step = CommandStep
+"""The constructor, by the name that suites and records use."""
 
 
 class Program:
@@ -143,20 +152,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def command_step(
-    *,
-    command: tuple[str, ...],
-    outputs: int | None = None,
-    folder: str | None = None,
-    workers: int = 0,
-    timeout: float = 60.0,
-) -> CommandStep:
-    """Audit a program that speaks the protocol of docs/command-protocol.md.
-
-    ``outputs`` is how many numbers a trial gives (default: the dataset's dimension); ``folder`` is where the program
-    runs; with ``workers`` as many copies of it run at once. The program is not confined in any way.
-    """
-    require("command", not isinstance(command, str), "a sequence of words, the program first", command)
-    return CommandStep(command=tuple(command), outputs=outputs, folder=folder, workers=workers, timeout=timeout)

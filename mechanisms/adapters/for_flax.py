@@ -22,9 +22,15 @@ from mechanisms.one_round import Normaliser, OneRound, check_parameters
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlaxStep(Described):
-    """``one_round`` on the gradients of a network's loss, one for every image, at its initial weights."""
+    """The update of one round of DP-SGD on a Flax network and a dataset of images (image_pair).
 
-    network: str
+    Per-example gradients by ``vmap(grad)``, then ``one_round``. An empty batch gives noise divided by the divisor (1
+    for the realised batch), or, with ``skip_empty``, leaves the parameters as they are, as DPSUR's sampler does.
+    DPSUR is ``normalise_by="realised_batch", skip_empty=True``; its test of the new model, which comes after and may
+    take the update back, is accounted by itself and is not part of this output. [fu2024; wang2026, section 5.1]
+    """
+
+    network: str = "classifier"
     normalise_by: Normaliser
     rate: float
     clip: float
@@ -67,32 +73,10 @@ class FlaxStep(Described):
         return jnp.where(jnp.any(batch > 0), update, 0.0)
 
 
+flax_step = FlaxStep
+"""The constructor, by the name that suites and records use."""
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _per_example(loss: Callable[..., jax.Array], parameters: jax.Array, rows: jax.Array) -> jax.Array:
     return jax.vmap(jax.grad(loss), in_axes=(None, 0))(parameters, rows)
-
-
-def flax_step(
-    *,
-    network: str = "classifier",
-    normalise_by: Normaliser,
-    rate: float,
-    clip: float,
-    noise_multiplier: float,
-    skip_empty: bool = False,
-) -> FlaxStep:
-    """The update of one round of DP-SGD on a Flax network and a dataset of images (image_pair).
-
-    Per-example gradients by ``vmap(grad)``, then ``one_round``. An empty batch gives noise divided by the divisor (1
-    for the realised batch), or, with ``skip_empty``, leaves the parameters as they are, as DPSUR's sampler does.
-    DPSUR is ``normalise_by="realised_batch", skip_empty=True``; its test of the new model, which comes after and may
-    take the update back, is accounted by itself and is not part of this output. [fu2024; wang2026, section 5.1]
-    """
-    return FlaxStep(
-        network=network,
-        normalise_by=normalise_by,
-        rate=rate,
-        clip=clip,
-        noise_multiplier=noise_multiplier,
-        skip_empty=skip_empty,
-    )

@@ -14,8 +14,7 @@ from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
-from mechanisms.adapters.batch import Draw
-from mechanisms.contract import Described
+from mechanisms.contract import Described, Draw
 from mechanisms.neighbours import materialise
 
 Sampler = Literal["poisson", "fixed_batch", "balls_in_bins", "b_min_sep"]
@@ -26,7 +25,15 @@ RATE_STEPS = 2**30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxPrivacyStep(Described):
-    """One step of DP-SGD through JAX Privacy; ``normalise_by`` is a number, or 'expected_batch' for N * rate."""
+    """One step of JAX Privacy: a sampler's first batch, clipped_grad(normalize_by=...), gaussian_privatizer.
+
+    ``normalise_by`` is the caller's in JAX Privacy: a number fixed beforehand is post-processing, 'expected_batch'
+    computes N * rate from the dataset at hand and so tells N.
+
+    ``rate`` is the probability that a record is in the batch. In one step balls-in-bins (rate 1/bins) and b-min-sep
+    (``min_sep``, from a warm start) sample as Poisson does: what sets them apart, over many steps, is not audited.
+    'fixed_batch' draws N * rate records, which must be whole: datasets of one size (zero_out, substitution).
+    """
 
     rate: float
     clip: float
@@ -109,36 +116,8 @@ class JaxPrivacyStep(Described):
         return library.FixedBatchSampling(batch_size=round(size), iterations=1)
 
 
-def jax_privacy_step(
-    *,
-    rate: float,
-    clip: float,
-    noise_multiplier: float,
-    normalise_by: float | str = 1.0,
-    sampler: Sampler = "poisson",
-    min_sep: int = 2,
-    workers: int = 0,
-    timeout: float = 60.0,
-) -> JaxPrivacyStep:
-    """One step of JAX Privacy: a sampler's first batch, clipped_grad(normalize_by=...), gaussian_privatizer.
-
-    ``normalise_by`` is the caller's in JAX Privacy: a number fixed beforehand is post-processing, 'expected_batch'
-    computes N * rate from the dataset at hand and so tells N.
-
-    ``rate`` is the probability that a record is in the batch. In one step balls-in-bins (rate 1/bins) and b-min-sep
-    (``min_sep``, from a warm start) sample as Poisson does: what sets them apart, over many steps, is not audited.
-    'fixed_batch' draws N * rate records, which must be whole: datasets of one size (zero_out, substitution).
-    """
-    return JaxPrivacyStep(
-        rate=rate,
-        clip=clip,
-        noise_multiplier=noise_multiplier,
-        normalise_by=normalise_by,
-        sampler=sampler,
-        min_sep=min_sep,
-        workers=workers,
-        timeout=timeout,
-    )
+jax_privacy_step = JaxPrivacyStep
+"""The constructor, by the name that suites and records use."""
 
 
 def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = (1e-5,)) -> Claim:

@@ -15,9 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.adapters.batch import Draw
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
-from mechanisms.contract import Described
+from mechanisms.contract import Described, Draw
 from mechanisms.neighbours import materialise
 from mechanisms.networks import NETWORKS, PARAMETERS
 from mechanisms.networks.for_torch import (
@@ -39,7 +38,21 @@ STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpacusStep(Described):
-    """One optimiser step of Opacus: on a linear model, every record's gradient is its own row of the dataset."""
+    """The update of one step of the installed Opacus, from the same initial weights in every trial.
+
+    ``network`` is ``linear``, whose per-example gradients are the rows of the dataset, or one that reads images
+    (image_pair): the ``classifier`` of 26,010 parameters or the ``denoiser`` of 1,485,217, whose own noise, too, comes
+    from the trial's seed.
+
+    The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
+    ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
+    can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
+    ``infinite`` stands for every coordinate that is not finite (None refuses them): post-processing, so bounds hold;
+    ``version`` is another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
+
+    Under adaptive clipping the update is audited and the adapted bound is not. Versions before 1.3 stop on an empty
+    Poisson batch; here they take the next one, so what is audited is the step of a training that did not stop.
+    """
 
     batch_size: int
     clip: float
@@ -105,6 +118,10 @@ class OpacusStep(Described):
             return np.nan_to_num(updates, nan=self.infinite, posinf=self.infinite, neginf=-self.infinite)
 
         return draw
+
+
+opacus_step = OpacusStep
+"""The constructor, by the name that suites and records use."""
 
 
 class Training:
@@ -248,58 +265,6 @@ def _settings(step: OpacusStep, criterion: Any) -> dict[str, Any]:
             "unclipped_num_std": max(1.0, step.noise_multiplier),
         }
     return settings
-
-
-def opacus_step(
-    *,
-    batch_size: int,
-    clip: float,
-    noise_multiplier: float,
-    loss_reduction: Literal["mean", "sum"] = "mean",
-    poisson_sampling: bool = True,
-    clipping: Literal["flat", "per_layer", "adaptive"] = "flat",
-    grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost", "fast"] = "hooks",
-    network: Literal["linear", "classifier", "denoiser"] = "linear",
-    layers: int = 1,
-    physical_batch: int | None = None,
-    expected_batch_size: float | None = None,
-    infinite: float | None = None,
-    version: str | None = None,
-    workers: int = 0,
-    timeout: float = 60.0,
-) -> OpacusStep:
-    """The update of one step of the installed Opacus, from the same initial weights in every trial.
-
-    ``network`` is ``linear``, whose per-example gradients are the rows of the dataset, or one that reads images
-    (image_pair): the ``classifier`` of 26,010 parameters or the ``denoiser`` of 1,485,217, whose own noise, too, comes
-    from the trial's seed.
-
-    The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
-    ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
-    can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
-    ``infinite`` stands for every coordinate that is not finite (None refuses them): post-processing, so bounds hold;
-    ``version`` is another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
-
-    Under adaptive clipping the update is audited and the adapted bound is not. Versions before 1.3 stop on an empty
-    Poisson batch; here they take the next one, so what is audited is the step of a training that did not stop.
-    """
-    return OpacusStep(
-        batch_size=batch_size,
-        clip=clip,
-        noise_multiplier=noise_multiplier,
-        loss_reduction=loss_reduction,
-        poisson_sampling=poisson_sampling,
-        clipping=clipping,
-        grad_sample_mode=grad_sample_mode,
-        network=network,
-        layers=layers,
-        physical_batch=physical_batch,
-        expected_batch_size=expected_batch_size,
-        infinite=infinite,
-        version=version,
-        workers=workers,
-        timeout=timeout,
-    )
 
 
 @contextlib.contextmanager

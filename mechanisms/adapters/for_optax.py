@@ -22,7 +22,13 @@ MOST_RECORDS = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptaxStep(Described):
-    """The aggregate of one batch of per-example gradients, by Optax: it divides by the size of the batch."""
+    """The update that ``optax.contrib.differentially_private_aggregate`` makes of a batch of gradients.
+
+    ``transform`` 'dpsgd' is ``optax.contrib.dpsgd`` at learning rate 1, its first step: minus the aggregate,
+    with a seed of 32 bits, which is all that it takes.
+    ``rate`` 1 hands it the whole dataset, as its examples do with a batch; below 1 every record joins with that
+    probability. Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero.
+    """
 
     clip: float
     noise_multiplier: float
@@ -64,7 +70,7 @@ class OptaxStep(Described):
         try:
             from optax.contrib import differentially_private_aggregate, dpsgd
         except ImportError as error:
-            raise ImportError(f"{error}; optax_step needs Optax: pip install 'dpsgd-audit[optax]'.") from error
+            raise ImportError(f"{error}; optax_step needs Optax: pip install optax.") from error
         if self.transform == "dpsgd":
             # it takes no key: a seed of 32 bits, made into a key by the aggregate
             seed: Any = jax.random.bits(key, dtype=jnp.uint32)
@@ -74,21 +80,8 @@ class OptaxStep(Described):
         return jnp.asarray(transform.update(gradients, transform.init(gradients[0]))[0])
 
 
-def optax_step(
-    *,
-    clip: float,
-    noise_multiplier: float,
-    rate: float = 1.0,
-    transform: Literal["aggregate", "dpsgd"] = "aggregate",
-) -> OptaxStep:
-    """The update that ``optax.contrib.differentially_private_aggregate`` makes of a batch of gradients.
-
-    ``transform`` 'dpsgd' is ``optax.contrib.dpsgd`` at learning rate 1, its first step: minus the aggregate,
-    with a seed of 32 bits, which is all that it takes.
-    ``rate`` 1 hands it the whole dataset, as its examples do with a batch; below 1 every record joins with that
-    probability. Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero.
-    """
-    return OptaxStep(clip=clip, noise_multiplier=noise_multiplier, rate=rate, transform=transform)
+optax_step = OptaxStep
+"""The constructor, by the name that suites and records use."""
 
 
 def optax_claim(mechanism: OptaxStep) -> Claim:

@@ -50,7 +50,7 @@ def flat_network(kind: str) -> FlatNetwork:
     try:
         model = classifier()
     except ImportError as error:
-        raise ImportError(f"{error}; flax_step needs Flax: pip install 'dpsgd-audit[flax]'.") from error
+        raise ImportError(f"{error}; flax_step needs Flax: pip install flax.") from error
     shapes = jax.eval_shape(model.init, jax.random.key(INITIAL_SEED), jnp.zeros((1, SIDE, SIDE, 1)))
     tree = _initial(shapes)
     # callers may be under a trace, and the weights are constants

@@ -12,7 +12,7 @@ import statsmodels.stats.proportion  # noqa: F401
 import audit
 import audit.report.page
 import audit.suites.run
-from audit.pytest_plugin import DEFAULT_RISK
+from dpsgd_audit.pytest_plugin import DEFAULT_RISK
 
 pytest_plugins = "pytester"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ci"
@@ -150,9 +150,10 @@ def test_audits_run_on_several_workers(pytester):
     assert {record.risk for record in records(pytester).values()} == {DEFAULT_RISK / 4}
 
 
-def test_jax_is_not_imported_when_no_test_audits(pytester):
+def test_nothing_of_ours_is_imported_when_no_test_audits(pytester):
     pytester.makepyfile("def test_nothing(): pass")
-    check = "import sys, pytest; code = pytest.main(['-q']); assert 'jax' not in sys.modules; sys.exit(code)"
+    ours = "{'jax', 'audit', 'mechanisms', 'distinguishers', 'guarantees'}"
+    check = f"import sys, pytest; code = pytest.main(['-q']); assert not {ours} & set(sys.modules); sys.exit(code)"
     done = subprocess.run([sys.executable, "-c", check], cwd=pytester.path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

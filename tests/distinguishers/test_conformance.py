@@ -71,7 +71,8 @@ def test_every_distinguisher_keeps_the_contract(name, kind, draw_outputs):
     keys = jax.random.split(KEY, TRIALS)
     fast = jax.jit(jax.vmap(score))
     without, with_record = (np.asarray(fast(keys, side)) for side in outputs)
-    members = len(getattr(score, "members", ())) or None
+    members = len(score.members) if name == "battery" else None
+    assert members is not None or score.members == (score,)
     assert without.dtype == np.float32
     assert without.shape == ((TRIALS,) if members is None else (TRIALS, members))
     assert np.isfinite(without).all()
@@ -82,6 +83,32 @@ def test_every_distinguisher_keeps_the_contract(name, kind, draw_outputs):
     other = np.asarray(fast(jax.random.split(jax.random.key(1), TRIALS), outputs[0]))
     assert (not np.array_equal(other, without)) == case.spends_key
     assert_rises(without if members is None else without[:, 1], with_record if members is None else with_record[:, 1])
+
+
+def test_a_users_function_becomes_a_distinguisher_under_its_own_name():
+    def first(key, output):
+        return output[0]
+
+    score = distinguishers.distinguisher(first, place=0)
+    assert isinstance(score, Distinguisher)
+    assert (score.name, score.parameters, score.accepts, score.curve) == ("first", {"place": 0}, ("any",), None)
+    assert score.members == (score,)
+    assert score(KEY, jnp.arange(1.0, 3.0)) == 1.0
+    with pytest.raises(TypeError, match="a function of a key and an output"):
+        distinguishers.distinguisher(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_object_that_answers_in_part_keeps_its_answers():
+    class Last:
+        name, accepts = "last", ("vector",)
+
+        def __call__(self, key, output):
+            return output[-1]
+
+    score = distinguishers.distinguisher(Last())
+    assert (score.name, score.accepts, score.parameters) == ("last", ("vector",), {})
+    whole = distinguishers.norm(PAIR)
+    assert distinguishers.distinguisher(whole) is whole
 
 
 def assert_rises(without: np.ndarray, with_record: np.ndarray) -> None:

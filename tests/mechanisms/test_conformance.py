@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import mechanisms
-from mechanisms import CATALOGUE, NEIGHBOURS, Collapsed, Mechanism
+from mechanisms import CATALOGUE, NEIGHBOURS, BatchMechanism, Collapsed, Mechanism
+from mechanisms.neighbours import materialise, prepare
 
 GRADIENTS = mechanisms.worst_case_pair(records=4, dimension=20, clip=0.5)
 SCALARS, BITS = mechanisms.scalar_pair(), mechanisms.bit_pair()
@@ -53,7 +54,7 @@ def test_a_mechanism_is_a_pure_function_of_key_and_dataset(example):
     name, parameters, pair = EXAMPLES[example]
     step = CATALOGUE[name](**parameters)
     keys = jax.random.split(jax.random.key(5), 64)
-    data = mechanisms.prepare(step, pair.with_record)
+    data = prepare(step, pair.with_record)
     single = jax.jit(lambda key: step(key, data))
     many = jax.jit(jax.vmap(lambda key: step(key, data)))(keys)
     first = single(keys[0])
@@ -81,7 +82,7 @@ def test_every_construction_makes_neighbours_under_its_own_name(name):
     assert pair.name == name
     rebuilt = construct(**pair.parameters)
     for side in ("without", "with_record"):
-        ours, again = (mechanisms.materialise(getattr(p, side)) for p in (pair, rebuilt))
+        ours, again = (materialise(getattr(p, side)) for p in (pair, rebuilt))
         np.testing.assert_array_equal(ours, again)
 
 
@@ -94,3 +95,55 @@ def test_a_users_function_becomes_a_mechanism_under_its_own_name():
     assert step.name == "noisy_mean"
     assert step.parameters == {"scale": 1.0}
     assert step(jax.random.key(0), np.ones((3, 2), np.float32)).shape == (2,)
+
+
+def test_an_object_that_answers_in_part_keeps_its_answers_and_gets_the_others():
+    class Network:
+        name, coordinates = "mine", 3
+
+        def gradients(self, dataset):
+            return np.ones((len(dataset), 3))
+
+        def __call__(self, key, dataset):
+            return jnp.ones(3)
+
+    step = mechanisms.mechanism(Network())
+    assert isinstance(step, Mechanism)
+    assert (step.name, step.coordinates, step.parameters, step.kind) == ("mine", 3, {}, "vector")
+    assert (step.libraries, step.reads_tables, step.collapsed()) == ((), False, None)
+    assert step.gradients(np.zeros((2, 5))).shape == (2, 3)
+    with pytest.raises(ValueError, match="does not tell its per-example gradients"):
+        mechanisms.mechanism(lambda key, dataset: dataset[0]).gradients(np.zeros((2, 5)))
+    assert mechanisms.mechanism(step) is step
+
+
+def test_a_collapsed_simulator_of_an_object_is_kept():
+    class Both:
+        def collapsed(self):
+            return lambda key, dataset: Collapsed(jnp.zeros(1), jnp.float32(1.0))
+
+        def __call__(self, key, dataset):
+            return jnp.ones(3)
+
+    fast = mechanisms.mechanism(Both()).collapsed()
+    assert isinstance(fast, Mechanism)
+
+
+def test_foreign_code_that_answers_in_part_becomes_a_batch_mechanism():
+    class Foreign:
+        def prepare(self, dataset):
+            return lambda seeds: np.zeros((len(seeds), 2), np.float32)
+
+    step = mechanisms.mechanism(Foreign())
+    assert isinstance(step, BatchMechanism)
+    assert not isinstance(step, Mechanism)
+    assert (step.name, step.workers, step.timeout, step.coordinates) == ("Foreign", 0, 60.0, None)
+    assert step.prepare(None)(np.zeros(4)).shape == (4, 2)
+    with pytest.raises(TypeError, match="a function of a key and a dataset"):
+        mechanisms.mechanism("step")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_mechanism_is_made_by_its_class_alone(name):
+    assert inspect.isclass(CATALOGUE[name])
+    assert all(p.kind is p.KEYWORD_ONLY for p in inspect.signature(CATALOGUE[name]).parameters.values())

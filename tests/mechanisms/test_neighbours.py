@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 import mechanisms
-from mechanisms import GradientTable, Neighbours, materialise, neighbours_from_gradients, worst_case_pair
+from mechanisms import GradientTable, Neighbours, constructions, neighbours_from_gradients, worst_case_pair
+from mechanisms.neighbours import materialise, prepare
 
 
 def test_the_aligned_pair_is_what_its_name_says():
@@ -63,7 +64,7 @@ def test_zero_gradients_have_a_span_too():
 
 
 def test_gradients_whose_span_is_too_dear_stay_dense(monkeypatch):
-    monkeypatch.setattr(mechanisms.constructions, "SPAN_WORK", 1.0)
+    monkeypatch.setattr(constructions, "SPAN_WORK", 1.0)
     pair = neighbours_from_gradients(np.ones((2, 3), np.float32), np.zeros(3), relation="zero_out")
     assert isinstance(pair.without, np.ndarray)
     assert pair.without.shape == (3, 3)
@@ -130,10 +131,10 @@ def test_a_dense_array_that_cannot_fit_is_refused_with_the_remedy():
 def test_mechanisms_get_the_form_that_they_read():
     pair = worst_case_pair(records=3, dimension=5, clip=0.1)
     step = mechanisms.one_round(normalise_by="none", rate=0.5, clip=0.1, noise_multiplier=1.0)
-    assert mechanisms.prepare(step, pair.without) is pair.without
-    assert isinstance(mechanisms.prepare(mechanisms.mechanism(lambda k, d: d[0]), pair.without), jax.Array)
+    assert prepare(step, pair.without) is pair.without
+    assert isinstance(prepare(mechanisms.mechanism(lambda k, d: d[0]), pair.without), jax.Array)
     given = neighbours_from_gradients(np.ones((2, 3)), np.zeros(3))
-    assert isinstance(mechanisms.prepare(step, given.without), jax.Array)
-    assert isinstance(mechanisms.prepare(step.collapsed(), given.without), GradientTable)
+    assert isinstance(prepare(step, given.without), jax.Array)
+    assert isinstance(prepare(step.collapsed(), given.without), GradientTable)
     images = {"x": 1}
-    assert mechanisms.prepare(step, images) is images
+    assert prepare(step, images) is images

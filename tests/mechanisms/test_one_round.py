@@ -8,7 +8,8 @@ from checks import assert_has_law, assert_same_law
 from scipy import stats
 
 import mechanisms
-from mechanisms import NORMALISERS, Collapsed, materialise, neighbours_from_gradients, one_round, worst_case_pair
+from mechanisms import NORMALISERS, Collapsed, neighbours_from_gradients, one_round, worst_case_pair
+from mechanisms.neighbours import materialise
 from mechanisms.one_round import batch_sum, clip_rows, divisor
 
 SEED = 1_729

@@ -1,12 +1,17 @@
 """Options of `dpsgd-audit run` that change when it stops and what it draws."""
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from audit.cli import main
 from audit.record.record import load_records
 
+ROOT = Path(__file__).parents[3]
 SUITE = """
 trials = 200_000
 risk = 0.01
@@ -77,3 +82,59 @@ def test_a_time_budget_cuts_trials_off_and_bounds_stay_valid(run, where):
     assert 0 < record.trials < record.trials_planned == 2_000_000_000
     assert record.verdict == "violation"
     assert all(point.counts.trials_with == record.trials_per_side for point in record.points)
+
+
+LOCAL = """
+trials = 200
+risk = 0.05
+[[audit]]
+name = "mine"
+mechanism = { step = "my_step:release" }
+neighbours = "scalar_pair"
+distinguisher = "projection"
+claim = { kind = "gaussian", mu = 5.0 }
+diagnose = false
+"""
+RELEASE = """
+import jax
+
+def release(key, dataset):
+    return dataset.sum(0) + jax.random.normal(key, dataset.shape[1:])
+"""
+
+
+def command(folder, *words):
+    """The installed command's own way: the working folder is not on Python's path."""
+    code = f"import sys; sys.path = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r}); "
+    code += "from dpsgd_audit.__main__ import main; sys.argv[0] = 'dpsgd-audit'; sys.exit(main())"
+    return subprocess.run([sys.executable, "-P", "-c", code, *words], cwd=folder, capture_output=True, text=True)
+
+
+def test_local_code_is_found_and_a_file_with_one_of_our_names_is_not_taken_for_ours(tmp_path):
+    (tmp_path / "my_step.py").write_text(RELEASE)
+    for name in ("mechanisms", "guarantees"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong file was executed')")
+    (tmp_path / "suite.toml").write_text(LOCAL)
+    done = command(tmp_path, "run", "suite.toml", "--json")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert json.loads(done.stdout)[0]["mechanism"]["name"] == "release"
+
+
+def test_a_local_file_with_one_of_our_names_cannot_be_named_and_the_message_says_why(tmp_path):
+    (tmp_path / "mechanisms.py").write_text(RELEASE)
+    (tmp_path / "suite.toml").write_text(LOCAL.replace("my_step:", "mechanisms:"))
+    done = command(tmp_path, "run", "suite.toml")
+    assert done.returncode == 2
+    assert str(tmp_path / "mechanisms.py") in done.stderr
+    assert "rename yours" in done.stderr
+
+
+def test_the_working_folder_is_not_searched_for_a_suite_without_code_of_its_own(run, tmp_path, monkeypatch):
+    before = list(sys.path)
+    monkeypatch.setattr(sys, "path", list(before))
+    run("--trials", "200")
+    assert sys.path == before
+    (tmp_path / "my_step.py").write_text(RELEASE)
+    monkeypatch.chdir(tmp_path)
+    run(text=LOCAL)
+    assert sys.path[-1] == str(tmp_path)

@@ -12,9 +12,9 @@ import guarantees
 from audit.trials.both_sides import both_sides
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.workers import ForeignError
-from mechanisms.adapters.batch import BatchMechanism, trial_seeds
+from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_callable import callable_step
-from mechanisms.contract import Mechanism
+from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.neighbours import Neighbours
 
 KEY = jax.random.key(21)

@@ -138,17 +138,47 @@ def test_the_revealed_tails_are_averages_over_batches():
     np.testing.assert_allclose([tails.without_above[0], tails.with_above[0]], [alpha, power], rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["expected_batch", "floored_expected_batch", "realised_batch"])
-def test_the_gauss_rule_agrees_with_the_sum_over_all_batch_sizes(name, monkeypatch):
-    case = setting(name, 999, 0.1, 0.5, 40)
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("expected_batch", 3000, 0.3, 0.05, 50),
+        ("floored_expected_batch", 999, 0.1, 0.5, 40),
+        ("realised_batch", 1000, 0.5, 1.0, 10),
+    ],
+    ids=str,
+)
+def test_the_gauss_rule_agrees_with_the_sum_over_all_batch_sizes(case, monkeypatch):
     t = np.array([-2.0, 0.01, 2.0])
-    quick = revealed_round(**case).curve.law.tails(t)
-    monkeypatch.setattr(normalised_bounds, "FEW", 10**9)
-    monkeypatch.setattr(normalised_bounds, "MANY", 10**9)
-    full = revealed_round(**case).curve.law.tails(t)
-    assert len(average_over_sizes(999, 0.1, points=10**9)[0]) > 64
-    np.testing.assert_allclose(quick.without_above, full.without_above, rtol=1e-11, atol=1e-14)
-    np.testing.assert_allclose(quick.with_below, full.with_below, rtol=1e-11, atol=1e-14)
+    quick = revealed_round(**setting(*case)).curve.law.tails(t)
+    monkeypatch.setattr(normalised_bounds, "NODES", 10**9)
+    full = revealed_round(**setting(*case)).curve.law.tails(t)
+    np.testing.assert_allclose(quick.without_above, full.without_above, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(quick.with_below, full.with_below, rtol=1e-12, atol=1e-14)
+
+
+def test_runs_of_sizes_keep_their_moments():
+    nodes, weights, lost = average_over_sizes(4000, 0.3, lambda sizes: np.full(len(sizes), 60.0))
+    assert len(nodes) < 250
+    assert abs(weights.sum() - 1) < 1e-12 + lost
+    for power in (1, 2, 9):
+        expected = (stats.binom.pmf(np.arange(4001), 4000, 0.3) * (np.arange(4001) / 1200) ** power).sum()
+        assert weights @ (nodes / 1200) ** power == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_guarantee_sums_over_sizes_where_the_shift_changes_fast():
+    """FEASGM, a shift that grows by 1 with each record: every size by its own noncentral chi-square law."""
+    records, rate, n, sigma, eps = 1499, 1 / 150, 10, 0.1, 12.0
+    s = 9 / 10
+    k = np.arange(60)
+    total = 0.0
+    for bit, chance in ((0, 1 - rate), (1, rate)):
+        mu = ((1 - s) * k + s * bit) / sigma
+        c = np.maximum(mu / (1 - s**2), 1e-9)
+        square = np.maximum(0, -n * np.log(s) + mu**2 / (2 * (1 - s**2)) - eps) * 2 * s**2 / (1 - s**2)
+        leak = stats.ncx2.cdf(square / s**2, n, s**2 * c**2) - np.exp(eps) * stats.ncx2.cdf(square, n, c**2)
+        total += chance * (stats.binom.pmf(k, records, rate) * leak).sum()
+    claim = normalised_guarantee(**setting("floored_expected_batch", records, rate, sigma, n))
+    assert abs(claim.delta(eps, "with_given_without") - total) < 1e-9
 
 
 @pytest.mark.parametrize("case", CASES[:3], ids=str)

@@ -10,11 +10,10 @@ from checks import assert_rate_is
 from scipy import stats
 
 from guarantees.laws.contour import SummedLaw
-from guarantees.laws.law import DiscreteLaw
 from guarantees.normalised.bounds import normalised_guarantee, revealed_round
-from guarantees.normalised.many_rounds import sum_of_atoms
 from guarantees.normalised.round import normalised_round
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
+from guarantees.trade_off import TradeOff
 
 GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())
 NORMALISER = {"easgm": "expected_batch", "asgm": "realised_batch", "feasgm": "floored_expected_batch"}
@@ -115,14 +114,24 @@ def test_rounds_have_the_simulated_tails():
             )
 
 
-def test_atoms_compose_like_a_binomial():
-    """Randomised response: the sum of losses is binomial."""
-    p, times = 1 / (1 + np.e), 12
-    law = DiscreteLaw(losses=np.array([-1.0, 1.0]), without=np.array([1 - p, p]), with_record=np.array([p, 1 - p]))
-    found = sum_of_atoms(law, times)
-    t = np.arange(-11.0, 12.0, 2.0)
-    np.testing.assert_allclose(found.tails(t).without_above, stats.binom.sf((t + times) / 2, times, p), atol=1e-12)
-    assert found.error < 1e-4
+@pytest.mark.parametrize("times", [3, 30])
+def test_rounds_of_asgm_keep_mass_and_mean_and_lie_between_proved_curves(times):
+    curve = many_rounds(times, "realised_batch", 4, 0.7, 10.0, 100)
+    law, eps = curve.law, np.array([0.0, 1.0, 5.0, 20.0])
+    for part in (law.middle, law.safe, law.leaked):
+        assert abs(part.without.sum() - 1) < 1e-10 + law.rounding
+        assert abs(part.with_record.sum() - 1) < 1e-10 + law.rounding
+        finite = np.isfinite(part.losses)
+        mean = (part.with_record[finite] * np.exp(-part.losses[finite])).sum()
+        assert abs(mean + part.without[part.losses == -np.inf].sum() - 1) < 1e-10 + law.rounding
+    assert law.rounding < 1e-7
+    assert abs(curve.delta(0.0, "with_given_without") - curve.delta(0.0, "without_given_with")) < 1e-10
+    for direction in ("with_given_without", "without_given_with"):
+        low, middle, high = (c.delta(eps, direction) for c in (TradeOff(law.leaked), curve, TradeOff(law.safe)))
+        assert np.all((low <= middle + 2e-6) & (middle <= high + 2e-6))
+        assert np.all(high - low <= curve.error)
+    assert curve.error < 3e-4 * times
+    assert "between" in curve.certificate.proved
 
 
 def test_contours_leave_the_atom_of_unsampled_rounds_where_it_is():

@@ -51,6 +51,14 @@ def test_two_batches_agree_with_a_direct_sum(mu, threshold):
     assert point.without_above + point.without_below == pytest.approx(1, abs=1e-9)
 
 
+def test_two_fixed_batches_at_much_noise_agree_with_a_direct_sum():
+    for sigma in (12.0, 30.0, 1000.0):
+        law = guarantees.fixed_batch_shuffle(rounds=2, noise_multiplier=sigma).curve.law
+        for t in (-1 / sigma, 0.0, 0.4 / sigma):
+            found = law.tails(np.array(t))
+            assert [found.without_below, found.with_below] == pytest.approx(two_batches(t, 1 / sigma), abs=1e-9)
+
+
 def test_lattice_and_contour_agree():
     lattice = tails_at(rounds=12, mu=1.0, threshold=0.4)
     contour = below_threshold(rounds=12, mu=1.0, threshold=0.4)

@@ -135,6 +135,16 @@ def test_losses_beyond_the_resolved_ones_still_promise_the_truth():
         assert 0.99 * truth <= claim.delta(epsilon, "with_given_without") <= single * (1 + 1e-9)
 
 
+def test_rare_large_losses_keep_their_precision():
+    """Above, the rate without the record is 1e-24 while delta is .4: no round-off may be multiplied by e^loss."""
+    claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.1)
+    for epsilon in (10.0, 30.0, 50.0, 70.0):
+        assert claim.delta(epsilon, "with_given_without") == pytest.approx(two_rounds(epsilon, 0.1), rel=1e-6)
+    half = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.5)
+    for epsilon in (9.0, 14.0, 18.0):
+        assert half.delta(epsilon, "with_given_without") == pytest.approx(two_rounds(epsilon, 0.5), rel=1e-5)
+
+
 def test_edgeworth_is_closer_than_the_normal_law():
     rounds, sigma = 400, 1.5
     deviation = np.sqrt(np.expm1(1 / sigma**2) / rounds)

@@ -1,0 +1,27 @@
+"""Distinguishers by the names that suites use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from distinguishers.battery import battery
+from distinguishers.contract import Distinguisher
+from distinguishers.likelihood import likelihood_ratio
+from distinguishers.max_coordinate import max_coordinate
+from distinguishers.normality import normality_test
+from distinguishers.projection import contrast, norm, projection, ratio
+
+CATALOGUE: Mapping[str, Callable[..., Distinguisher]] = MappingProxyType(
+    {
+        "likelihood_ratio": likelihood_ratio,
+        "normality_test": normality_test,
+        "max_coordinate": max_coordinate,
+        "projection": projection,
+        "norm": norm,
+        "ratio": ratio,
+        "contrast": contrast,
+        "battery": battery,
+    }
+)
+"""Distinguishers by the names that suites use; ``fit`` makes one from outputs."""

@@ -1,0 +1,84 @@
+"""The pytest plugin: options, a marker and a fixture. It imports nothing of ours until a test asks for the fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from audit.record.record import AuditRecord
+
+DEFAULT_RISK = 1e-3
+DEFAULT_TRIALS = 10_000
+MARKER = (
+    "dp_audit(trials=None, risk=None, delta=1e-5, time_budget=None): options of the dp_audit fixture in this test; "
+    "a risk given here comes on top of the session's"
+)
+FOUND = pytest.StashKey[list[dict[str, Any]]]()
+"""Records of one test, as plain data."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, all called --dp-audit-..."""
+    group = parser.getgroup("dp-audit", "privacy audits")
+    group.addoption("--dp-audit-trials", type=int, help=f"outputs drawn per audit (default: {DEFAULT_TRIALS:,})")
+    group.addoption(
+        "--dp-audit-risk",
+        type=float,
+        default=DEFAULT_RISK,
+        help="probability of a false alarm anywhere in the session (default: %(default)s)",
+    )
+    group.addoption("--dp-audit-budget", metavar="60s", help="time per audit: 60s, 5m")
+    group.addoption("--dp-audit-seed", type=int, default=0, help="every audit's key follows from it and its name")
+    group.addoption("--dp-audit-inconclusive", choices=["warn", "fail"], default="warn", help="(default: %(default)s)")
+    group.addoption("--dp-audit-report", metavar="DIR", help="write records.json and index.html there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker and the place where records are gathered."""
+    config.addinivalue_line("markers", MARKER)
+    config.pluginmanager.register(_Gatherer(config), "dp-audit-gatherer")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Records travel with the last report of a test, so they also come from xdist workers."""
+    report = yield
+    if report.when == "teardown" and FOUND in item.stash:
+        report.dp_audit_records = item.stash[FOUND]  # type: ignore[attr-defined]
+    return report
+
+
+@pytest.fixture
+def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
+    """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
+    from dpsgd_audit import strangers
+
+    if wrong := strangers.found():
+        pytest.fail(f"dp_audit: {wrong}", pytrace=False)
+    from audit.pytest_plugin import Auditor
+
+    return Auditor(request)
+
+
+class _Gatherer:
+    """Collects records from all workers and writes the report at the end."""
+
+    def __init__(self, config: pytest.Config):
+        self._config = config
+        self._found: list[dict[str, Any]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the records that a report carries."""
+        self._found += getattr(report, "dp_audit_records", [])
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Write the report, and say where it is."""
+        folder = self._config.getoption("--dp-audit-report")
+        if not folder or not self._found:
+            return
+        from audit.pytest_plugin import report
+
+        terminalreporter.write_line(f"dp-audit report: {report(self._found, folder)}")

@@ -1,0 +1,62 @@
+"""Other people's packages with our names: which file ``import audit`` gives, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+from pathlib import Path
+
+PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
+"""Our import names."""
+HOME = Path(__file__).parents[1]
+"""The folder that we are installed in."""
+REMEDY = (
+    "Two packages of one name cannot be imported by one process: rename yours, or run what needs dpsgd-audit in an "
+    "environment, or a folder and a Python path, without it (docs/ci.md, 'Names')."
+)
+
+
+def found() -> str | None:
+    """What is wrong where one of our names is somebody else's; None where all are ours. It imports all four."""
+    from dpsgd_audit.face import Face
+
+    for name in PACKAGES:
+        module = importlib.import_module(name)
+        if not isinstance(module, Face):
+            return _shadowed(name, str(module.__file__ or list(module.__path__)))
+    return None
+
+
+def _shadowed(name: str, file: str) -> str:
+    beginning = f"`import {name}` gives {file}, which is not dpsgd-audit's {name}"
+    if Path(file).is_relative_to(HOME / name):
+        owners = set(importlib.metadata.packages_distributions().get(name, ())) - {"dpsgd-audit"}
+        told = " or ".join(sorted(owners)) or "another distribution"
+        return f"{beginning}: {told} was installed over it. {REMEDY}"
+    return f"{beginning} ({HOME / name}) and comes before it. {REMEDY}"
+
+
+def explain_missing(package: str, name: str, ours: str | None) -> None:
+    """Raise if somebody asks our package for what it lacks and another package of its name is installed behind it."""
+    if others := elsewhere(package, ours):
+        raise ModuleNotFoundError(
+            f"dpsgd-audit's {package} ({ours}) has no {name!r}. Another {package} is at {' and '.join(others)}, but "
+            f"Python finds dpsgd-audit's first. {REMEDY}",
+            name=f"{package}.{name}",
+        )
+
+
+def elsewhere(package: str, ours: str | None) -> list[str]:
+    """Files of other packages of this name that Python would find if ours were not there."""
+    others = [finder for finder in sys.meta_path if finder not in (BuiltinImporter, FrozenImporter, PathFinder)]
+    specs = [PathFinder.find_spec(package, [folder]) for folder in sys.path]
+    specs += [finder.find_spec(package, None) for finder in others]
+    files = {spec.origin for spec in specs if spec is not None and spec.origin not in (None, ours)}
+    # another copy of ours, say a checkout beside an installed wheel, is no stranger
+    return sorted(file for file in files if file and not _all_four(Path(file).parent.parent))
+
+
+def _all_four(folder: Path) -> bool:
+    return all((folder / name).is_dir() for name in PACKAGES)

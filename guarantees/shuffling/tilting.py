@@ -1,0 +1,88 @@
+"""How far the law of one round may be tilted before the sum of many wraps around a finite circle."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from guarantees.numerics.array import Array
+
+GROUPS = 1024
+"""Groups of equal width; half as many more, of geometric widths, resolve the smallest values."""
+ALIASED = 1e-14
+"""Share of the tilted mass that may wrap around: a Chernoff bound."""
+SPEEDS = np.geomspace(0.05, 600.0, 12)
+"""Further tilts that Chernoff's bound tries, in units of the inverse of the way to the circle's end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cumulants:
+    """One round, its points in groups, and how many rounds there are."""
+
+    values: Array
+    log_masses: Array
+    rounds: int
+
+    @staticmethod
+    def of(values: Array, masses: Array, rounds: int) -> Cumulants:
+        """Group neighbouring points, each group at its mean."""
+        count = len(values)
+        places = [np.linspace(0, count, GROUPS + 1)[:-1], np.geomspace(1, count, GROUPS // 2 + 1)[:-1]]
+        starts = np.unique(np.concatenate(places).astype(int))
+        total = np.add.reduceat(masses, starts)
+        held = total > 0
+        mean = np.add.reduceat(masses * values, starts)[held] / total[held]
+        return Cumulants(values=mean, log_masses=np.log(total[held]), rounds=rounds)
+
+    def _exponents(self, tilt: Array) -> tuple[Array, Array]:
+        exponents = self.log_masses + np.multiply.outer(tilt, self.values)
+        return exponents, exponents.max(axis=-1, keepdims=True)
+
+    def log_moments(self, tilt: Array) -> Array:
+        """``ln E exp(tilt Y)`` at each tilt."""
+        exponents, top = self._exponents(tilt)
+        return top[..., 0] + np.log(np.exp(exponents - top).sum(axis=-1))
+
+    def log_moment(self, tilt: float) -> float:
+        """``ln E exp(tilt Y)``."""
+        return float(self.log_moments(np.array(tilt)))
+
+    def mean(self, tilt: float) -> float:
+        """Mean of one tilted round."""
+        exponents, top = self._exponents(np.array(tilt))
+        weights = np.exp(exponents - top)
+        return float(weights @ self.values / weights.sum())
+
+    def log_wrapped(self, tilt: float, end: float) -> float:
+        """Chernoff's bound of the logarithm of the tilted probability that the sum reaches ``end``."""
+        if self.rounds * self.values[-1] < end * (1 + 1e-9):
+            return -np.inf
+        way = end - self.rounds * self.mean(tilt)
+        if way <= 0:
+            return 0.0
+        further = SPEEDS / way
+        moments = self.log_moments(tilt + np.append(0.0, further))
+        return float(np.min(self.rounds * (moments[1:] - moments[0]) - further * end))
+
+    def tilt(self, *, mean: float, end: float, most: bool) -> float:
+        """The tilt that puts the sum's mean at ``mean``, or less where too much would wrap around ``end``.
+
+        ``most`` says that the tilt may not be positive.
+        """
+
+        def allowed(tilt: float) -> bool:
+            return self.rounds * self.mean(tilt) <= mean and self.log_wrapped(tilt, end) <= np.log(ALIASED)
+
+        unit = 1 / (end - min(mean, self.rounds * self.mean(0.0)))
+        if most and allowed(0.0):
+            return 0.0
+        low, high = (-unit, 0.0) if most or not allowed(0.0) else (0.0, unit)
+        while high > 0 and allowed(high) and high < 1e5 * unit:
+            low, high = high, 2 * high
+        while high <= 0 and not allowed(low) and low > -1e9 * unit:
+            low, high = 4 * low, low
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowed(middle) else (low, middle)
+        return low

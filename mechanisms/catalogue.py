@@ -1,0 +1,47 @@
+"""Mechanisms and neighbours by the names that suites use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from mechanisms.adapters.for_command import command_step
+from mechanisms.adapters.for_flax import flax_step
+from mechanisms.adapters.for_jax_privacy import jax_privacy_step
+from mechanisms.adapters.for_opacus import opacus_step
+from mechanisms.adapters.for_optax import optax_step
+from mechanisms.constructions import opposite_pair, orthogonal_pair, worst_case_pair, zero_pair
+from mechanisms.contract import BatchMechanism, Mechanism
+from mechanisms.images import image_pair
+from mechanisms.neighbours import Neighbours
+from mechanisms.one_round import collapsed_round, one_round
+from mechanisms.textbook import bit_pair, gaussian_mechanism, laplace_mechanism, randomised_response, scalar_pair
+
+CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProxyType(
+    {
+        "one_round": one_round,
+        "collapsed_round": collapsed_round,
+        "gaussian_mechanism": gaussian_mechanism,
+        "laplace_mechanism": laplace_mechanism,
+        "randomised_response": randomised_response,
+        "opacus_step": opacus_step,
+        "optax_step": optax_step,
+        "jax_privacy_step": jax_privacy_step,
+        "command_step": command_step,
+        "flax_step": flax_step,
+    }
+)
+"""Mechanisms by the names that suites use."""
+
+NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = MappingProxyType(
+    {
+        "worst_case_pair": worst_case_pair,
+        "opposite_pair": opposite_pair,
+        "orthogonal_pair": orthogonal_pair,
+        "zero_pair": zero_pair,
+        "scalar_pair": scalar_pair,
+        "bit_pair": bit_pair,
+        "image_pair": image_pair,
+    }
+)
+"""Constructions of neighbouring datasets by the names that suites use."""

@@ -1,0 +1,102 @@
+"""The long attack: ``python -m attack.run --draws 4000 --shard 0/8 --out attack``, from the folder ``tests``.
+
+Draw i belongs to shard ``i mod shards`` and depends on i alone, so shards may run anywhere and be repeated. Each
+draw is one line of ``OUT/shard-K.jsonl``; a shard that is started again goes on behind its last line. Two CPU hours
+are about 4,000 draws. The exit status is 1 where any draw is a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import time
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from attack.draws import SPACES, Space
+from attack.oracles import disagreements
+from attack.properties import faults
+
+SLOW = 5.0
+"""CPU seconds from which a draw is listed as slow."""
+
+
+def drawn(index: int) -> tuple[Space, dict[str, Any]]:
+    """The constructor and the parameters of one draw."""
+    rng = np.random.default_rng([20_261_115, index])
+    space = SPACES[int(rng.integers(len(SPACES)))]
+    return space, space.draw(rng.random(len(space.parameters)))
+
+
+def attacked(index: int) -> dict[str, Any]:
+    """One draw: its parameters, verdict and cost."""
+    (space, given), rng = drawn(index), np.random.default_rng([20_261_116, index])
+    found: dict[str, Any] = {"index": index, "name": space.name, "given": given, "judged": 0}
+    start = time.process_time()
+    try:
+        claim = space.make(given)
+        wrong = faults(claim)
+        found["seconds"] = round(time.process_time() - start, 3)
+        found["error"] = claim.error
+        found["judged"], differing = disagreements(space.name, given, claim, rng)
+        wrong += differing
+        found |= {"verdict": "fault" if wrong else "right", "why": wrong}
+    except (ValueError, ArithmeticError) as refusal:
+        found |= {"verdict": "refused", "why": [f"{type(refusal).__name__}: {refusal}"]}
+    except Exception as crash:
+        found |= {"verdict": "fault", "why": [f"{type(crash).__name__}: {crash}"]}
+    found.setdefault("seconds", round(time.process_time() - start, 3))
+    return found
+
+
+def run(draws: int, shard: int, shards: int, folder: pathlib.Path, seconds: float) -> list[dict[str, Any]]:
+    """What is left of one shard, appended to its file; the time limit is looked at between draws."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"shard-{shard}.jsonl"
+    kept = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done, start = {line["index"] for line in kept}, time.process_time()
+    with path.open("a") as out:
+        for index in range(shard, draws, shards):
+            if index in done:
+                continue
+            if time.process_time() - start > seconds:
+                break
+            line = attacked(index)
+            kept.append(line)
+            out.write(json.dumps(line, default=float) + "\n")
+            out.flush()
+    return kept
+
+
+def report(lines: list[dict[str, Any]]) -> str:
+    """Verdicts by constructor, and every fault, refusal and slow draw."""
+    counts = Counter((line["name"], line["verdict"]) for line in lines)
+    text = [f"{len(lines)} draws: {dict(Counter(line['verdict'] for line in lines))}"]
+    text += [f"{name:22s} {verdict:8s} {number}" for (name, verdict), number in sorted(counts.items())]
+    for line in lines:
+        if line["verdict"] != "right" or line["seconds"] > SLOW:
+            text.append(f"{line['verdict']} {line['name']}({line['given']}) {line['seconds']} s: {line['why']}")
+    return "\n".join(text)
+
+
+def main() -> int:
+    """Run one shard and print what it found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=4000)
+    parser.add_argument("--shard", default="0/1", help="which one of how many, as 0/8")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("attack-out"))
+    parser.add_argument("--seconds", type=float, default=np.inf, help="CPU seconds after which no draw is begun")
+    given = parser.parse_args()
+    shard, shards = (int(part) for part in given.shard.split("/"))
+    warnings.simplefilter("error")
+    lines = run(given.draws, shard, shards, given.out, given.seconds)
+    print(report(lines))
+    return int(any(line["verdict"] == "fault" for line in lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+from attack.draws import SPACES
+from attack.run import drawn, report, run
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shard", range(8))
+def test_no_draw_of_any_constructor_is_a_fault(shard, tmp_path):
+    lines = run(draws=400, shard=shard, shards=8, folder=tmp_path, seconds=600.0)
+    assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
+    assert sum(line["verdict"] == "refused" for line in lines) <= 0.1 * len(lines), report(lines)
+
+
+def test_a_shard_goes_on_where_it_stopped_and_never_repeats(tmp_path, monkeypatch):
+    asked = []
+
+    def quick(index):
+        asked.append(index)
+        return {"index": index, "name": "none", "verdict": "right", "seconds": 0.0, "why": []}
+
+    monkeypatch.setattr("attack.run.attacked", quick)
+    run(draws=5, shard=1, shards=2, folder=tmp_path, seconds=60.0)
+    lines = run(draws=9, shard=1, shards=2, folder=tmp_path, seconds=60.0)
+    assert asked == [line["index"] for line in lines] == [1, 3, 5, 7]
+
+
+def test_a_draw_depends_on_its_index_alone():
+    assert drawn(7) == drawn(7)
+    assert drawn(7) != drawn(8)
+    assert len({drawn(index)[0].name for index in range(300)}) == len(SPACES)

@@ -1,0 +1,93 @@
+"""Every Python block of the README and of the documents runs, in order, the blocks of a file in one namespace."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import types
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCTESTS = {"docs/theorems.md"}
+"""Run, with their answers, by tests/guarantees/test_docs.py."""
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = {
+    str(file.relative_to(ROOT)): re.findall(r"^```python\n(.*?)^```", file.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for file in FILES
+}
+LONG = {
+    ("README.md", 1),
+    ("README.md", 2),
+    ("docs/adapters.md", 0),
+    ("docs/adapters.md", 1),
+    ("docs/adapters.md", 2),
+    ("docs/adapters.md", 4),
+    ("docs/ci.md", 0),
+}
+"""Trainings by PyTorch and what reads their records, and batteries on ten thousand trials."""
+VERDICT = re.compile(r"verdict\)? +# \"?(violation|no_violation_found|inconclusive)")
+CASES = [
+    pytest.param(name, number, marks=[pytest.mark.long] if (name, number) in LONG else [], id=f"{name}-{number}")
+    for name, blocks in BLOCKS.items()
+    if name not in DOCTESTS
+    for number in range(len(blocks))
+]
+
+
+def dp_step(key, gradients, rate=0.1, clip=1.0, noise_multiplier=1.0):
+    key_batch, key_noise = jax.random.split(key)
+    clipped = gradients / jnp.maximum(1.0, jnp.linalg.norm(gradients, axis=1, keepdims=True) / clip)
+    taken = jax.random.bernoulli(key_batch, rate, (len(gradients), 1))
+    return jnp.sum(taken * clipped, 0) + noise_multiplier * clip * jax.random.normal(key_noise, gradients.shape[1:])
+
+
+@pytest.fixture(scope="module")
+def documents():
+    """Each a module of its own: dataclasses look up the module that defines them."""
+    return {name: types.ModuleType("document") for name in BLOCKS}
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    """Somebody with a library of their own, in the root of a checkout."""
+    library = types.ModuleType("my_library")
+    library.__dict__.update(my_step=dp_step, dp_step=dp_step)
+    monkeypatch.setitem(sys.modules, "my_library", library)
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_a_block_runs(name, number, documents, monkeypatch, request):
+    monkeypatch.setitem(sys.modules, "document", documents[name])
+    block, space = BLOCKS[name][number], vars(documents[name])
+    before = set(space)
+    for library in ("torch", "opacus"):
+        if library in block and importlib.util.find_spec(library) is None:
+            pytest.skip(f"needs {library}")
+    try:
+        exec(compile(block, f"{name}, block {number}", "exec"), space)
+    except NameError as error:
+        if error.name == "record" and (name, number) in LONG:
+            pytest.skip("needs the record of a block that was not run")
+        raise
+    if stated := VERDICT.search(block):
+        assert space["record"].verdict == stated[1]
+    for test in [space[key] for key in set(space) - before if key.startswith("test_")]:
+        test(request.getfixturevalue("dp_audit"))
+
+
+def test_every_document_with_code_is_run():
+    assert {name for name, blocks in BLOCKS.items() if blocks} == {
+        "README.md",
+        "docs/adapters.md",
+        "docs/ci.md",
+        "docs/command-protocol.md",
+        "docs/extending.md",
+        "docs/theorems.md",
+    }
