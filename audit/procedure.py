@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.both_sides import Auditable, both_sides
 from audit.trials.keys import audit_keys
-from audit.trials.source import LAST_TRIAL, Tally
+from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from distinguishers.battery import battery
@@ -76,7 +77,13 @@ def run_audit(
 
     test = rule.fix(chosen.curve, fit_scores, goal)
     sides = without.source(keys.without), with_record.source(keys.with_record)
-    tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=progress)
+    if resume is not None and resume.test not in ("", test.digest):
+        raise StaleCountsError("these counts belong to other edges or thresholds than this audit's; start anew.")
+
+    def report(tally: Tally) -> None:
+        progress(dataclasses.replace(tally, test=test.digest))
+
+    tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
     finding = rule.judge(tally, test, goal)
     subject = Subject(
         name=name or step.name,

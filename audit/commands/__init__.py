@@ -49,6 +49,17 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop-early", action="store_true", help="end each audit as soon as its claim is refuted (policy anytime)"
     )
+    parser.add_argument(
+        "--look",
+        type=int,
+        metavar="K",
+        help="the K-th look at the same audits: 2^-K of the risk, new trials; say --look 1 if you may look again",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="also continue and keep audits of foreign code, whose own files are not watched",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")

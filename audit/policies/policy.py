@@ -6,6 +6,7 @@ Why each policy is valid: docs/validity.md.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 from typing import ClassVar, Literal, Protocol
 
@@ -47,6 +48,12 @@ class Test:
     edges: np.ndarray
     """Float32 edges of the grid of scores, (members, edges); every cut is one of its member's."""
     fit_trials: int
+
+    @property
+    def digest(self) -> str:
+        """Changes with any edge or cut: counts of another test are never continued."""
+        shape = f"{self.edges.shape} {self.cuts}".encode()
+        return hashlib.sha256(shape + np.ascontiguousarray(self.edges, np.float32).tobytes()).hexdigest()[:24]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -147,6 +147,8 @@ class AuditRecord:
     seconds: float
     diagnoses: tuple[Diagnosis, ...] = ()
     """After a violation: what looks wrong. They explain and never decide."""
+    look: int = 0
+    """Which look at this audit, each with 2^-look of the risk and trials of its own; 0: the only one."""
     schema: int = SCHEMA
 
     @property

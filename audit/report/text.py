@@ -12,7 +12,8 @@ def record_lines(record: AuditRecord) -> list[str]:
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
     counts = best.counts
     return [
-        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
+        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
+        f"{f', look {record.look}' if record.look else ''})",
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "

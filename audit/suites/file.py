@@ -16,6 +16,7 @@ from audit.trials.seeds import require_seed
 from audit.verdict.verdict import VERDICTS
 
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
+MOST_LOOKS = 20
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
 AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
 
@@ -53,6 +54,8 @@ class Suite:
     seed: int
     time_budget: float | None
     audits: tuple[AuditSpec, ...]
+    look: int = 0
+    """Which look at these audits, from 1; 0: the only one."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,10 @@ class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 
 
+class StaleCountsError(ValueError):
+    """Counts that belong to another grid or other thresholds cannot be continued."""
+
+
 class MechanismError(RuntimeError):
     """User code failed while it was audited."""
 
@@ -49,6 +53,8 @@ class Tally:
     trials_per_side: int
     state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
+    test: str = ""
+    """A digest of the edges and cuts that the counts belong to, where they are kept to be continued."""
 
 
 def empty_tally(edges: np.ndarray) -> Tally:

@@ -90,26 +90,48 @@ def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: floa
         risk=risk,
         delta=delta,
         trials_per_side=counts.trials_without,
+        refutable=joint_p_value(_flawless(counts), claim, gamma=GAMMA_SHARE * risk) <= risk,
     )
 
 
+def _flawless(counts: ErrorCounts) -> ErrorCounts:
+    """What a test that never errs would count."""
+    return dataclasses.replace(counts, false_alarms=0, misses=0)
+
+
 def conclude(
-    claim: Claim, *, refuted: str | None, p: float, risk: float, delta: float, trials_per_side: int
+    claim: Claim,
+    *,
+    refuted: str | None,
+    p: float,
+    risk: float,
+    delta: float,
+    trials_per_side: int,
+    refutable: bool | None = None,
 ) -> Judgement:
-    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?"""
+    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?
+
+    ``refutable`` says whether any counts could refute the claim, where the test is not the rectangle.
+    """
     found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk)
     if refuted is not None:
         return Judgement(verdict="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
     if found.conclusive:
         return Judgement(
-            verdict="no_violation_found", p_value=p, detectable=found, trials_needed=None, reason=_findable(found)
+            verdict="no_violation_found",
+            p_value=p,
+            detectable=found,
+            trials_needed=None,
+            reason=_findable(found, claimed=float(claim.epsilon(delta))),
         )
     needed = power.trials_needed(claim, delta=delta, risk=risk)
-    perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=risk)
+    if refutable is None:
+        perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=risk)
+        refutable = perfect > 0
     why = (
-        "no counts of this size could refute the claim"
-        if perfect == 0
-        else "a leak of the stated size would be missed too often"
+        "a leak of the stated size would be missed too often"
+        if refutable
+        else "no counts of this size could refute the claim"
     )
     advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"
     return Judgement(
@@ -117,10 +139,15 @@ def conclude(
     )
 
 
-def _findable(found: power.Detectable) -> str:
+def _findable(found: power.Detectable, *, claimed: float) -> str:
+    """What a verdict without a violation is worth. Another pair, score or release may leak more and is not covered."""
     leaks = []
     if found.tv_excess is not None:
         leaks.append(f"one with advantage {found.tv_excess:.2g} above what the claim allows")
-    if found.epsilon is not None:
+    # at this many digits an epsilon no larger than the claim's says nothing about a leak
+    if found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}"):
         leaks.append(f"a Gaussian one with epsilon {found.epsilon:.3g}")
-    return f"a leak would have been found with power 0.8 had it been {' or '.join(leaks)}."
+    return (
+        "a leak that these scores see on this pair in one release would have been found with power 0.8 had it been "
+        f"{' or '.join(leaks)}."
+    )
