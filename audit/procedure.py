@@ -14,7 +14,7 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.diagnosis.after import explain
-from audit.policies.policy import TARGETS, Policy, Target
+from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
@@ -56,7 +56,7 @@ def run_audit(
 
     ``trials`` outputs are drawn in total, half on each dataset; fit trials come on top and are recorded.
     ``policy`` says how thresholds are fixed (default: from theory where the distinguisher knows its curve,
-    otherwise on a split); ``target`` spends the whole risk on one number instead of three.
+    otherwise on a split); ``target`` spends (nearly) the whole risk on one number instead of three.
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
@@ -121,7 +121,7 @@ def _check(
     require("trials", isinstance(trials, int) and trials >= 2, "an integer >= 2", trials)
     require("trials", trials % 2 == 0, "even (half are drawn on each dataset)", trials)
     require("trials", trials // 2 < LAST_TRIAL, f"below {2 * LAST_TRIAL}", trials)
-    require("target", target is None or target in TARGETS, f"one of {TARGETS}", target)
+    require("target", target is None or target in ALL_TARGETS, f"one of {ALL_TARGETS}", target)
     if not claim.covers(neighbours.relation):
         raise ValueError(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "

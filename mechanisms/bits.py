@@ -34,6 +34,7 @@ class Stream(enum.IntEnum):
     CHI_SQUARE = 6
     RESPONSE = 7
     TRIAL = 8
+    PLACE = 9
 
 
 class Words(NamedTuple):

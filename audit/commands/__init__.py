@@ -110,6 +110,28 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         metavar="'gaussian(mu=1)'",
         help="a claim to judge, written as in Python: name(parameter=number, ...)",
     )
+    parser.add_argument(
+        "--one-run",
+        action="store_true",
+        help="the scores are of canaries in one training, left out (--without) or included (--with) by fair coins",
+    )
+    parser.add_argument(
+        "--guesses",
+        nargs=2,
+        type=int,
+        action="append",
+        metavar=("IN", "OUT"),
+        help="for --one-run: how many canaries to guess 'in' and 'out', fixed before looking; repeatable",
+    )
+    parser.add_argument(
+        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on one of them"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="draws the tenth of the scores that chooses thresholds; name it before looking (default: %(default)s)",
+    )
     _json(parser)
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from audit.policies.policy import TARGETS
+from audit.policies.policy import ALL_TARGETS
 from audit.suites.file import AUDIT_KEYS, PARTS, SUITE_KEYS
 from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
@@ -40,7 +40,7 @@ NAMED = {
         "description": "Seconds, or 60s, 5m, 1h.",
     },
     "expect": {"enum": list(VERDICTS), "default": "no_violation_found"},
-    "target": {"enum": list(TARGETS), "description": "Spend the whole risk on this number."},
+    "target": {"enum": list(ALL_TARGETS), "description": "Spend the whole risk on this number."},
     "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
     "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},
 }

@@ -112,7 +112,9 @@ def test_the_risk_spent_is_in_the_record():
         record = audit_shift(policy=policy)
         assert sum(point.risk for point in record.points) <= record.risk * (1 + 1e-9)
     assert audit_shift(policy=Split(fit_trials=400)).fit_trials == 400
-    assert audit_shift(policy=Split(fit_trials=400), target="epsilon").points[0].risk == 0.05
+    one = audit_shift(policy=Split(fit_trials=400), target="epsilon")
+    assert one.shares == pytest.approx({"epsilon": 0.049, "rest": 0.001})
+    assert one.numbers[0].risk == one.shares["epsilon"]
 
 
 def test_a_reversed_score_is_found_on_the_split():
