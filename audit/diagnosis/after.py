@@ -112,7 +112,7 @@ def _positive(value: Any) -> float | None:
 
 
 def direction(record: AuditRecord) -> Diagnosis:
-    """In which direction more was proven: a statement about the points, at the record's own risk."""
+    """In which direction the record's points prove more; they hold at the record's own risk."""
     points = tuple(point.limits for point in record.points)
     forth, back = proven_epsilon(points, delta=record.report_delta)
     larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
