@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
+from guarantees.laws.consistency import InconsistentLawError
 from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
@@ -39,7 +40,7 @@ class FixedBatchLaw(SimpleLaw):
     rounds: int
     noise_multiplier: float
     error: float = 1e-7
-    """Estimated: Monte Carlo, quadrature and the bracket agree far below it."""
+    """Estimated: each threshold's own estimate is held against it, and refused beyond."""
     _points: dict[float, Point] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -47,8 +48,8 @@ class FixedBatchLaw(SimpleLaw):
         """Nothing is proved by the curve itself: ``fixed_batch_bracket`` proves single deltas."""
         return Certificate(
             proved="nothing by itself; fixed_batch_bracket encloses any one delta",
-            estimated="contour integral and lattice, agreeing with quadrature to about 1e-8",
-            round_off=1e-12,
+            estimated="contour integrals that keep their identity, and lattices, agreeing with quadrature to about 1e-8",
+            round_off=self.error,
         )
 
     def point(self, threshold: float) -> Point:
@@ -59,7 +60,14 @@ class FixedBatchLaw(SimpleLaw):
                 without_above=above, without_below=1 - above, with_above=above, with_below=1 - above, error=0.0
             )
         if threshold not in self._points:
-            self._points[threshold] = tails_at(rounds=self.rounds, mu=1 / self.noise_multiplier, threshold=threshold)
+            found = tails_at(rounds=self.rounds, mu=1 / self.noise_multiplier, threshold=threshold)
+            if not found.error <= self.error:
+                raise InconsistentLawError(
+                    f"the loss of fixed batches (rounds {self.rounds}, noise_multiplier {self.noise_multiplier:g}) is "
+                    f"known only to {found.error:.1e} at {threshold:g}, not to {self.error:.0e}; "
+                    "fixed_batch_bracket encloses a single delta there."
+                )
+            self._points[threshold] = found
         return self._points[threshold]
 
     def tails(self, threshold: Array) -> Tails:

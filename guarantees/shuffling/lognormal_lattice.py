@@ -94,15 +94,31 @@ def one_round(noise_multiplier: float, step: float, top: float) -> OneRound:
     )
 
 
-def _power(vector: Array, times: int) -> Array:
-    """Transform of a law on a circle, to a power; frequencies at which it is below e^-80 are left out."""
-    # the transform's round-off is multiplied by the number of rounds
-    spectrum = np.asarray(fft.rfft(vector.astype(np.longdouble) if times > EXTENDED else vector))
-    with np.errstate(divide="ignore"):
-        held = times * np.log(np.abs(spectrum).astype(float)) > -80
-    power = np.zeros(len(spectrum), complex)
-    power[held] = np.exp(times * np.log(spectrum[held]))
-    return power
+@dataclasses.dataclass(frozen=True)
+class _Spectrum:
+    """The transform of a law on a circle, as logarithms: in extended precision where many rounds multiply its error.
+
+    Frequencies at which its power would be below e^-80 are left out.
+    """
+
+    held: Array
+    height: Array
+    phase: Array
+
+    @staticmethod
+    def of(vector: Array, times: int) -> _Spectrum:
+        found = np.asarray(fft.rfft(vector.astype(np.longdouble) if times > EXTENDED else vector))
+        with np.errstate(divide="ignore"):
+            held = times * np.log(np.abs(found.astype(complex))) > -80
+        real, imaginary = found[held].real, found[held].imag
+        return _Spectrum(held, np.log(real**2 + imaginary**2) / 2, np.arctan2(imaginary, real))
+
+    def power(self, times: int) -> Array:
+        """The transform to a power, at most that which was named."""
+        power = np.zeros(len(self.held), complex)
+        turn = np.remainder(times * self.phase, 2 * np.arctan2(self.phase.dtype.type(0), -1))
+        power[self.held] = np.exp((times * self.height).astype(float) + 1j * turn.astype(float))
+        return power
 
 
 def _require_kept(found: float, due: float, what: str) -> None:
@@ -128,11 +144,11 @@ class Jumps:
             np.bincount(one.index[part] % points, one.masses[part] * scale, points)
             for part, scale in ((~larger, 1.0), (larger, 1 / rate))
         )
-        others, jump = np.asarray(fft.rfft(body)), np.asarray(fft.rfft(jump))
-        factor = jump * (self.rounds * rate)
-        single = _power(body, self.rounds - 1) * factor
+        others = _Spectrum.of(body, self.rounds)
+        factor = np.asarray(fft.rfft(jump)) * (self.rounds * rate)
+        single = others.power(self.rounds - 1) * factor
         double = factor**2 * (0.5 * (1 - 1 / self.rounds))
-        double = double * (_power(body, self.rounds - 2) if self.rounds > 2 else np.ones_like(others))
+        double = double * (others.power(self.rounds - 2) if self.rounds > 2 else 1.0)
         return np.roll(np.asarray(fft.irfft(single + double, points)), -start % points)
 
 
@@ -221,7 +237,7 @@ class Window:
         weights = self._round.masses * np.exp(np.minimum(self._tilt * self.step * away - guess, 700.0))
         scale = float(weights.sum())
         vector = np.bincount(away % self.points, weights / scale, self.points)
-        power = _power(vector, self.rounds)
+        power = _Spectrum.of(vector, self.rounds).power(self.rounds)
         found = np.roll(np.asarray(fft.irfft(power, self.points)), (self.rounds * centre - self._start) % self.points)
         return found, centre, guess + np.log(scale)
 
