@@ -106,25 +106,28 @@ class FixedBatchLaw(SimpleLaw):
         return found
 
     def _one(self, alpha: float, rates: Rates) -> float:
-        """Threshold whose rate above is about ``alpha``: regula falsi, halving now and then."""
+        """Threshold whose rate above is about ``alpha``: through the nearest known ones, halving now and then."""
 
         def quantile(threshold: float) -> float:
             above, below = rates(self.point(threshold))
             return float(np.clip(-ndtri(above) if above < 0.5 else ndtri(below), -40, 40))
 
         goal, (low, high) = float(-ndtri(alpha)), self._start(quantile, float(-ndtri(alpha)))
-        at_low, at_high = quantile(low), quantile(high)
         for step in range(60):
-            share = 0.5 if step % 4 == 3 or at_high == at_low else (goal - at_low) / (at_high - at_low)
-            middle = low + float(np.clip(share, 0.05, 0.95)) * (high - low)
+            guess = (low + high) / 2 if step % 4 == 3 else self._between(quantile, goal)
+            middle = float(np.clip(guess, low + 0.02 * (high - low), high - 0.02 * (high - low)))
             value = quantile(middle)
             if abs(value - goal) < CLOSE or high - low < 1e-10:
                 return middle
-            if value < goal:
-                low, at_low = middle, value
-            else:
-                high, at_high = middle, value
+            low, high = (middle, high) if value < goal else (low, middle)
         return high
+
+    def _between(self, quantile: Callable[[float], float], goal: float) -> float:
+        """The threshold at a quantile, by a polynomial through the five known ones that are nearest to it."""
+        known = {round(quantile(t), 6): t for t in self._points}
+        nearest = sorted(known, key=lambda value: abs(value - goal))[:5]
+        weights = [np.prod([(goal - b) / (a - b) for b in nearest if b != a]) for a in nearest]
+        return float(np.dot(weights, [known[value] for value in nearest]))
 
     def _start(self, quantile: Callable[[float], float], goal: float) -> tuple[float, float]:
         """Known thresholds on both sides of the goal, found by stepping outwards if need be."""

@@ -68,6 +68,14 @@ def test_event_curve_passes_through_its_points():
     assert np.all(np.diff(event.beta(levels), n=2) > -1e-12)
 
 
+def test_the_event_is_proved_on_one_side_only():
+    event = guarantees.fixed_batch_event(rounds=30, noise_multiplier=0.7)
+    for curve in (event, event.compose(2)):
+        assert curve.certificate.safe is None
+        assert curve.certificate.leaked is not None
+    assert guarantees.max_coordinate(rounds=30, noise_multiplier=0.7).certificate is None
+
+
 def clone_delta_by_convolution(clones, epsilon):
     beta = 2 * ndtr(0.5 / clones.noise_multiplier) - 1
     law, total = np.array([1.0]), 0.0
