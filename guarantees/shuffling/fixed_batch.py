@@ -48,7 +48,7 @@ class FixedBatchLaw(SimpleLaw):
         """Nothing is proved by the curve itself: ``fixed_batch_bracket`` proves single deltas."""
         return Certificate(
             proved="nothing by itself; fixed_batch_bracket encloses any one delta",
-            estimated="contour integrals that keep their identity, and lattices, agreeing with quadrature to about 1e-8",
+            estimated="contour integrals that keep their identity, and lattices; quadrature agrees to about 1e-8",
             round_off=self.error,
         )
 

@@ -231,7 +231,7 @@ class Window:
         shifted = float((self._round.masses * self._round.index)[larger].sum()) * self.step
         if not 0 < rate < RARE:
             return None
-        body = Cumulants.of((self._round.index * self.step)[~larger], self._round.masses[~larger], self.rounds)
+        body = Cumulants.bounding((self._round.index * self.step)[~larger], self._round.masses[~larger], self.rounds)
         without = np.exp(body.log_wrapped(0.0, self._jumps_alone(begin) * self.rounds))
         # three jumps, or a sum that comes so far without any, whose tail falls at least like exp(-.05 L / begin)
         left_out = rate**2 / 2 * shifted + rate**3 / 6 + without * begin * 64

@@ -140,7 +140,7 @@ def test_grouped_rounds_have_no_smaller_moments_and_the_same_mean():
     values = np.linspace(0.0, 30.0, 50_000)
     masses = np.exp(-values)
     masses /= masses.sum()
-    grouped = Cumulants.of(values, masses, 10)
+    grouped = Cumulants.bounding(values, masses, 10)
     assert grouped.mean(0.0) == pytest.approx(values @ masses, rel=1e-12)
     for tilt in (-2.0, 0.3, 0.9):
         exact = np.log(masses @ np.exp(tilt * values))
