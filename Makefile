@@ -33,10 +33,10 @@ opacus: $(LIBRARIES)
 	$(BIN)/dpsgd-audit run suites/opacus.toml --out opacus-report
 
 test: $(LIBRARIES)
-	$(BIN)/python -m pytest -n 2 -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long"
 
 test-full: $(LIBRARIES)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check .

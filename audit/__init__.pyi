@@ -3,6 +3,9 @@ from audit.bounds.clopper_pearson import ErrorCounts as ErrorCounts
 from audit.bounds.clopper_pearson import delta_lower_bound as delta_lower_bound
 from audit.bounds.clopper_pearson import epsilon_lower_bound as epsilon_lower_bound
 from audit.bounds.clopper_pearson import mu_lower_bound as mu_lower_bound
+from audit.bounds.inversion import joint_delta_bound as joint_delta_bound
+from audit.bounds.inversion import joint_epsilon_bound as joint_epsilon_bound
+from audit.bounds.inversion import joint_mu_bound as joint_mu_bound
 from audit.bounds.joint import joint_p_value as joint_p_value
 from audit.bounds.label_scan import LabelScan as LabelScan
 from audit.bounds.label_scan import label_scan as label_scan
@@ -12,6 +15,10 @@ from audit.diagnosis import diagnose as diagnose
 from audit.diagnosis import diagnose_mechanism as diagnose_mechanism
 from audit.diagnosis.noise_tails import NoiseTails as NoiseTails
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
+from audit.one_run import Guesses as Guesses
+from audit.one_run import OneRun as OneRun
+from audit.one_run import OneRunJudgement as OneRunJudgement
+from audit.one_run import one_run as one_run
 from audit.policies.anytime import Anytime as Anytime
 from audit.policies.chosen import FromTheory as FromTheory
 from audit.policies.chosen import Split as Split
@@ -25,6 +32,7 @@ from audit.record.record import AuditRecord as AuditRecord
 from audit.record.record import load_records as load_records
 from audit.record.record import save_records as save_records
 from audit.report.page import write_report as write_report
+from audit.scores import ScoreBounds as ScoreBounds
 from audit.scores import from_scores as from_scores
 from audit.suites.run import run_suite as run_suite
 from audit.trials.source import MechanismError as MechanismError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import time
 from collections.abc import Callable
@@ -13,12 +14,13 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.diagnosis.after import explain
-from audit.policies.policy import TARGETS, Policy, Target
+from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.both_sides import Auditable, both_sides
-from audit.trials.source import LAST_TRIAL, Tally
+from audit.trials.keys import audit_keys
+from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from distinguishers.battery import battery
@@ -54,7 +56,7 @@ def run_audit(
 
     ``trials`` outputs are drawn in total, half on each dataset; fit trials come on top and are recorded.
     ``policy`` says how thresholds are fixed (default: from theory where the distinguisher knows its curve,
-    otherwise on a split); ``target`` spends the whole risk on one number instead of three.
+    otherwise on a split); ``target`` spends (nearly) the whole risk on one number instead of three.
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
@@ -65,17 +67,23 @@ def run_audit(
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    key_fit_without, key_fit_with, key_without, key_with = jax.random.split(key, 4)
+    keys = audit_keys(key)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
     without, with_record = both_sides(step, neighbours).scored(chosen, chunk=chunk)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2
-        return without.source(key_fit_without).scores(0, half), with_record.source(key_fit_with).scores(0, half)
+        return without.source(keys.fit_without).scores(0, half), with_record.source(keys.fit_with).scores(0, half)
 
     test = rule.fix(chosen.curve, fit_scores, goal)
-    sides = without.source(key_without), with_record.source(key_with)
-    tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=progress)
+    sides = without.source(keys.without), with_record.source(keys.with_record)
+    if resume is not None and resume.test not in ("", test.digest):
+        raise StaleCountsError("these counts belong to other edges or thresholds than this audit's; start anew.")
+
+    def report(tally: Tally) -> None:
+        progress(dataclasses.replace(tally, test=test.digest))
+
+    tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
     finding = rule.judge(tally, test, goal)
     subject = Subject(
         name=name or step.name,
@@ -113,7 +121,7 @@ def _check(
     require("trials", isinstance(trials, int) and trials >= 2, "an integer >= 2", trials)
     require("trials", trials % 2 == 0, "even (half are drawn on each dataset)", trials)
     require("trials", trials // 2 < LAST_TRIAL, f"below {2 * LAST_TRIAL}", trials)
-    require("target", target is None or target in TARGETS, f"one of {TARGETS}", target)
+    require("target", target is None or target in ALL_TARGETS, f"one of {ALL_TARGETS}", target)
     if not claim.covers(neighbours.relation):
         raise ValueError(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "

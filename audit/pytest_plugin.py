@@ -21,10 +21,26 @@ if TYPE_CHECKING:
     from mechanisms.neighbours import Neighbours
 
 MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
+FIRST_CALL = 0.9
+"""Of a test's risk: most tests audit once."""
+UNDECLARED = (
+    "dp_audit must be among the test's arguments or those of its fixtures: the session's risk is shared before any "
+    "test runs, and request.getfixturevalue('dp_audit') comes too late. @pytest.mark.usefixtures('dp_audit') will do."
+)
 
 
 class InconclusiveAuditWarning(UserWarning):
     """An audit had too few trials to say anything."""
+
+
+def _declares(item: Any) -> bool:
+    """Whether the test names the fixture, itself or through others: what is known before any test runs."""
+    return "dp_audit" in getattr(item, "fixturenames", ())
+
+
+def share_of_call(call: int) -> float:
+    """The part of a test's risk that its k-th audit spends: 0.9, then 0.1 / ((k - 1) k); the sum stays below 1."""
+    return FIRST_CALL if call == 1 else (1 - FIRST_CALL) / ((call - 1) * call)
 
 
 class Auditor:
@@ -33,8 +49,9 @@ class Auditor:
     def __init__(self, request: pytest.FixtureRequest):
         self._node = request.node
         self._config = request.config
-        users = sum("dp_audit" in getattr(item, "fixturenames", ()) for item in request.session.items)
-        self._share = self._option("risk") / max(users, 1)
+        if not _declares(request.node):
+            pytest.fail(UNDECLARED, pytrace=False)
+        self._share = self._option("risk") / sum(map(_declares, request.session.items))
         self._calls = 0
 
     def __call__(
@@ -49,7 +66,7 @@ class Auditor:
         policy: Policy | None = None,
         name: str | None = None,
     ) -> AuditRecord:
-        """Run one audit. Call k of a test spends 1 / (k (k + 1)) of the test's share: the sum never exceeds it."""
+        """Run one audit, at ``share_of_call`` of the test's share."""
         from audit.procedure import run_audit
         from audit.suites.run import audit_key
 
@@ -62,7 +79,7 @@ class Auditor:
             distinguisher,
             claim=claim,
             trials=trials or self._option("trials") or stated.get("trials") or DEFAULT_TRIALS,
-            risk=stated.get("risk", self._share) / (self._calls * (self._calls + 1)),
+            risk=stated.get("risk", self._share) * share_of_call(self._calls),
             key=audit_key(self._option("seed"), call),
             delta=delta if delta is not None else stated.get("delta", 1e-5),
             policy=policy,

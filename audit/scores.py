@@ -3,37 +3,71 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit.bounds.band import middle_share
-from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
-from audit.bounds.local_levels import band_from_scores, rate_band
-from audit.bounds.points import proven_delta, proven_epsilon, proven_mu, rectangles
-from audit.verdict.judgement import Judgement, judge
+from audit.bounds.attack_summary import AttackSummary, attack_summary
+from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
+from audit.bounds.clopper_pearson import ErrorCounts, require_risk
+from audit.bounds.local_levels import ThresholdBand, short_band_from_scores
+from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
+from audit.bounds.shares import Statement, shares
+from audit.verdict.judgement import Judgement, against_jointly, judge_statements
+from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim
+from guarantees.numerics.array import Array
 
 CONDITIONS = (
     "the trials are independent: each score comes from its own run of the mechanism with fresh randomness",
     "the distinguisher that made the scores was fixed, and trained on other trials, before these were drawn",
 )
 FIXED_CONDITION = "the threshold was chosen before looking at these scores"
+SEED_CONDITION = "delta, and the seed that set scores aside to choose thresholds, were not tried out on these scores"
+NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreBounds:
-    """Proven lower bounds from given scores, and what the user must vouch for."""
+class Test:
+    """One test and what it counted on the scores that did not choose it."""
 
-    counts: tuple[ErrorCounts, ...]
-    thresholds: tuple[float, ...]
-    limits: tuple[Limits, ...]
+    purpose: Statement
+    threshold: float
+    rejects: str
+    counts: ErrorCounts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreBounds:
+    """Proven lower bounds from given scores, and what the user must vouch for. All hold together at the risk."""
+
     risk: float
+    shares: Mapping[Statement, float]
+    """How the statements share the risk: fixed before looking."""
+    numbers: tuple[ProvenNumber, ...]
+    tests: tuple[Test, ...]
+    seed: int | None
+    """What set scores aside to choose thresholds; None where they were given."""
     conditions: tuple[str, ...]
     judgement: Judgement | None
     """The verdict with its reason and p-value, where a claim was given."""
+    sides: tuple[Array, Array] = dataclasses.field(repr=False)
+    """All scores, in increasing order."""
+
+    @functools.cached_property
+    def band(self) -> ThresholdBand | None:
+        """Limits on both error rates at every threshold at once, at the share of 'rest'; None if it has none."""
+        share = self.shares.get("rest")
+        return None if share is None else short_band_from_scores(*self.sides, risk=share)
+
+    @functools.cached_property
+    def summary(self) -> AttackSummary | None:
+        """Area under the curve, true-positive rates and accuracy, off the band."""
+        return None if self.band is None else attack_summary(*self.sides, self.band)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -41,17 +75,30 @@ class ScoreBounds:
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon at ``delta``; all bounds hold together at the risk."""
-        return max(proven_epsilon(self.limits, delta=delta))
+        """Proven lower bound on epsilon: at the declared delta by its own test, at others by the band."""
+        own = self._number("epsilon")
+        # Epsilon falls with delta, so what holds at the declared delta holds at smaller ones.
+        known = own.at_least if own is not None and own.given is not None and delta <= own.given else 0.0
+        return known if own is not None and own.given == delta else max(known, self._off_band(EpsilonAt(delta=delta)))
 
     def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta at ``epsilon``."""
-        return max(proven_delta(self.limits, epsilon=epsilon))
+        """Proven lower bound on delta: at epsilon 0 by its own test, at others by the band."""
+        own = self._number("delta")
+        return own.at_least if own is not None and own.given == epsilon else self._off_band(DeltaAt(epsilon=epsilon))
 
     @property
     def mu(self) -> float:
         """Proven lower bound on mu."""
-        return proven_mu(self.limits)
+        own = self._number("mu")
+        return own.at_least if own is not None else self._off_band(Mu())
+
+    def _number(self, name: str) -> ProvenNumber | None:
+        return next((number for number in self.numbers if number.name == name), None)
+
+    def _off_band(self, question: Question) -> float:
+        if self.band is None:
+            return 0.0
+        return float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0))
 
 
 def from_scores(
@@ -62,72 +109,132 @@ def from_scores(
     thresholds: tuple[float, ...] = (),
     claim: Claim | None = None,
     delta: float = 1e-5,
+    target: Statement | None = None,
+    seed: int = 0,
 ) -> ScoreBounds:
-    """Valid bounds from scores on the two datasets.
+    """Valid bounds from scores on the two datasets, for epsilon at one declared ``delta`` first of all.
 
-    With ``thresholds`` (fixed before looking at the scores) they share the risk. Without, a band that holds at every
-    threshold at once pays for the choice [docs/validity.md, section 6]. ``conditions`` lists what no computation can
-    check and the user must vouch for.
+    Without ``thresholds`` a tenth of the scores, drawn at random by ``seed``, chooses one for each number; the rest is
+    judged by the joint inversion [docs/validity.md, section 15]. Given thresholds (fixed before looking at the
+    scores) are judged on all. Every number has a share of the risk, fixed beforehand; ``target`` spends all of it on
+    one. A band answers every other question. ``conditions`` lists what the user must vouch for.
     """
     require_risk(risk)
-    zero, one = _scores("without", without), _scores("with_record", with_record)
-    conditions = (*CONDITIONS, FIXED_CONDITION) if thresholds else CONDITIONS
-    cuts = np.array(thresholds, float) if thresholds else _telling(zero, one, risk=risk)
-    counts = tuple(_counts(zero, one, t) for t in cuts)
-
-    def points_at(level: float) -> tuple[Limits, ...]:
-        if thresholds:
-            return rectangles(counts, np.full(len(counts), level / len(counts)))
-        alpha = rate_band(len(zero), risk=level / 2).upper([c.false_alarms for c in counts])
-        beta = rate_band(len(one), risk=level / 2).upper([c.misses for c in counts])
-        return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))
-
-    judgement = None
-    if claim is not None:
-        judgement = judge(
-            points_at,
-            claim,
-            risk=risk,
-            largest_share=1 / len(counts) if thresholds else middle_share(min(len(zero), len(one)), risk=risk),
-            delta=delta,
-            trials_per_side=min(len(zero), len(one)),
-        )
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    given = _scores("without", without), _scores("with_record", with_record)
+    stated = _stated(claim, target)
+    share = shares(risk, stated)
+    chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
+    asked = questions(delta)
+    numbers = tuple(
+        prove(_counts_for(chosen, name), asked[name], risk=share[name]) for name in NUMBERS if name in share
+    )
     return ScoreBounds(
-        counts=counts,
-        thresholds=tuple(cuts.tolist()),
-        limits=points_at(risk),
         risk=risk,
-        conditions=conditions,
-        judgement=judgement,
+        shares=share,
+        numbers=numbers,
+        tests=chosen,
+        seed=None if thresholds else seed,
+        conditions=(*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
+        judgement=None if claim is None else _judged(claim, chosen, share, delta),
+        sides=(np.sort(given[0]), np.sort(given[1])),
     )
 
 
-def _counts(zero: np.ndarray, one: np.ndarray, threshold: float) -> ErrorCounts:
-    """Errors of the test 'above the threshold'; both arrays are sorted."""
+def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:
+    if target is None:
+        return (*NUMBERS, "rest") if claim is None else ("verdict", *NUMBERS, "rest")
+    known: tuple[Statement, ...] = ("verdict", *NUMBERS)
+    require("target", target in known, f"one of {known}", target)
+    require("target", (target == "verdict") == (claim is not None), "'verdict' with a claim, and only then", target)
+    return (target,)
+
+
+def _fixed(
+    given: tuple[Array, Array], thresholds: tuple[float, ...], stated: tuple[Statement, ...]
+) -> tuple[Test, ...]:
+    return tuple(
+        Test(
+            purpose=name,
+            threshold=float(t),
+            rejects="above",
+            counts=_counts(given, Threshold(threshold=t, rejects="above")),
+        )
+        for name in stated
+        if name != "rest"
+        for t in thresholds
+    )
+
+
+def chosen_tests(
+    given: tuple[Array, Array], share: Mapping[Statement, float], claim: Claim | None, delta: float, seed: int
+) -> tuple[Test, ...]:
+    """A test for every number, chosen on scores set aside and counted on the others."""
+    rng = np.random.default_rng(seed)
+
+    def drawn(side: Array) -> Array:
+        return side[rng.choice(len(side), scores_to_choose(len(side)), replace=False)]
+
+    aside = drawn(given[0]), drawn(given[1])
+    trials = len(given[0]) - len(aside[0]), len(given[1]) - len(aside[1])
+    asked = questions(delta)
+    found = []
+    for name, risk in share.items():
+        if name == "rest":
+            continue
+        if name == "verdict":
+            assert claim is not None
+            test = strongest_threshold(*aside, claim, trials=trials)
+        else:
+            test = best_threshold(*aside, asked[name], trials=trials, risk=risk)
+        counts = _less(_counts(given, test), _counts(aside, test))
+        found.append(Test(purpose=name, threshold=test.threshold, rejects=test.rejects, counts=counts))
+    return tuple(found)
+
+
+def _counts_for(tests: tuple[Test, ...], purpose: str) -> tuple[ErrorCounts, ...]:
+    return tuple(test.counts for test in tests if test.purpose == purpose)
+
+
+def _judged(claim: Claim, tests: tuple[Test, ...], share: Mapping[Statement, float], delta: float) -> Judgement:
+    asked = questions(delta)
+    own = _counts_for(tests, "verdict")
+    statements = [against_jointly(own, claim, risk=share["verdict"])]
+    for name in NUMBERS:
+        if name in share:
+            statements.append(against(claim, _counts_for(tests, name), asked[name], risk=share[name]))
+    trials = min(min(counts.trials_without, counts.trials_with) for counts in own)
+    return judge_statements(
+        tuple(statements),
+        claim,
+        risk=sum(share.values()),
+        deciding=share["verdict"] / len(own),
+        delta=delta,
+        trials_per_side=trials,
+    )
+
+
+def _counts(sides: tuple[Array, Array], test: Threshold) -> ErrorCounts:
+    """Errors of a test on scores of both sides."""
+    above = [int(np.count_nonzero(side > test.threshold)) for side in sides]
+    zero, one = (len(side) for side in sides)
+    if test.rejects == "above":
+        false_alarms, misses = above[0], one - above[1]
+    else:
+        false_alarms, misses = zero - above[0], above[1]
+    return ErrorCounts(false_alarms=false_alarms, trials_without=zero, misses=misses, trials_with=one)
+
+
+def _less(all_scores: ErrorCounts, aside: ErrorCounts) -> ErrorCounts:
     return ErrorCounts(
-        false_alarms=len(zero) - int(np.searchsorted(zero, threshold, side="right")),
-        trials_without=len(zero),
-        misses=int(np.searchsorted(one, threshold, side="right")),
-        trials_with=len(one),
+        **{
+            field.name: getattr(all_scores, field.name) - getattr(aside, field.name)
+            for field in dataclasses.fields(ErrorCounts)
+        }
     )
 
 
-def _telling(zero: np.ndarray, one: np.ndarray, *, risk: float) -> np.ndarray:
-    """Thresholds at which the band proves most: it holds at all of them, so they may be chosen by looking."""
-    band = band_from_scores(zero, one, risk=risk)
-    a, b = band.alpha_upper, band.beta_upper
-    with np.errstate(divide="ignore"):
-        kept = [
-            np.argmax(np.maximum(1 - error - delta, 0.0) / other)
-            for delta in (0.0, *np.logspace(-10, -1, 10))
-            for error, other in ((a, b), (b, a))
-        ]
-    kept += [np.argmin(a + np.exp(epsilon) * b) for epsilon in np.linspace(-5, 5, 21)]
-    kept += np.linspace(0, len(a) - 1, 100).astype(int).tolist()
-    return band.threshold[np.unique(kept)]
-
-
-def _scores(name: str, values: ArrayLike) -> np.ndarray:
+def _scores(name: str, values: ArrayLike) -> Array:
     """A one-dimensional array of finite numbers, or an error that says what is wrong and where."""
     scores = np.asarray(values)
     require(name, scores.ndim == 1, "a one-dimensional array of scores", f"shape {scores.shape}")
@@ -139,4 +246,4 @@ def _scores(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(
             f"{name}[{where}] is {scores[where]}; a score must be finite. Repair the trial, do not drop it."
         )
-    return np.sort(scores)
+    return scores

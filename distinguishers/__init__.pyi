@@ -17,3 +17,4 @@ from distinguishers.projection import contrast as contrast
 from distinguishers.projection import norm as norm
 from distinguishers.projection import projection as projection
 from distinguishers.projection import ratio as ratio
+from distinguishers.transcripts import largest_round as largest_round

@@ -11,12 +11,14 @@ from distinguishers.likelihood import likelihood_ratio
 from distinguishers.max_coordinate import max_coordinate
 from distinguishers.normality import normality_test
 from distinguishers.projection import contrast, norm, projection, ratio
+from distinguishers.transcripts import largest_round
 
 CATALOGUE: Mapping[str, Callable[..., Distinguisher]] = MappingProxyType(
     {
         "likelihood_ratio": likelihood_ratio,
         "normality_test": normality_test,
         "max_coordinate": max_coordinate,
+        "largest_round": largest_round,
         "projection": projection,
         "norm": norm,
         "ratio": ratio,

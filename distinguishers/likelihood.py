@@ -17,11 +17,13 @@ from distinguishers.batches import Batches, Pair, read_pair, shared_batches
 from distinguishers.contract import Distinguisher, OneScore
 from distinguishers.frame import Frame, Reading, make_frame
 from distinguishers.textbook_ratio import textbook_ratio
+from distinguishers.transcripts import transcript_ratio
 from guarantees.normalised.variance_pair import variance_pair
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import CollapsedRound, OneRound
+from mechanisms.training import CollapsedRounds, ManyRounds, Repeated
 
 
 class Component(NamedTuple):
@@ -262,8 +264,11 @@ def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> Distinguis
     mechanism is what the model says; what is audited may differ. [neyman1933]
 
     One round of DP-SGD with any normaliser: N + 1 terms for aligned gradients, all batches (at most 2^14 distinct
-    ones) for others. Also the Gaussian, Laplace and randomised-response mechanisms.
+    ones) for others. Transcripts of many rounds and of repeated steps. Also the Gaussian, Laplace and
+    randomised-response mechanisms.
     """
+    if isinstance(mechanism, ManyRounds | CollapsedRounds | Repeated):
+        return transcript_ratio(mechanism, neighbours, likelihood_ratio)
     if not isinstance(mechanism, OneRound | CollapsedRound):
         return textbook_ratio(mechanism, neighbours)
     model = round_model(mechanism, neighbours)

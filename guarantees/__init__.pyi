@@ -29,7 +29,6 @@ from guarantees.shuffling.berry_esseen import poisson_mu as poisson_mu
 from guarantees.shuffling.berry_esseen import rounds_needed as rounds_needed
 from guarantees.shuffling.berry_esseen import shuffle_berry_esseen as shuffle_berry_esseen
 from guarantees.shuffling.berry_esseen import shuffle_mu as shuffle_mu
-from guarantees.shuffling.clones import fixed_batch_upper as fixed_batch_upper
 from guarantees.shuffling.fixed_batch import fixed_batch_bracket as fixed_batch_bracket
 from guarantees.shuffling.fixed_batch import fixed_batch_shuffle as fixed_batch_shuffle
 from guarantees.shuffling.fixed_batch_bounds import deterministic_batches as deterministic_batches
@@ -41,6 +40,7 @@ from guarantees.shuffling.separation import epsilon_floor as epsilon_floor
 from guarantees.shuffling.separation import noise_threshold as noise_threshold
 from guarantees.shuffling.separation import separation_bound as separation_bound
 from guarantees.shuffling.separation import single_epoch_ceiling as single_epoch_ceiling
+from guarantees.shuffling.upper import fixed_batch_upper as fixed_batch_upper
 from guarantees.summary import dominance as dominance
 from guarantees.summary import mu_star as mu_star
 from guarantees.summary import regret as regret

@@ -38,3 +38,7 @@ from mechanisms.textbook import gaussian_mechanism as gaussian_mechanism
 from mechanisms.textbook import laplace_mechanism as laplace_mechanism
 from mechanisms.textbook import randomised_response as randomised_response
 from mechanisms.textbook import scalar_pair as scalar_pair
+from mechanisms.training import ManyRounds as ManyRounds
+from mechanisms.training import Repeated as Repeated
+from mechanisms.training import many_rounds as many_rounds
+from mechanisms.training import repeated as repeated

@@ -16,11 +16,13 @@ from mechanisms.images import image_pair
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import collapsed_round, one_round
 from mechanisms.textbook import bit_pair, gaussian_mechanism, laplace_mechanism, randomised_response, scalar_pair
+from mechanisms.training import many_rounds
 
 CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProxyType(
     {
         "one_round": one_round,
         "collapsed_round": collapsed_round,
+        "many_rounds": many_rounds,
         "gaussian_mechanism": gaussian_mechanism,
         "laplace_mechanism": laplace_mechanism,
         "randomised_response": randomised_response,

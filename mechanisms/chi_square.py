@@ -11,8 +11,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy import special
 
-from mechanisms.bits import Stream, positions, words
-from mechanisms.noise import LARGEST_NORMAL, normal_pair, polynomial
+from mechanisms.bits import Stream, blocks, positions, words
+from mechanisms.noise import LARGEST_NORMAL, normal_pair, normals, polynomial
 
 SUMMED = 32
 """Degrees of freedom up to which the normals are squared and added."""
@@ -61,8 +61,8 @@ def mean_square(key: jax.Array, degrees: int, *, scale: float = 1.0) -> jax.Arra
     standard deviation, before the one rounding of the result to float32.
     """
     if degrees <= SUMMED:
-        first, second = normal_pair(words(key, Stream.CHI_SQUARE, positions(((degrees + 1) // 2,))))
-        squares = jnp.concatenate([first, second])[:degrees] ** 2
+        drawn = normals(blocks(key, Stream.CHI_SQUARE, positions((-(-degrees // 4),))))
+        squares = jnp.concatenate(drawn)[:degrees] ** 2
         return jnp.sum(squares) * (scale / degrees)
     z, _ = normal_pair(words(key, Stream.CHI_SQUARE, positions(())))
     if degrees >= EXPANDED:

@@ -17,9 +17,9 @@ import numpy as np
 if TYPE_CHECKING:
     import jax
 
-OutputKind = Literal["vector", "collapsed", "any"]
-"""What outputs are: full vectors, sufficient statistics, or (of a distinguisher) either."""
-OUTPUT_KINDS = ("vector", "collapsed", "any")
+OutputKind = Literal["vector", "collapsed", "transcript", "collapsed_transcript", "any"]
+"""What outputs are: vectors or sufficient statistics, of one round or of each of many, or (of a distinguisher) any."""
+OUTPUT_KINDS = ("vector", "collapsed", "transcript", "collapsed_transcript", "any")
 """Every kind of output."""
 
 Draw = Callable[[np.ndarray], np.ndarray]

@@ -27,36 +27,41 @@ def probability_to_integer(probability: float) -> int:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BinomialTable:
-    """Where the cumulative distribution function steps, in units of 2^-64: P(K <= smallest + i) ends at entry i."""
+class StepTable:
+    """Where a cumulative distribution function steps, in units of 2^-64: P(K <= smallest + i) ends at entry i."""
 
     smallest: int
     high: np.ndarray
     low: np.ndarray
 
 
+def step_table(below: np.ndarray, above: np.ndarray | None = None, *, smallest: int = 0) -> StepTable:
+    """From P(K <= k) and, where it is known better than as one minus that, P(K > k), for k = smallest, ...
+
+    The last value, whose P(K <= k) is 1, may be left out; bits beyond the last entry give the value after it.
+    """
+    steps = []
+    for lower, upper in zip(below, 1 - below if above is None else above, strict=True):
+        step = probability_to_integer(lower) if lower < 0.5 else 2**64 - probability_to_integer(max(upper, 0.0))
+        steps.append(min(step, 2**64 - 1))
+    entries = np.array(steps, np.uint64)
+    return StepTable(smallest, (entries >> np.uint64(32)).astype(np.uint32), entries.astype(np.uint32))
+
+
 @functools.lru_cache(maxsize=64)
-def binomial_table(trials: int, rate: float) -> BinomialTable:
+def binomial_table(trials: int, rate: float) -> StepTable:
     """Inverse table of Binomial(trials, rate), each tail from its own side; what it cuts has mass below 2^-64."""
     law = stats.binom(trials, rate)
     smallest, largest = int(law.ppf(2.0**-66)), int(law.isf(2.0**-66))
-    steps = []
-    for lower, upper in zip(law.cdf(np.arange(smallest, largest)), law.sf(np.arange(smallest, largest)), strict=True):
-        step = probability_to_integer(lower) if lower < 0.5 else 2**64 - probability_to_integer(upper)
-        steps.append(min(step, 2**64 - 1))
-    entries = np.array(steps, np.uint64)
-    return BinomialTable(smallest, (entries >> np.uint64(32)).astype(np.uint32), entries.astype(np.uint32))
+    values = np.arange(smallest, largest)
+    return step_table(law.cdf(values), law.sf(values), smallest=smallest)
 
 
-def binomial(key: jax.Array, counters: jax.Array, *, trials: int, rate: float) -> jax.Array:
-    """Binomial counts (float32, exact to 2^24 trials), one for each counter, by inversion of 64 random bits.
+def look_up(bits: Words, table: StepTable) -> jax.Array:
+    """The value (int32) that 64 random bits give by inversion: how many entries are not above them.
 
-    The count is the number of table entries that are not above the bits: a bisection of two-word integers.
+    A bisection of two-word integers.
     """
-    if trials == 0 or rate >= 1:
-        return jnp.full(counters.shape, float(trials), jnp.float32)
-    table = binomial_table(trials, rate)
-    bits = words(key, Stream.BATCH, counters)
     high, low = jnp.asarray(table.high), jnp.asarray(table.low)
     steps = len(table.high).bit_length()
 
@@ -67,5 +72,13 @@ def binomial(key: jax.Array, counters: jax.Array, *, trials: int, rate: float) -
         return jnp.where(passed & (place < len(table.high)), place + 1, found)
 
     # A loop, not unrolled: each step reads the last one twice, and XLA would fuse and copy the whole chain.
-    found = jax.lax.fori_loop(0, steps, bisect, jnp.zeros(counters.shape, jnp.int32))
-    return (found + table.smallest).astype(jnp.float32)
+    found = jax.lax.fori_loop(0, steps, bisect, jnp.zeros(bits.high.shape, jnp.int32))
+    return found + table.smallest
+
+
+def binomial(key: jax.Array, counters: jax.Array, *, trials: int, rate: float) -> jax.Array:
+    """Binomial counts (float32, exact to 2^24 trials), one for each counter, by inversion of 64 random bits."""
+    if trials == 0 or rate >= 1:
+        return jnp.full(counters.shape, float(trials), jnp.float32)
+    bits = words(key, Stream.BATCH, counters)
+    return look_up(bits, binomial_table(trials, rate)).astype(jnp.float32)

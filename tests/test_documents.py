@@ -32,7 +32,13 @@ LONG = {
 """Trainings by PyTorch and what reads their records, and batteries on ten thousand trials."""
 VERDICT = re.compile(r"verdict\)? +# \"?(violation|no_violation_found|inconclusive)")
 CASES = [
-    pytest.param(name, number, marks=[pytest.mark.long] if (name, number) in LONG else [], id=f"{name}-{number}")
+    pytest.param(
+        name,
+        number,
+        # one worker runs a whole file: its blocks build on each other
+        marks=[pytest.mark.xdist_group(name), *([pytest.mark.long] if (name, number) in LONG else [])],
+        id=f"{name}-{number}",
+    )
     for name, blocks in BLOCKS.items()
     if name not in DOCTESTS
     for number in range(len(blocks))

@@ -203,8 +203,21 @@ class AnytimeTest:
             refit_false_alarms=moved.false_alarms,
             refit_misses=moved.misses,
             refit_log_wealth=path[..., -1, :],
-            next_refit=max(moved.trials + 1, math.ceil(REFIT_GROWTH * moved.trials)),
+            next_refit=refit_after(moved.trials),
         )
+
+
+def refit_after(trials: int) -> int:
+    """The trial number at which bets change next."""
+    return max(trials + 1, math.ceil(REFIT_GROWTH * trials))
+
+
+def looks(planned: int) -> list[int]:
+    """The trial numbers at which bets change, up to the planned number of trials, which is the last."""
+    found = [1]
+    while found[-1] < planned:
+        found.append(min(planned, refit_after(found[-1])))
+    return found
 
 
 def anytime_test(claim: Claim | TradeOff, *, tests: int, both_ways: bool = False) -> AnytimeTest:

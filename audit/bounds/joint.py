@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import bdtr, xlogy
+from scipy.special import xlogy
 from scipy.stats import binom
 
+from audit.bounds.binomial import binomial_cdf_table
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_lower, clopper_pearson_upper
 from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
 from guarantees.checks import require
@@ -15,6 +16,8 @@ from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
+GAMMA_SHARE = 0.02
+"""Share of a risk that is spent on where alpha lies."""
 NEGLECTED = 1e-11
 """Binomial mass left out of the sums at either end; it is added to the p-value."""
 GOLDEN_STEPS = 36
@@ -66,18 +69,22 @@ def p_value_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, *,
 
 def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
     """The statistic T of the counts; 0 on or above the curve."""
-    alpha = np.array([counts.false_alarms / counts.trials_without])
-    beta = counts.misses / counts.trials_with
+    rates = counts.false_alarms / counts.trials_without, counts.misses / counts.trials_with
+    return evidence_at(rates, lines, trials=(counts.trials_without, counts.trials_with))
+
+
+def evidence_at(rates: tuple[float, float], lines: SupportingLines, *, trials: tuple[int, int]) -> float:
+    """The same at any error rates."""
+    alpha, beta = np.array([rates[0]]), rates[1]
     if beta >= lines.below(alpha)[0]:
         return 0.0
-    straight = counts.trials_with * divergence(beta, lines.below(alpha))
+    straight = trials[1] * divergence(beta, lines.below(alpha))
     # The nearest point of the curve lies neither below the point nor further right than straight up is far.
-    reach = _upper_divergence(alpha, straight / counts.trials_without)
+    reach = _upper_divergence(alpha, straight / trials[0])
     top = _crossing(lines, beta, alpha, reach)
 
     def cost(x: Array) -> Array:
-        near = counts.trials_without * divergence(alpha, x)
-        return near + counts.trials_with * divergence(beta, lines.below(x))
+        return trials[0] * divergence(alpha, x) + trials[1] * divergence(beta, lines.below(x))
 
     return float(_least(cost, alpha, top)[0])
 
@@ -138,17 +145,10 @@ def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> tuple[A
 
 
 def probability(region: Region, alpha: Array, beta: Array, counts: ErrorCounts) -> Array:
-    """Probability of the region under each pair of error rates, counting cells of mass below NEGLECTED as met."""
-    alpha, beta = np.asarray(alpha, float)[:, None], np.asarray(beta, float)[:, None]
-    if np.array_equal(region.first, region.last):
-        mass = binom.pmf(region.first, counts.trials_without, alpha)
-    else:
-        edges = np.append(region.first - 1, region.last[-1])
-        mass = np.diff(np.where(edges < 0, 0.0, bdtr(np.maximum(edges, 0), counts.trials_without, alpha)), axis=1)
-    met = np.where(region.limit < 0, 0.0, np.ones(mass.shape))
-    row, column = np.nonzero((mass > NEGLECTED) & (region.limit >= 0))
-    met[row, column] = bdtr(region.limit[column], counts.trials_with, beta[row, 0])
-    return np.sum(mass * met, axis=1)
+    """Probability of the region under each pair of error rates."""
+    edges = np.append(region.first - 1, region.last[-1])
+    mass = np.diff(binomial_cdf_table(edges, counts.trials_without, alpha), axis=1)
+    return np.sum(mass * binomial_cdf_table(region.limit, counts.trials_with, beta), axis=1)
 
 
 def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: float, high: float) -> float:
@@ -180,12 +180,12 @@ def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
     return float(low), float(clopper_pearson_upper(errors, trials, risk=gamma / 2))
 
 
-def groups(low: float, high: float, trials: int) -> tuple[Array, Array]:
+def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple[Array, Array]:
     """Numbers of false alarms that rates low..high make likely, in groups of a fiftieth of a deviation or less."""
     first = int(binom.ppf(NEGLECTED, trials, low)) if low > 0 else 0
     last = int(binom.isf(NEGLECTED, trials, high)) if high < 1 else trials
     rate = (low + high) / 2
-    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / 50))
+    width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / fineness))
     start = np.arange(first, last + 1, width)
     return start, np.minimum(start + width - 1, last)
 

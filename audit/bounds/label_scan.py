@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import root_scalar
-from scipy.special import bdtrc, expit
+from scipy.special import expit
 from scipy.stats import binom
 
+from audit.bounds.binomial import binomial_tail
 from audit.bounds.clopper_pearson import require_risk
 from guarantees.checks import require
 from guarantees.numerics.array import Array
@@ -121,7 +122,7 @@ def tail_probability(correct: int, guesses: int, trials: int, *, epsilon: float,
     """``P{Bin(k, e^eps/(1 + e^eps)) + Bin(N, delta/2) >= correct}``."""
     mass = _exposed(trials, delta)
     short = correct - np.arange(len(mass))
-    tail = np.where(short <= 0, 1.0, bdtrc(np.clip(short - 1, 0, guesses), guesses, expit(epsilon)))
+    tail = binomial_tail(short - 1, guesses, expit(epsilon))
     tail[-1] = 1.0
     return min(1.0, float(np.sum(mass * tail)))
 
@@ -146,12 +147,13 @@ def bound_from_guesses(correct: int, guesses: int, trials: int, *, delta: float,
 def as_coin_flips(rng: np.random.Generator, without: ArrayLike, with_record: ArrayLike) -> tuple[Array, Array]:
     """Turn scores of two sides of fixed size into coin-flip trials: scores and labels for ``label_scan``.
 
-    The number 'with' among N trials is drawn as Bin(N, 1/2) and that many scores are taken from the start of each
-    side; N is chosen so that the sides suffice but for about one time in a million, and then no trial is returned
-    at all (the caller has shown nothing). So the trials returned have exactly the law that ``label_scan`` needs, and
-    an empty return cannot make a bound wrong. [docs/validity.md, section 5]
+    The number 'with' among N trials is drawn as Bin(N, 1/2) and that many scores of each side are taken at random (the
+    first ones would be the lowest, had the scores been sorted); N is chosen so that the sides suffice but for about
+    one time in a million, and then no trial is returned at all (the caller has shown nothing). So the trials returned
+    have exactly the law that ``label_scan`` needs, and an empty return cannot make a bound wrong.
+    [docs/validity.md, section 5]
     """
-    scores0, scores1 = np.ravel(without), np.ravel(with_record)
+    scores0, scores1 = rng.permutation(np.ravel(without)), rng.permutation(np.ravel(with_record))
     side = min(scores0.size, scores1.size)
     # Largest N with N/2 + TOO_FEW sqrt(N)/2 <= side
     root = (-TOO_FEW + math.sqrt(TOO_FEW**2 + 8 * side)) / 2

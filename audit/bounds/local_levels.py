@@ -7,7 +7,6 @@ import functools
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import root_scalar
 from scipy.special import gammaln, xlogy
 
 from audit.bounds.clopper_pearson import Limits, clopper_pearson_upper, require_risk
@@ -20,8 +19,13 @@ DENSE = 400
 """Beyond this rank neighbours differ by a constant factor instead."""
 LEAN = 0.2
 """The local level falls as rank ** -LEAN: epsilon hangs on small counts, which therefore get somewhat more."""
-SMALLEST_EXACT = 1e-9
+SMALLEST_EXACT = 1e-7
 """Below this risk rounding hides the crossing probability: the ranks share the risk evenly instead, a union bound."""
+WITHIN = 2e-3
+"""Share of the risk that may stay unspent."""
+ROUNDING = 1e-5
+"""Share of the risk left to the rounding of its computation."""
+MOST_SECANTS = 20
 TAIL = 9.5
 """Standard deviations of a Poisson count kept in the recursion."""
 
@@ -98,6 +102,16 @@ def band_from_scores(without: ArrayLike, with_record: ArrayLike, *, risk: float)
     return _band(threshold, above, below, scores0.size, scores1.size, risk)
 
 
+def short_band_from_scores(without: Array, with_record: Array, *, risk: float) -> ThresholdBand:
+    """The same at the few thresholds where a limit changes, from scores in increasing order; no other says more."""
+    zero, one = len(without), len(with_record)
+    # Fewer than r scores lie above t from the r-th highest on; at most r - 1 at or below t, up to the r-th lowest.
+    starts, ends = without[zero - ranks(zero)], np.nextafter(with_record[ranks(one) - 1], -np.inf)
+    threshold = np.unique(np.concatenate([starts, ends]))
+    above = zero - np.searchsorted(without, threshold, side="right")
+    return _band(threshold, above, np.searchsorted(with_record, threshold, side="right"), zero, one, risk)
+
+
 def band_from_grid(edges: ArrayLike, cells_without: ArrayLike, cells_with: ArrayLike, *, risk: float) -> ThresholdBand:
     """The same from integer counts of scores in cells: cell i holds scores in (edge i-1, edge i].
 
@@ -148,23 +162,39 @@ def rate_band(trials: int, *, risk: float) -> RateBand:
     require_risk(risk)
     rank = ranks(trials)
 
-    def shortfall(log_level: float) -> float:
-        return crossing_probability(trials, rank, _limits(trials, rank, log_level)) / risk - 1
-
-    # Rank 1 alone spends its level, all together at most the sum: the root lies between.
-    low, high = np.log(risk / len(rank)) - 1e-6, np.log(risk)
-    if risk < SMALLEST_EXACT:
-        high = low
-    elif len(rank) > 1:
-        # The step back exceeds the search's tolerance and the recursion's rounding, so the risk is kept.
-        high = float(root_scalar(shortfall, bracket=(low, high), xtol=2e-4).root) - 1e-3
+    log_level = np.log(risk / len(rank)) - 1e-6
+    if risk >= SMALLEST_EXACT and len(rank) > 1:
+        log_level = _spend(trials, rank, risk) or log_level
     return RateBand(
         trials=trials,
         risk=risk,
-        local_level=float(np.exp(high)),
+        local_level=float(np.exp(log_level)),
         rank=rank,
-        limit=_limits(trials, rank, high),
+        limit=_limits(trials, rank, log_level),
     )
+
+
+def _spend(trials: int, rank: Array, risk: float) -> float | None:
+    """Log of the largest local level whose crossing probability is at most the risk, less a thousandth or so.
+
+    Probability is nearly a power of the level, so a few secants between logarithms find it; None if rounding hides it.
+    """
+
+    def spent(log_level: float) -> float:
+        return np.log(max(crossing_probability(trials, rank, _limits(trials, rank, log_level)), 1e-300) / risk)
+
+    # Rank 1 alone spends its level, all together at most the sum: the right level lies between.
+    most = float(np.log(risk))
+    other, level = most - 0.55 * np.log(len(rank)), most - 0.45 * np.log(len(rank))
+    at_other, at_level = spent(other), spent(level)
+    for _ in range(MOST_SECANTS):
+        if -WITHIN <= at_level <= -ROUNDING:
+            return float(level)
+        slope = max((at_level - at_other) / (level - other), 0.2)
+        other, at_other = level, at_level
+        level = min(most, level - (at_level + WITHIN / 2) / slope)
+        at_level = spent(level)
+    return None
 
 
 def crossing_probability(trials: int, rank: Array, limit: Array) -> float:

@@ -8,10 +8,13 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits, clopper_pearson_up
 from guarantees.claim import Claim
 
 
-def rectangles(counts: tuple[ErrorCounts, ...], risks: np.ndarray) -> tuple[Limits, ...]:
-    """Limits for several tests, each at its own share of the risk, half on alpha and half on beta."""
-    alpha = clopper_pearson_upper([c.false_alarms for c in counts], [c.trials_without for c in counts], risk=risks / 2)
-    beta = clopper_pearson_upper([c.misses for c in counts], [c.trials_with for c in counts], risk=risks / 2)
+def rectangles(
+    counts: tuple[ErrorCounts, ...], risks: np.ndarray, *, on_alpha: np.ndarray | float = 0.5
+) -> tuple[Limits, ...]:
+    """Limits for several tests, each at its own share of the risk; ``on_alpha`` of it, fixed beforehand, on alpha."""
+    false_alarms, misses = [c.false_alarms for c in counts], [c.misses for c in counts]
+    alpha = clopper_pearson_upper(false_alarms, [c.trials_without for c in counts], risk=risks * on_alpha)
+    beta = clopper_pearson_upper(misses, [c.trials_with for c in counts], risk=risks * (1 - np.asarray(on_alpha)))
     return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))
 
 

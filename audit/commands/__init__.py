@@ -49,6 +49,17 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop-early", action="store_true", help="end each audit as soon as its claim is refuted (policy anytime)"
     )
+    parser.add_argument(
+        "--look",
+        type=int,
+        metavar="K",
+        help="the K-th look at the same audits: 2^-K of the risk, new trials; say --look 1 if you may look again",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="also continue and keep audits of foreign code, whose own files are not watched",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
@@ -98,6 +109,28 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         "--claim",
         metavar="'gaussian(mu=1)'",
         help="a claim to judge, written as in Python: name(parameter=number, ...)",
+    )
+    parser.add_argument(
+        "--one-run",
+        action="store_true",
+        help="the scores are of canaries in one training, left out (--without) or included (--with) by fair coins",
+    )
+    parser.add_argument(
+        "--guesses",
+        nargs=2,
+        type=int,
+        action="append",
+        metavar=("IN", "OUT"),
+        help="for --one-run: how many canaries to guess 'in' and 'out', fixed before looking; repeatable",
+    )
+    parser.add_argument(
+        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on one of them"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="draws the tenth of the scores that chooses thresholds; name it before looking (default: %(default)s)",
     )
     _json(parser)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,49 +15,87 @@ from audit.record.record import plain
 from audit.report.table import readable
 from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 
+if TYPE_CHECKING:
+    from audit.bounds.attack_summary import AttackSummary
+    from audit.scores import ScoreBounds
+
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
+    from audit.commands import one_run
     from audit.scores import from_scores
     from audit.suites.claim_text import claim_from_text
 
     sides = _load(arguments.without), _load(arguments.with_record)
+    if arguments.one_run:
+        found = one_run.execute(arguments, *sides)
+        return 0 if found.verdict is None else EXITS[found.verdict]
+    if arguments.guesses:
+        raise ValueError("--guesses belongs to --one-run.")
     found = from_scores(
         *sides,
         risk=risk_of(arguments.confidence),
         thresholds=tuple(arguments.threshold or ()),
         claim=None if arguments.claim is None else claim_from_text(arguments.claim),
         delta=arguments.delta,
+        target=arguments.target,
+        seed=arguments.seed,
     )
     estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
-        answers = {
-            "epsilon": found.epsilon(arguments.delta),
-            "delta": found.delta(0.0),
-            "mu": found.mu,
-            "verdict": found.verdict,
-        }
-        print(json.dumps(plain({**answers, **plain(found), "assumed": plain(estimate) if estimate else None})))
+        print(json.dumps(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None})))
     else:
-        print(f"epsilon at delta {arguments.delta:g}: at least {found.epsilon(arguments.delta):.4f}")
-        print(f"delta at epsilon 0:      at least {found.delta(0.0):.4f}")
-        print(f"mu:                      at least {found.mu:.4f}")
-        counts = found.counts[0]
-        given = ", ".join(f"{t:.4g}" for t in arguments.threshold or ())
-        cuts = f"at the threshold {given}" if given else "at every threshold at once"
-        print(f"together at confidence {1 - found.risk:.4g}, from {counts.trials_without:,} judged scores without and")
-        print(f"{counts.trials_with:,} with the record, {cuts}.")
-        if found.judgement is not None:
-            judged = found.judgement
-            print(f"verdict: {readable(judged.verdict)} (p-value {judged.p_value:.2g}); {judged.reason}")
-        print("Valid if you can vouch that:")
-        for condition in found.conditions:
-            print(f"  - {condition};")
+        _print(found, arguments)
         if estimate is not None:
             print(f"Under an assumption: {estimate.wording}")
     return 0 if found.verdict is None else EXITS[found.verdict]
+
+
+def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
+    """Everything but the scores themselves and the whole band."""
+    kept = ("risk", "shares", "numbers", "tests", "seed", "conditions", "verdict", "judgement", "summary")
+    return {
+        "epsilon": found.epsilon(delta),
+        "delta": found.delta(0.0),
+        "mu": found.mu,
+        **{name: plain(getattr(found, name)) for name in kept},
+    }
+
+
+def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
+    heads = {"epsilon": f"epsilon at delta {arguments.delta:g}", "delta": "delta at epsilon 0", "mu": "mu"}
+    for number in found.numbers:
+        print(f"{heads[number.name] + ':':26}at least {number.at_least:.4f}   (rectangle {number.rectangle:.4f})")
+    if found.summary is not None:
+        _print_summary(found.summary)
+    judged = found.tests[0].counts
+    given = ", ".join(f"{t:.4g}" for t in arguments.threshold or ())
+    cuts = (
+        f"at the threshold {given}"
+        if given
+        else f"at thresholds chosen on other scores (a tenth, drawn by seed {found.seed})"
+    )
+    print(f"together at confidence {1 - found.risk:.4g}, from {judged.trials_without:,} judged scores without and")
+    print(f"{judged.trials_with:,} with the record, {cuts}.")
+    if found.judgement is not None:
+        verdict = found.judgement
+        print(f"verdict: {readable(verdict.verdict)} (p-value {verdict.p_value:.2g}); {verdict.reason}")
+    print("Valid if you can vouch that:")
+    for condition in found.conditions:
+        print(f"  - {condition};")
+
+
+def _print_summary(summary: AttackSummary) -> None:
+    """The attack's figures, estimated and proven."""
+    print(f"AUROC:                    at least {summary.auroc_at_least:.4f}   (these scores: {summary.auroc:.4f})")
+    print(
+        f"accuracy:                 at least {summary.accuracy_at_least:.4f}   (these scores: {summary.accuracy:.4f})"
+    )
+    for rate in summary.true_positive_rates:
+        head = f"TPR at FPR {rate.false_positive_rate:g}:"
+        print(f"{head:26}at least {rate.at_least:.4f}   (these scores: {rate.estimate:.4f})")
 
 
 def _assumed(

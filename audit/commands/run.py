@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
-from audit.suites.file import Suite, SuiteError, parse_suite, read_suite
+from audit.suites.file import MOST_LOOKS, Suite, SuiteError, parse_suite, read_suite
+from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
@@ -30,19 +31,25 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.report.page import write_report
     from audit.report.progress import Progress
     from audit.report.table import print_table
+    from audit.suites.checkpoint import locked
+    from audit.suites.looks import unnoticed
     from audit.suites.run import exit_code, run_suite
 
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with Progress(suite) as progress:
+    with locked(resume_in), Progress(suite) as progress:
         records = run_suite(
             suite,
             resume_in=resume_in,
+            keep_foreign=arguments.resume,
+            told=lambda sentence: print(sentence, file=sys.stderr),
             started=progress.started,
             progress=progress.advanced,
             finished=progress.finished,
         )
+    for sentence in unnoticed(_earlier(out / "records.json"), records):
+        print(f"warning: {sentence}", file=sys.stderr)
     save_records(records, out / "records.json")
     page = write_report(records, out, title=suite.title)
     shutil.rmtree(resume_in, ignore_errors=True)
@@ -50,9 +57,21 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([record.to_json() for record in records]))
     else:
-        print_table(records, suite_risk=suite.risk)
+        print_table(records, suite_risk=sum(record.risk for record in records))
+        if any(record.verdict == "inconclusive" for record in records) and not suite.look:
+            print("More trials after this are a second look: see --stop-early and --look.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
+
+
+def _earlier(path: Path) -> tuple[AuditRecord, ...]:
+    """Records of an earlier run in the same folder; one that cannot be read is no reason to fail."""
+    from audit.record.record import load_records
+
+    try:
+        return load_records(path) if path.exists() else ()
+    except (ValueError, KeyError, TypeError, OSError):
+        return ()
 
 
 def _speak_ci(records: tuple[AuditRecord, ...], title: str, arguments: argparse.Namespace) -> None:
@@ -104,10 +123,18 @@ def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
     if arguments.fresh_seed:
         if arguments.seed is not None:
             raise SuiteError("--seed and --fresh-seed exclude each other.")
-        arguments.seed = secrets.randbelow(2**31)
+        arguments.seed = secrets.randbelow(SEEDS)
         print(f"seed: {arguments.seed}", file=sys.stderr)
     if arguments.seed is not None:
+        try:
+            require_seed(arguments.seed)
+        except ValueError as error:
+            raise SuiteError(f"--{error}") from None
         suite = dataclasses.replace(suite, seed=arguments.seed)
+    if arguments.look is not None:
+        if not 1 <= arguments.look <= MOST_LOOKS:
+            raise SuiteError(f"--look must lie between 1 and {MOST_LOOKS}, got {arguments.look}.")
+        suite = dataclasses.replace(suite, look=arguments.look)
     if arguments.time_budget is not None:
         suite = dataclasses.replace(suite, time_budget=arguments.time_budget)
     return suite

@@ -9,13 +9,17 @@ from typing import ClassVar
 import numpy as np
 
 from audit.bounds.anytime_limits import anytime_limits
-from audit.bounds.betting import AnytimeTest, Wealth, anytime_test, pilot_thresholds, spread_thresholds
-from audit.policies.candidates import from_curve, from_fit, grid
-from audit.policies.policy import Cut, Finding, FitScores, Policy, Rejects, Test, error_counts
+from audit.bounds.betting import AnytimeTest, Wealth, anytime_test, looks, pilot_thresholds, spread_thresholds
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.shares import STOPPING_WEIGHTS, Statement, look_share, shares
+from audit.policies.candidates import Candidates, choose, from_curve, from_fit, grid
+from audit.policies.policy import TARGETS, Cut, Finding, FitScores, Policy, Rejects, Test, error_counts
+from audit.policies.statements import tests_of
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.goal import Goal
-from audit.verdict.judgement import conclude
+from audit.verdict.judgement import Against, conclude
+from audit.verdict.numbers import against, prove, questions
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 
@@ -40,13 +44,17 @@ class Anytime(Policy):
         require("pilot_trials", pilot >= 20 and pilot % 2 == 0, "even and >= 20", pilot)
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
-        """The tests that share the wealth; from a pilot the direction is not known, so both are taken."""
+        """The tests that share the wealth, those best for epsilon and delta after all planned trials among them.
+
+        From a pilot the direction of the others is not known, so both are taken.
+        """
         if curve is not None:
-            cuts = _cuts(_from_theory(curve, self.thresholds), goal)
-            return Test(cuts=cuts, edges=grid(from_curve(curve), cuts), fit_trials=0)
-        pilot = fit_scores(self.pilot_trials)
-        cuts = _cuts(_from_pilot(pilot, self.thresholds), goal)
-        return Test(cuts=cuts, edges=grid(from_fit(*pilot), cuts), fit_trials=self.pilot_trials)
+            candidates, spread, fit_trials = from_curve(curve), _from_theory(curve, self.thresholds), 0
+        else:
+            pilot = fit_scores(self.pilot_trials)
+            candidates, spread, fit_trials = from_fit(*pilot), _from_pilot(pilot, self.thresholds), self.pilot_trials
+        cuts = _cuts(candidates, spread, goal)
+        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials)
 
     def count(
         self,
@@ -63,10 +71,10 @@ class Anytime(Policy):
         Looks come at trial numbers fixed beforehand (where bets change), so neither chunks nor interruptions change
         the outcome. What a tally carries as its state is the wealth at the last look.
         """
-        bets = anytime_test(goal.claim, tests=len(test.cuts))
+        bets, share = anytime_test(goal.claim, tests=len(test.cuts)), _shares(goal)["verdict"]
         done = start or _with(source.empty_tally(test.edges), bets.start())
         wealth = _wealth(done)
-        while not bets.rejected(wealth, goal.risk) and done.trials_per_side < goal.trials_per_side:
+        while not bets.rejected(wealth, share) and done.trials_per_side < goal.trials_per_side:
             look = min(wealth.next_refit, goal.trials_per_side)
             counted = source.tally(
                 *sides,
@@ -83,24 +91,67 @@ class Anytime(Policy):
         return done
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """The verdict where the audit stopped; its p-value is ``1 / largest e-value``. [docs/validity.md, section 4]
+        """The verdict where the audit stopped, by ``1 / largest e-value``, and the numbers at the last look.
 
-        What would have been found is stated for the Clopper-Pearson rectangle at ``risk / tests``, which needs more
-        trials than this test does. The band is the points: one over all thresholds would need a fixed sample.
+        [docs/validity.md, sections 4 and 17] What would have been found is stated for the Clopper-Pearson rectangle at
+        an even share of the tests, which needs more trials. Other questions are answered by limits that hold at all
+        trial numbers at once; the band is those points.
         """
-        wealth = _wealth(tally)
-        reason = f"the e-value against the claim passed 1/risk = {1 / goal.risk:.4g}; the audit stopped there."
+        wealth, share = _wealth(tally), _shares(goal)
+        said = [
+            Against(reason=_passed(share["verdict"]), p_value=float(AnytimeTest.p_value(wealth)), risk=share["verdict"])
+        ]
+        seen, spent = _last_look(wealth, test, goal)
+        numbers = []
+        for name, question in questions(goal.delta).items():
+            if name in share and seen:
+                tests = tests_of(name, test, seen)
+                said.append(against(goal.claim, tests, question, risk=share[name] * spent))
+                numbers.append(prove(tests, question, risk=share[name] * spent))
+        strongest = min(said, key=lambda one: one.p_value / one.risk)
+        p = min(1.0, goal.risk * strongest.p_value / strongest.risk)
         judgement = conclude(
             goal.claim,
-            refuted=reason if AnytimeTest.rejected(wealth, goal.risk) else None,
-            p=float(AnytimeTest.p_value(wealth)),
-            risk=goal.risk / len(test.cuts),
+            refuted=strongest.reason if p <= goal.risk else None,
+            p=p,
+            risk=share["verdict"] / len(test.cuts),
             delta=goal.delta,
             trials_per_side=tally.trials_per_side,
         )
         counts = error_counts(tally, test)
         points = anytime_limits(counts, np.array([cut.risk for cut in test.cuts]))
-        return Finding(judgement=judgement, counts=counts, points=points, band=points)
+        return Finding(
+            judgement=judgement,
+            counts=counts,
+            points=points,
+            band=points,
+            band_risk=share["rest"],
+            numbers=tuple(numbers),
+            shares=share,
+        )
+
+
+def _shares(goal: Goal) -> dict[Statement, float]:
+    return shares(goal.risk, (*TARGETS, "rest"), weights=STOPPING_WEIGHTS)
+
+
+def _passed(share: float) -> str:
+    return f"the e-value against the claim passed 1/risk = {1 / share:.4g}; the audit stopped there."
+
+
+def _last_look(wealth: Wealth, test: Test, goal: Goal) -> tuple[tuple[ErrorCounts, ...], float]:
+    """The counts at the last trial number fixed for a look, and the share of a number's risk that it has."""
+    planned = looks(goal.trials_per_side)
+    now = wealth.trials == planned[-1]
+    trials = wealth.trials if now else wealth.refit_trials
+    if trials == 0:
+        return (), 0.0
+    alarms, misses = (wealth.false_alarms, wealth.misses) if now else (wealth.refit_false_alarms, wealth.refit_misses)
+    counts = tuple(
+        ErrorCounts(false_alarms=int(a), trials_without=trials, misses=int(m), trials_with=trials)
+        for a, m in zip(alarms, misses, strict=True)
+    )
+    return counts, look_share(trials, planned)
 
 
 def _from_theory(curve: TradeOff, count: int) -> list[tuple[int, float, Rejects]]:
@@ -116,16 +167,26 @@ def _from_pilot(pilot: tuple[np.ndarray, np.ndarray], count: int) -> list[tuple[
     ]
 
 
-def _cuts(tests: list[tuple[int, float, Rejects]], goal: Goal) -> tuple[Cut, ...]:
-    # float32 as the scores are; several that coincide would only be one test counted twice
-    distinct: dict[tuple[int, float, Rejects], None] = {
-        (member, float(np.float32(t)), rejects): None for member, t, rejects in tests if np.isfinite(t)
-    }
-    share = goal.risk / len(distinct)
-    return tuple(
-        Cut(target="anytime", member=member, threshold=t, rejects=rejects, risk=share)
-        for member, t, rejects in distinct
-    )
+def _cuts(candidates: Candidates, spread: list[tuple[int, float, Rejects]], goal: Goal) -> tuple[Cut, ...]:
+    share = _shares(goal)
+    # The numbers' own tests first, for the look after the last planned trial.
+    own = [
+        choose(candidates, target, dataclasses.replace(goal, risk=share[target] / 2))
+        for target in TARGETS
+        if target != "verdict"
+    ]
+    others = [
+        Cut(target="anytime", member=member, threshold=t, rejects=rejects, risk=0.0)
+        for member, t, rejects in spread
+        if np.isfinite(t)
+    ]
+    # float32 as the scores are; a spread one that coincides with another would only be one test counted twice
+    known: dict[tuple[int, float, Rejects], Cut] = {}
+    for cut in others:
+        rounded = dataclasses.replace(cut, threshold=float(np.float32(cut.threshold)))
+        known.setdefault((rounded.member, rounded.threshold, rounded.rejects), rounded)
+    cuts = (*own, *known.values())
+    return tuple(dataclasses.replace(cut, risk=share["rest"] / len(cuts), on_alpha=0.5) for cut in cuts)
 
 
 def _with(tally: Tally, wealth: Wealth) -> Tally:

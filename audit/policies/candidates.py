@@ -9,12 +9,18 @@ import numpy as np
 from scipy.special import logit
 from scipy.stats import binom
 
+from audit.bounds.chosen_threshold import ScoreModel, expected_bound
 from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.policies.policy import Cut, FitScores, Target
 from audit.verdict.goal import Goal
 from audit.verdict.power import refutation_rate
 from guarantees.trade_off import TradeOff
 
+Objective = Callable[[np.ndarray, np.ndarray, Goal], np.ndarray]
+Objectives = dict[Target, Objective]
+ON_RARER = 0.85
+"""The part of its risk that a rectangle for epsilon spends on the rarer error."""
 GRID_EDGES = 200
 PILOT_TRIALS = 1000
 """Trials drawn and thrown away to lay out the grid of scores where no theory does."""
@@ -73,20 +79,16 @@ def _increasing(alpha: np.ndarray, beta: np.ndarray) -> tuple[tuple[np.ndarray, 
 
 
 def from_fit(without: np.ndarray, with_record: np.ndarray) -> Candidates:
-    """Tests at the quantiles of fit scores (shape (trials, members)), on both sides of each threshold.
+    """Tests spread over fit scores (shape (trials, members)) and somewhat beyond, on both sides of each threshold.
 
-    Rates are smoothed by half an error, so that an empty tail of the fit does not look like certainty.
+    Rates are those of a smooth model where the scores do not contradict it, else theirs; an empty tail of the fit never
+    looks like certainty.
     """
     parts = []
-    tail = np.geomspace(0.5 / len(without), 0.5, 60)
     for member in range(without.shape[1]):
-        zero, one = np.sort(without[:, member]), np.sort(with_record[:, member])
-        levels = np.concatenate([tail, 1 - tail])
-        both = np.concatenate([np.quantile(zero, levels), np.quantile(one, levels)])
-        t = np.unique(both.astype(np.float32)).astype(float)
-        above0 = len(zero) - np.searchsorted(zero, t, side="right")
-        above1 = len(one) - np.searchsorted(one, t, side="right")
-        alpha, beta = (above0 + 0.5) / (len(zero) + 1), (len(one) - above1 + 0.5) / (len(one) + 1)
+        model = ScoreModel(without=np.sort(without[:, member]), with_record=np.sort(with_record[:, member]))
+        t = np.unique(model.thresholds().astype(np.float32)).astype(float)
+        alpha, beta = model.rates(t)
         where = np.full(len(t), member)
         parts.append((where, t, np.zeros(len(t), bool), alpha, beta))
         parts.append((where, t, np.ones(len(t), bool), 1 - alpha, 1 - beta))
@@ -114,9 +116,10 @@ def grid(candidates: Candidates, cuts: tuple[Cut, ...] = ()) -> np.ndarray:
     return np.stack([np.pad(row, (0, width - len(row)), mode="edge") for row in rows])
 
 
-def choose(candidates: Candidates, target: Target, goal: Goal) -> Cut:
-    """The candidate with the best expected outcome for one target."""
-    value = np.maximum(OBJECTIVES[target](candidates.alpha, candidates.beta, goal), 0.0)
+def choose(candidates: Candidates, target: Target, goal: Goal, objectives: Objectives | None = None) -> Cut:
+    """The candidate with the best expected outcome for one target, by default of the joint inversion."""
+    objective = (JOINT_OBJECTIVES if objectives is None else objectives)[target]
+    value = np.maximum(objective(candidates.alpha, candidates.beta, goal), 0.0)
     # where nothing can be shown every test is as good: take the one with the largest advantage
     best = int(np.argmax(value + 1e-9 * (1 - candidates.alpha - candidates.beta)))
     return Cut(
@@ -125,34 +128,57 @@ def choose(candidates: Candidates, target: Target, goal: Goal) -> Cut:
         threshold=float(candidates.threshold[best]),
         rejects="below" if candidates.below[best] else "above",
         risk=goal.risk,
+        on_alpha=_on_alpha(target, candidates.alpha[best], candidates.beta[best]),
     )
 
 
-def _expected_limits(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> tuple[np.ndarray, np.ndarray]:
+def _on_alpha(target: Target, alpha: float, beta: float) -> float:
+    """Epsilon hangs on the rarer error alone: its rectangle spends most of the risk there. The others are even."""
+    if target != "epsilon":
+        return 0.5
+    return ON_RARER if alpha <= beta else 1 - ON_RARER
+
+
+def _expected_limits(
+    alpha: np.ndarray, beta: np.ndarray, goal: Goal, on_alpha: np.ndarray | float
+) -> tuple[np.ndarray, np.ndarray]:
     """Clopper-Pearson limits at five quantiles of each count, shapes (5, 1, tests) and (1, 5, tests)."""
     levels = np.array([0.1, 0.3, 0.5, 0.7, 0.9])[:, None]
     n = goal.trials_per_side
 
-    def upper(rate: np.ndarray) -> np.ndarray:
-        return clopper_pearson_upper(binom.ppf(levels, n, rate), n, risk=goal.risk / 2)
+    def upper(rate: np.ndarray, share: np.ndarray | float) -> np.ndarray:
+        return clopper_pearson_upper(binom.ppf(levels, n, rate), n, risk=goal.risk * share)
 
-    return upper(alpha)[:, None, :], upper(beta)[None, :, :]
-
-
-def _expected_epsilon(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
-    a, b = _expected_limits(alpha, beta, goal)
-    forward = np.log(np.maximum(1 - goal.delta - b, 1e-300) / a)
-    backward = np.log(np.maximum(1 - goal.delta - a, 1e-300) / b)
-    return np.maximum(np.maximum(forward, backward), 0.0).mean(axis=(0, 1))
+    return upper(alpha, on_alpha)[:, None, :], upper(beta, 1 - np.asarray(on_alpha))[None, :, :]
 
 
-def _expected_delta(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
-    a, b = _expected_limits(alpha, beta, goal)
-    return (1 - a - b).mean(axis=(0, 1))
+def _rectangle(question: Callable[[Goal], Question]) -> Objective:
+    def expected(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
+        asked = question(goal)
+        rarer = np.where(alpha <= beta, ON_RARER, 1 - ON_RARER) if asked.name == "epsilon" else 0.5
+        return asked.through(*_expected_limits(alpha, beta, goal, rarer)).mean(axis=(0, 1))
+
+    return expected
 
 
-OBJECTIVES: dict[Target, Callable[[np.ndarray, np.ndarray, Goal], np.ndarray]] = {
+def _joint(question: Callable[[Goal], Question]) -> Objective:
+    def expected(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
+        trials = goal.trials_per_side, goal.trials_per_side
+        return expected_bound(alpha, beta, question(goal), trials=trials, risk=goal.risk)
+
+    return expected
+
+
+NUMBERS: dict[Target, Callable[[Goal], Question]] = {
+    "epsilon": lambda goal: EpsilonAt(delta=goal.delta),
+    "delta": lambda _: DeltaAt(epsilon=0.0),
+    "mu": lambda _: Mu(),
+}
+RECTANGLE_OBJECTIVES: Objectives = {
     "verdict": refutation_rate,
-    "epsilon": _expected_epsilon,
-    "delta": _expected_delta,
+    **{name: _rectangle(question) for name, question in NUMBERS.items()},
+}
+JOINT_OBJECTIVES: Objectives = {
+    "verdict": refutation_rate,
+    **{name: _joint(question) for name, question in NUMBERS.items()},
 }

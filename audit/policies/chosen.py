@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
-from audit.policies.candidates import Candidates, choose, from_curve, from_fit, grid
-from audit.policies.policy import TARGETS, Cut, Finding, FitScores, Policy, Target, Test
+from audit.bounds.shares import shares
+from audit.policies.candidates import (
+    JOINT_OBJECTIVES,
+    RECTANGLE_OBJECTIVES,
+    Candidates,
+    choose,
+    from_curve,
+    from_fit,
+    grid,
+)
+from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
 from audit.policies.rectangles import judge_by_rectangles
+from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from audit.verdict.goal import Goal
-from audit.verdict.judgement import judge_jointly
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
-
-Method = Literal["rectangle", "joint"]
-METHODS: tuple[Method, ...] = ("rectangle", "joint")
-"""What decides a verdict: Clopper-Pearson limits on both error rates, or the exact joint p-value of both counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,7 @@ class FromTheory(Policy):
     """Thresholds that the exact curve says are best for this claim, delta, trials and risk: needs no data."""
 
     targets: tuple[Target, ...] = TARGETS
-    method: Method = "rectangle"
+    method: Method = "joint"
     kind: str = "from_theory"
 
     def __post_init__(self):
@@ -38,12 +42,12 @@ class FromTheory(Policy):
                 "aligned gradients); use Split() or Fixed(thresholds=...) instead."
             )
         candidates = from_curve(curve)
-        cuts = _choose(candidates, self.targets, goal)
+        cuts = _choose(candidates, self.targets, goal, self.method)
         return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=0)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """By the rectangles, or jointly at the threshold that was chosen for the verdict."""
-        return _judge(self.method, tally, test, goal)
+        """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
+        return _judge(self.method, self.targets, tally, test, goal)
 
     def aimed_at(self, target: Target) -> FromTheory:
         """The whole risk on one target."""
@@ -56,7 +60,7 @@ class Split(Policy):
 
     fit_trials: int = 2000
     targets: tuple[Target, ...] = TARGETS
-    method: Method = "rectangle"
+    method: Method = "joint"
     kind: str = "split"
 
     def __post_init__(self):
@@ -71,12 +75,12 @@ class Split(Policy):
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """A threshold for every target, the best on the fit trials; a known curve is not used."""
         candidates = from_fit(*fit_scores(self.fit_trials))
-        cuts = _choose(candidates, self.targets, goal)
+        cuts = _choose(candidates, self.targets, goal, self.method)
         return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=self.fit_trials)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """By the rectangles, or jointly at the threshold that was chosen for the verdict."""
-        return _judge(self.method, tally, test, goal)
+        """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
+        return _judge(self.method, self.targets, tally, test, goal)
 
     def aimed_at(self, target: Target) -> Split:
         """The whole risk on one target."""
@@ -85,20 +89,24 @@ class Split(Policy):
 
 def _check_method(method: str, targets: tuple[str, ...]) -> None:
     require("method", method in METHODS, f"one of {METHODS}", method)
-    if method == "joint":
-        require("targets", "verdict" in targets, "such that 'verdict' is among them with method='joint'", targets)
+    known = bool(targets) and set(targets) <= set(ALL_TARGETS) and len(set(targets)) == len(targets)
+    require("targets", known, f"distinct ones of {ALL_TARGETS}", targets)
 
 
-def _choose(candidates: Candidates, targets: tuple[Target, ...], goal: Goal) -> tuple[Cut, ...]:
-    """The best candidate for every target; they share the risk evenly."""
-    shared = dataclasses.replace(goal, risk=goal.risk / len(targets))
-    return tuple(choose(candidates, target, shared) for target in targets)
-
-
-def _judge(method: Method, tally: Tally, test: Test, goal: Goal) -> Finding:
-    found = judge_by_rectangles(tally, test, goal)
+def _choose(candidates: Candidates, targets: tuple[Target, ...], goal: Goal, method: Method) -> tuple[Cut, ...]:
+    """The best candidate for every target at its share of the risk: even ones for rectangles."""
     if method == "rectangle":
-        return found
-    counts = next(c for cut, c in zip(test.cuts, found.counts, strict=True) if cut.target == "verdict")
-    judgement = judge_jointly(counts, goal.claim, risk=goal.risk, delta=goal.delta)
-    return dataclasses.replace(found, judgement=judgement)
+        shared = dataclasses.replace(goal, risk=goal.risk / len(targets))
+        return tuple(choose(candidates, target, shared, RECTANGLE_OBJECTIVES) for target in targets)
+    share = shares(goal.risk, (*targets, "rest"))
+    cuts = [
+        choose(candidates, target, dataclasses.replace(goal, risk=share[target]), JOINT_OBJECTIVES)
+        for target in targets
+    ]
+    return with_rest(tuple(cuts), share)
+
+
+def _judge(method: Method, targets: tuple[Target, ...], tally: Tally, test: Test, goal: Goal) -> Finding:
+    if method == "rectangle":
+        return judge_by_rectangles(tally, test, goal)
+    return judge_by_statements(tally, test, goal, share=shares(goal.risk, (*targets, "rest")))

@@ -6,23 +6,29 @@ import dataclasses
 
 import numpy as np
 
+from audit.bounds.shares import Statement, shares
 from audit.policies.candidates import grid, known_or_piloted
-from audit.policies.policy import Cut, Finding, FitScores, Policy, Test
+from audit.policies.policy import ANY_TARGET, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Test
 from audit.policies.rectangles import judge_by_rectangles
+from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from audit.verdict.goal import Goal
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 
+STATED: tuple[Statement, ...] = (*TARGETS, "rest")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fixed(Policy):
-    """Thresholds named by the user before any trial; they share the risk evenly."""
+    """Thresholds named by the user before any trial; they share every statement's risk evenly."""
 
     thresholds: tuple[float, ...]
+    method: Method = "joint"
     kind: str = "fixed"
 
     def __post_init__(self):
+        require("method", self.method in METHODS, f"one of {METHODS}", self.method)
         require("thresholds", len(self.thresholds) > 0, "at least one number", self.thresholds)
         require("thresholds", bool(np.isfinite(self.thresholds).all()), "finite", self.thresholds)
 
@@ -31,12 +37,16 @@ class Fixed(Policy):
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
         share = goal.risk / (candidates.members * len(self.thresholds))
         cuts = tuple(
-            Cut(target="fixed", member=m, threshold=float(np.float32(t)), rejects="above", risk=share)
+            Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=share)
             for m in range(candidates.members)
             for t in self.thresholds
         )
+        if self.method == "joint":
+            cuts = with_rest(cuts, shares(goal.risk, STATED))
         return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """By the rectangles of all thresholds."""
-        return judge_by_rectangles(tally, test, goal)
+        """Statement by statement, or by the rectangles of all thresholds."""
+        if self.method == "rectangle":
+            return judge_by_rectangles(tally, test, goal)
+        return judge_by_statements(tally, test, goal, share=shares(goal.risk, STATED))

@@ -6,21 +6,31 @@ Why each policy is valid: docs/validity.md.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.shares import Statement
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.goal import Goal
 from audit.verdict.judgement import Judgement
+from audit.verdict.numbers import ProvenNumber
 from guarantees.trade_off import TradeOff
 
-Target = Literal["verdict", "epsilon", "delta"]
+Target = Literal["verdict", "epsilon", "delta", "mu"]
 TARGETS: tuple[Target, ...] = ("verdict", "epsilon", "delta")
+"""What an audit states unless told otherwise."""
+ALL_TARGETS: tuple[Target, ...] = (*TARGETS, "mu")
+ANY_TARGET = "fixed"
+"""A cut that was fixed for no target in particular serves them all."""
 Rejects = Literal["above", "below"]
+Method = Literal["rectangle", "joint"]
+METHODS: tuple[Method, ...] = ("rectangle", "joint")
+"""What decides: Clopper-Pearson limits on both error rates, or the joint test of both counts and its inversion."""
 FitScores = Callable[[int], tuple[np.ndarray, np.ndarray]]
 """Draws this many trials in all and gives their scores without and with the record, (trials, members) each."""
 
@@ -34,6 +44,8 @@ class Cut:
     threshold: float
     rejects: Rejects
     risk: float
+    on_alpha: float = 0.5
+    """The part of its risk that its rectangle spends on the false-alarm rate."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +60,12 @@ class Test:
     """Float32 edges of the grid of scores, (members, edges); every cut is one of its member's."""
     fit_trials: int
 
+    @property
+    def digest(self) -> str:
+        """Changes with any edge or cut: counts of another test are never continued."""
+        shape = f"{self.edges.shape} {self.cuts}".encode()
+        return hashlib.sha256(shape + np.ascontiguousarray(self.edges, np.float32).tobytes()).hexdigest()[:24]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -59,7 +77,12 @@ class Finding:
     points: tuple[Limits, ...]
     """Of every cut of the test."""
     band: tuple[Limits, ...]
-    """Points along the first member's whole curve that hold together: a statement of its own, at the same risk."""
+    """Points along the first member's whole curve that hold together: a statement of its own."""
+    band_risk: float
+    numbers: tuple[ProvenNumber, ...] = ()
+    """What was proven number by number, each at its own share of the risk."""
+    shares: Mapping[Statement, float] = dataclasses.field(default_factory=dict)
+    """How the statements share the goal's risk; empty where all of them are read off the points."""
 
 
 class Policy(Protocol):

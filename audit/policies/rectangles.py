@@ -16,10 +16,12 @@ from audit.verdict.judgement import judge
 def judge_by_rectangles(tally: Tally, test: Test, goal: Goal) -> Finding:
     """The verdict of the rectangles: is one of their corners below the claim?"""
     counts = error_counts(tally, test)
-    risks = np.array([cut.risk for cut in test.cuts])
+    risks, on_alpha = (
+        np.array(column) for column in zip(*((cut.risk, cut.on_alpha) for cut in test.cuts), strict=True)
+    )
 
     def points_at(risk: float) -> tuple[Limits, ...]:
-        return rectangles(counts, risks * (risk / goal.risk))
+        return rectangles(counts, risks * (risk / goal.risk), on_alpha=on_alpha)
 
     judgement = judge(
         points_at,
@@ -30,7 +32,7 @@ def judge_by_rectangles(tally: Tally, test: Test, goal: Goal) -> Finding:
         trials_per_side=tally.trials_per_side,
     )
     band = first_band(tally, test, risk=goal.risk)
-    return Finding(judgement=judgement, counts=counts, points=points_at(goal.risk), band=band)
+    return Finding(judgement=judgement, counts=counts, points=points_at(goal.risk), band=band, band_risk=goal.risk)
 
 
 def first_band(tally: Tally, test: Test, *, risk: float) -> tuple[Limits, ...]:

@@ -55,4 +55,5 @@ class Simultaneous(Policy):
             counts=error_counts(tally, test),
             points=points_at(goal.risk),
             band=first_band(tally, test, risk=goal.risk),
+            band_risk=goal.risk,
         )

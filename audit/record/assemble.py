@@ -64,8 +64,10 @@ def assemble(
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
+        numbers=finding.numbers,
+        shares=plain(finding.shares),
         band=Band(
-            risk=goal.risk,
+            risk=finding.band_risk,
             alpha=tuple(point.alpha for point in finding.band),
             beta=tuple(point.beta for point in finding.band),
         ),

@@ -8,9 +8,11 @@ from importlib import metadata
 import jax
 import numpy as np
 
+from mechanisms.bits import GENERATOR
+
 
 def describe_environment() -> dict[str, str]:
-    """Versions of Python, JAX and this package, the device and the number type."""
+    """Versions of Python, JAX and this package, the device, the number type and the generator of the noise."""
     device = jax.devices()[0]
     return {
         "dpsgd_audit": metadata.version("dpsgd-audit"),
@@ -20,6 +22,7 @@ def describe_environment() -> dict[str, str]:
         "device": f"{device.platform}: {device.device_kind}",
         "machine": platform.machine(),
         "dtype": "float32",
+        "generator": GENERATOR,
     }
 
 

@@ -16,6 +16,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.record import answer, schema_1
 from audit.record.answer import Diagnosis
+from audit.verdict.numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
 
 SCHEMA = 2
@@ -131,6 +132,10 @@ class AuditRecord:
     stops_early: bool
     """Whether the data may have ended the audit: then its counts are no fixed sample."""
     points: tuple[ProvenPoint, ...]
+    numbers: tuple[ProvenNumber, ...]
+    """Proven number by number, each by its own test at its own share; empty where all is read off the points."""
+    shares: Mapping[str, float]
+    """How the statements share the risk, the verdict among them: fixed before the trials. They sum to the risk."""
     claim: ClaimPart
     mechanism: Part
     neighbours: Part
@@ -147,6 +152,8 @@ class AuditRecord:
     seconds: float
     diagnoses: tuple[Diagnosis, ...] = ()
     """After a violation: what looks wrong. They explain and never decide."""
+    look: int = 0
+    """Which look at this audit, each with 2^-look of the risk and trials of its own; 0: the only one."""
     schema: int = SCHEMA
 
     @property
@@ -160,17 +167,23 @@ class AuditRecord:
         return self.trials // 2
 
     def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon at ``delta``; all bounds of a record hold together at its risk."""
-        return max(proven_epsilon(self._limits, delta=delta))
+        """Proven lower bound on epsilon at ``delta``; all bounds of a record hold together at its risk.
+
+        At the reported delta by the test fixed for it, at others by the points. Epsilon falls as delta grows.
+        """
+        own = [n.at_least for n in self.numbers if n.name == "epsilon" and n.given is not None and delta <= n.given]
+        return max([*own, *proven_epsilon(self._limits, delta=delta)])
 
     def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta at ``epsilon``."""
-        return max(proven_delta(self._limits, epsilon=epsilon))
+        """Proven lower bound on delta at ``epsilon``: at 0 by the test fixed for it, at others by the points."""
+        own = [n.at_least for n in self.numbers if n.name == "delta" and n.given == epsilon]
+        return max([*own, *proven_delta(self._limits, epsilon=epsilon)])
 
     @property
     def mu(self) -> float:
         """Proven lower bound on mu: no mu-GDP with a smaller mu holds."""
-        return proven_mu(self._limits)
+        own = [n.at_least for n in self.numbers if n.name == "mu"]
+        return max([*own, proven_mu(self._limits)])
 
     @property
     def _limits(self) -> tuple[Limits, ...]:
@@ -226,6 +239,7 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
     )
     for name in ("mechanism", "neighbours", "distinguisher"):
         fields[name] = Part(**data[name])
+    fields["numbers"] = tuple(ProvenNumber(**number) for number in data["numbers"])
     fields["grids"] = tuple(
         ScoreGrid(
             member=grid["member"],

@@ -11,7 +11,9 @@ SCHEMA = 1
 def upgraded(data: Mapping[str, Any]) -> dict[str, Any]:
     """A record of schema 1 as schema 2 writes it.
 
-    ``claim.delta`` became ``claim.advantage``; ``stops_early`` was known from the policy's name alone.
+    ``claim.delta`` became ``claim.advantage``; ``stops_early`` was known from the policy's name alone; all numbers were
+    read off the points, so there were no shares of their own.
     """
     claim = {("advantage" if key == "delta" else key): value for key, value in data["claim"].items()}
-    return {**data, "schema": 2, "claim": claim, "stops_early": data["policy"]["kind"] == "anytime"}
+    added = {"stops_early": data["policy"]["kind"] == "anytime", "numbers": [], "shares": {}}
+    return {**data, "schema": 2, "claim": claim, **added}

@@ -30,8 +30,10 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         console.width = LOG_WIDTH
     deltas = sorted({record.report_delta for record in records})
     at = f"{deltas[0]:g}" if len(deltas) == 1 else "delta"
+    looks = sorted({record.look for record in records} - {0})
+    which = f" (look {looks[-1]})" if looks else ""
     table = Table(
-        caption=f"Lower bounds proven together at risk {suite_risk:g}; 'claimed' is what the claim allows.",
+        caption=f"Lower bounds proven together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows.",
         caption_justify="left",
     )
     table.add_column("audit")

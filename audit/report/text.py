@@ -12,17 +12,28 @@ def record_lines(record: AuditRecord) -> list[str]:
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
     counts = best.counts
     return [
-        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
+        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
+        f"{f', look {record.look}' if record.look else ''})",
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "
         f"delta >= {record.delta(0.0):.4g} at epsilon 0, mu >= {record.mu:.4g}",
+        *_share_lines(record),
         f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
         f"  because: {record.reason}",
         f"  key:     {record.key}",
         *_wrong_lines(record),
     ]
+
+
+def _share_lines(record: AuditRecord) -> list[str]:
+    """How the risk is shared, and what rectangles would prove of each number at the same share."""
+    if not record.numbers:
+        return []
+    shared = ", ".join(f"{name} {share:.2g}" for name, share in record.shares.items())
+    beside = ", ".join(f"{number.name} >= {number.rectangle:.4g}" for number in record.numbers)
+    return [f"  shares:  {shared}; Clopper-Pearson rectangles at these: {beside}"]
 
 
 def _wrong_lines(record: AuditRecord) -> list[str]:

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from audit.trials.seeds import require_seed
 from audit.verdict.verdict import VERDICTS
 
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
+MOST_LOOKS = 20
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
 AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
 
@@ -52,6 +54,8 @@ class Suite:
     seed: int
     time_budget: float | None
     audits: tuple[AuditSpec, ...]
+    look: int = 0
+    """Which look at these audits, from 1; 0: the only one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +107,7 @@ def parse_suite(text: str, path: str) -> Suite:
     return Suite(
         title=str(data.get("title", Path(path).stem)),
         risk=risk,
-        seed=_whole(data, "seed", 0, lines),
+        seed=_seed(data, lines),
         time_budget=seconds(data["time_budget"], lines.where("time_budget")) if "time_budget" in data else None,
         audits=tuple(specs),
     )
@@ -212,6 +216,15 @@ def _number(
             f"{lines.where(key, index)}: {key} must be a number between {max(low, 0):g} and {high:g}, got {value!r}."
         )
     return float(value)
+
+
+def _seed(data: Mapping[str, Any], lines: _Text) -> int:
+    seed = _whole(data, "seed", 0, lines)
+    try:
+        require_seed(seed)
+    except ValueError as error:
+        raise SuiteError(f"{lines.where('seed')}: {error}") from None
+    return seed
 
 
 def _whole(table: Mapping[str, Any], key: str, default: int, lines: _Text, index: int | None = None) -> int:

@@ -12,13 +12,18 @@ import jax
 
 from audit.diagnosis.after import explain
 from audit.procedure import run_audit
-from audit.record.environment import describe_environment
 from audit.record.record import AuditRecord, plain
 from audit.suites.build import Built, build
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
-from audit.trials.source import Tally
+from audit.suites.fingerprint import code_digest, command_files, decided_by
+from audit.suites.looks import share_of
+from audit.trials.both_sides import is_foreign
+from audit.trials.keys import key_from_seed
+from audit.trials.source import StaleCountsError, Tally
 
+LOOK = 0x6C6F6F6B
+"""Folded into a key before the number of a look; the bytes of names are smaller."""
 HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
 EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
@@ -35,29 +40,42 @@ def run_suite(
     suite: Suite,
     *,
     resume_in: Path | None = None,
+    keep_foreign: bool = False,
+    told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
     finished: Callable[[AuditRecord], None] = lambda _: None,
 ) -> tuple[AuditRecord, ...]:
     """Run every audit at ``risk / number of audits``, so that all bounds of the suite hold together at ``risk``.
 
+    Of several looks, look k has 2^-k of that risk and trials of its own.
+
     Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
 
     Everything is built before anything runs, so a wrong word in the last audit costs no time. The key of an audit
     comes from the seed and its name: adding an audit to a suite does not change the others' data.
+
+    ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.suites.fingerprint);
+    ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
+    process is not in that digest: its counts and records are taken only with ``keep_foreign``.
     """
     built = [build(spec) for spec in suite.audits]
-    risk = suite.risk / len(built)
+    code = code_digest()
+    risk = suite.risk * share_of(suite.look) / len(built)
     end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
     records = []
     for index, audit in enumerate(built):
         started(audit.spec)
         deadline = _deadline(audit.spec, end, len(built) - index)
-        records.append(_run(audit, suite, risk, deadline, resume_in, progress))
+        place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code))
+        kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
+        record = _run(audit, suite, risk, deadline, kept, progress)
+        stated = {**record.environment, "code": code}
+        records.append(dataclasses.replace(record, look=suite.look, environment=stated))
         finished(records[-1])
     return tuple(
         _explained(record, audit, suite, end)
-        for record, audit in zip(adjust(tuple(records), risk=suite.risk), built, strict=True)
+        for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
     )
 
 
@@ -65,7 +83,7 @@ def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | Non
     """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
     if not audit.spec.diagnose:
         return record
-    key = audit_key(suite.seed, audit.spec.name)
+    key = audit_key(suite.seed, audit.spec.name, suite.look)
     return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=_deadline(audit.spec, end, 1))
 
 
@@ -89,12 +107,12 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
     )
 
 
-def audit_key(seed: int, name: str) -> jax.Array:
-    """The key of one audit of a suite."""
-    key = jax.random.key(seed)
+def audit_key(seed: int, name: str, look: int = 0) -> jax.Array:
+    """The key of one audit of a suite; every look has its own."""
+    key = key_from_seed(seed)
     for byte in name.encode():
         key = jax.random.fold_in(key, byte)
-    return key
+    return jax.random.fold_in(jax.random.fold_in(key, LOOK), look) if look else key
 
 
 def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | None:
@@ -106,17 +124,39 @@ def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | Non
     return min(limits) if limits else None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What an interrupted run left of one audit, and whether it may be used."""
+
+    place: Checkpoint | None
+    told: Callable[[str], None]
+    use: bool
+
+    def record(self, name: str) -> AuditRecord | None:
+        """The finished audit."""
+        found = self.place.finished() if self.place is not None and self.use else None
+        if found is not None:
+            self.told(f"{name!r}: kept, it was finished before the interruption.")
+        return found
+
+    def tally(self, spec: AuditSpec) -> Tally | None:
+        """The counts so far."""
+        found = self.place.started(at_most=spec.trials // 2) if self.place is not None and self.use else None
+        if found is not None:
+            self.told(f"{spec.name!r}: continued after {2 * found.trials_per_side:,} of {spec.trials:,} trials.")
+        return found
+
+
 def _run(
     audit: Built,
     suite: Suite,
     risk: float,
     deadline: float | None,
-    resume_in: Path | None,
+    kept: Kept,
     progress: Callable[[AuditSpec, Tally], None],
 ) -> AuditRecord:
-    spec = audit.spec
-    place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk))
-    if place is not None and (known := place.finished()) is not None:
+    spec, place = audit.spec, kept.place
+    if (known := kept.record(spec.name)) is not None:
         return known
     saver = Saver(place) if place is not None else None
 
@@ -125,15 +165,15 @@ def _run(
         if saver is not None:
             saver(tally)
 
-    try:
-        record = run_audit(
+    def audited(resume: Tally | None) -> AuditRecord:
+        return run_audit(
             audit.mechanism,
             audit.neighbours,
             audit.distinguisher,
             claim=audit.claim,
             trials=spec.trials,
             risk=risk,
-            key=audit_key(suite.seed, spec.name),
+            key=audit_key(suite.seed, spec.name, suite.look),
             delta=spec.delta,
             policy=audit.policy,
             target=spec.target,  # type: ignore[arg-type]
@@ -141,9 +181,16 @@ def _run(
             expect=spec.expect,  # type: ignore[arg-type]
             deadline=deadline,
             progress=report,
-            resume=_started(place),
+            resume=resume,
             diagnose=spec.diagnose,
         )
+
+    try:
+        try:
+            record = audited(kept.tally(spec))
+        except StaleCountsError as error:
+            kept.told(f"{spec.name!r}: begun anew, {error}")
+            record = audited(None)
     except BaseException:
         if saver is not None:
             saver.flush()
@@ -153,16 +200,16 @@ def _run(
     return record
 
 
-def _started(place: Checkpoint | None) -> Tally | None:
-    return None if place is None else place.started()
-
-
-def _decided_by(audit: Built, suite: Suite, risk: float) -> dict[str, Any]:
-    parts = (audit.mechanism, audit.neighbours, audit.distinguisher)
-    return {
-        "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
-        "parts": [None if part is None else plain([part.name, part.parameters]) for part in parts],
-        "seed": suite.seed,
-        "risk": risk,
-        "environment": describe_environment(),
-    }
+def _decided_by(audit: Built, suite: Suite, risk: float, code: str) -> dict[str, Any]:
+    return decided_by(
+        parts=(audit.mechanism, audit.neighbours, audit.distinguisher, audit.policy),
+        claim=audit.claim,
+        files=command_files(audit.mechanism),
+        code=code,
+        others={
+            "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
+            "seed": suite.seed,
+            "look": suite.look,
+            "risk": risk,
+        },
+    )

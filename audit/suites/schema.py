@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from audit.policies.policy import TARGETS
+from audit.policies.policy import ALL_TARGETS
 from audit.suites.file import AUDIT_KEYS, PARTS, SUITE_KEYS
+from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
@@ -30,7 +31,7 @@ NAMED = {
         "description": "Outputs drawn in all, half on each dataset.",
     },
     "delta": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "description": "Epsilon is stated at this delta."},
-    "seed": {"type": "integer"},
+    "seed": {"type": "integer", "minimum": 0, "maximum": SEEDS - 1},
     "time_budget": {
         "anyOf": [
             {"type": "number", "exclusiveMinimum": 0},
@@ -39,7 +40,7 @@ NAMED = {
         "description": "Seconds, or 60s, 5m, 1h.",
     },
     "expect": {"enum": list(VERDICTS), "default": "no_violation_found"},
-    "target": {"enum": list(TARGETS), "description": "Spend the whole risk on this number."},
+    "target": {"enum": list(ALL_TARGETS), "description": "Spend the whole risk on this number."},
     "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
     "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},
 }

@@ -51,6 +51,11 @@ class BothSides(Protocol):
         ...
 
 
+def is_foreign(mechanism: Auditable) -> bool:
+    """Whether JAX cannot trace it: its code may do anything, and only its author knows on what it depends."""
+    return not isinstance(mechanism, Mechanism)
+
+
 def both_sides(mechanism: Auditable | Callable[[jax.Array, Any], Any], neighbours: Neighbours) -> BothSides:
     """Where the trials of this mechanism on this pair come from."""
     step = as_mechanism(mechanism)

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from audit.trials.keys import trial_keys, trial_number, trials_from
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
+from mechanisms.bits import Words
 from mechanisms.contract import BatchMechanism
 from mechanisms.neighbours import Neighbours, materialise, shape_of
 
@@ -78,7 +80,7 @@ class BatchSource:
         wanted = len(outputs)
         # one shape, so that the score is compiled once
         padded = np.pad(outputs, ((0, self.chunk - wanted), (0, 0)), mode="edge")
-        trials = jnp.uint32(first) + jnp.arange(self.chunk, dtype=jnp.uint32)
+        trials = trials_from(trial_number(first), self.chunk)
         scores = np.asarray(self.program.score(self.key, trials, padded), np.float32)[:wanted]
         self._refuse(np.asarray(np.isfinite(scores).all(axis=1)), first, "score")
         return scores
@@ -105,8 +107,8 @@ class ForeignSides:
     def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[BatchProgram, BatchProgram]:
         """Scores of both sides; the score is compiled once for both."""
 
-        def score(key: jax.Array, trial: jax.Array, output: jax.Array) -> jax.Array:
-            return jnp.atleast_1d(distinguisher(jax.random.fold_in(jax.random.fold_in(key, trial), 1), output))
+        def score(key: jax.Array, trial: Words, output: jax.Array) -> jax.Array:
+            return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
 
         compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
         size = chunk or batch_size(self._datasets["without"], self._coordinates)

@@ -10,13 +10,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-LAST_TRIAL = 2**31 - 1
+LAST_TRIAL = 2**62
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
 
 
 class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
+
+
+class StaleCountsError(ValueError):
+    """Counts that belong to another grid or other thresholds cannot be continued."""
 
 
 class MechanismError(RuntimeError):
@@ -49,6 +53,8 @@ class Tally:
     trials_per_side: int
     state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
+    test: str = ""
+    """A digest of the edges and cuts that the counts belong to, where they are kept to be continued."""
 
 
 def empty_tally(edges: np.ndarray) -> Tally:

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.source import LAST_TRIAL, MechanismError, NonFiniteScoreError
+from audit.trials.keys import trial_keys, trial_number, trials_from
+from audit.trials.source import MechanismError, NonFiniteScoreError
 from distinguishers.contract import Distinguisher
+from mechanisms.bits import Words
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import GradientTable, Neighbours, prepare
 
@@ -24,6 +26,9 @@ DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**14
 LARGEST_DEVICE_CHUNK = 2**20
+MOST_AT_ONCE = 2**30
+"""Trials that one call of a program counts, in 32-bit integers; the sums are kept in 64 bits."""
+NONE_BROKEN = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +63,7 @@ class Compiled:
         parts = []
         for first in range(start, stop, self.chunk):
             wanted = min(self.chunk, stop - first)
-            found = self.program.score_chunk(self.key, self.program.dataset, jnp.uint32(first))
+            found = self.program.score_chunk(self.key, self.program.dataset, trial_number(first))
             part = np.asarray(found)[:wanted]
             if not np.isfinite(part).all():
                 self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
@@ -67,18 +72,15 @@ class Compiled:
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted on the device, whatever the number of trials."""
-        chunks = -(-(stop - start) // self.chunk)
-        counts, bad = self.program.count_chunks(
-            self.key,
-            self.program.dataset,
-            jnp.uint32(start),
-            jnp.uint32(stop),
-            jnp.int32(chunks),
-            jnp.asarray(edges, jnp.float32),
-        )
-        if int(bad) != LAST_TRIAL:
-            self._refuse(int(bad))
-        return np.asarray(counts, np.int64)
+        rows = jnp.asarray(edges, jnp.float32)
+        total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
+        for first in range(start, stop, MOST_AT_ONCE):
+            count = jnp.int32(min(MOST_AT_ONCE, stop - first))
+            counts, bad = self.program.count_chunks(self.key, self.program.dataset, trial_number(first), count, rows)
+            if int(bad) != NONE_BROKEN:
+                self._refuse(first + int(bad))
+            total += np.asarray(counts, np.int64)
+        return total
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
@@ -135,8 +137,8 @@ class TracedSides:
         data = prepare(self.mechanism, dataset)
 
         def draw(first: jax.Array) -> Any:
-            trials = first + jnp.arange(size, dtype=jnp.uint32)
-            return jax.vmap(lambda trial: self.mechanism(jax.random.fold_in(key, trial), data))(trials)
+            trials = trials_from(Words(jnp.uint32(0), first), size)
+            return jax.vmap(lambda trial: self.mechanism(trial_keys(key, trial).release, data))(trials)
 
         return draw
 
@@ -172,30 +174,29 @@ def compile_program(
             f"{type(error).__name__}: {error}"
         ) from error
 
-    def score(key: jax.Array, data: Any, trial: jax.Array) -> jax.Array:
-        own = jax.random.fold_in(key, trial)
-        output = mechanism(jax.random.fold_in(own, 0), given if static else data)
-        return jnp.atleast_1d(distinguisher(jax.random.fold_in(own, 1), output))
+    def score(key: jax.Array, data: Any, trial: Words) -> jax.Array:
+        own = trial_keys(key, trial)
+        output = mechanism(own.release, given if static else data)
+        return jnp.atleast_1d(distinguisher(own.score, output))
 
-    def score_chunk(key: jax.Array, data: Any, first: jax.Array) -> jax.Array:
-        trials = first + jnp.arange(size, dtype=jnp.uint32)
-        return jax.vmap(score, in_axes=(None, None, 0))(key, data, trials)
+    def score_chunk(key: jax.Array, data: Any, first: Words, offset: jax.Array | int = 0) -> jax.Array:
+        return jax.vmap(score, in_axes=(None, None, 0))(key, data, trials_from(first, size, offset))
 
     def count_chunks(
-        key: jax.Array, data: Any, start: jax.Array, stop: jax.Array, chunks: jax.Array, edges: jax.Array
+        key: jax.Array, data: Any, start: Words, count: jax.Array, edges: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             counts, bad = carry
-            first = start + index.astype(jnp.uint32) * jnp.uint32(size)
-            trials = first + jnp.arange(size, dtype=jnp.uint32)
-            wanted = trials < stop
-            found = score_chunk(key, data, first)
+            offset = index * size
+            places = offset + jnp.arange(size, dtype=jnp.int32)
+            wanted = places < count
+            found = score_chunk(key, data, start, offset)
             broken = wanted & ~jnp.isfinite(found).all(axis=1)
-            bad = jnp.minimum(bad, jnp.where(broken, trials.astype(jnp.int32), LAST_TRIAL).min())
+            bad = jnp.minimum(bad, jnp.where(broken, places, NONE_BROKEN).min())
             return counts + count_cells(found, wanted, edges), bad
 
         zero = jnp.zeros((edges.shape[0], edges.shape[1] + 1), jnp.int32)
-        return jax.lax.fori_loop(0, chunks, add, (zero, jnp.int32(LAST_TRIAL)))
+        return jax.lax.fori_loop(0, -(-count // size), add, (zero, jnp.int32(NONE_BROKEN)))
 
     return Program(
         side=side,

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.bounds.joint import joint_p_value
+from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
 from audit.verdict import power
+from audit.verdict.joint_power import jointly_refuting
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 
@@ -19,9 +20,8 @@ LARGEST_RISK = 0.5
 """P-values above this are reported as 1: nobody acts on them, and bands are not made for such risks."""
 P_VALUE_STEP = 0.02
 """P-values are rounded up by at most this share."""
-GAMMA_SHARE = 0.02
-"""The joint test's gamma as a share of the risk."""
 BELOW = "a proven point of the trade-off curve lies below the claim."
+JOINTLY = "the two error counts together are too small for the claim."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,35 +80,95 @@ def judge(
 def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: float) -> Judgement:
     """The verdict by the exact joint p-value of one test; about half the trials of the rectangle suffice.
 
-    It is a statement of its own at ``risk``, beside the bounds. [docs/validity.md, section 3]
+    [docs/validity.md, section 3]
     """
     p = joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk)
     return conclude(
         claim,
-        refuted="the two error counts together are too small for the claim." if p <= risk else None,
+        refuted=JOINTLY if p <= risk else None,
         p=p,
         risk=risk,
         delta=delta,
         trials_per_side=counts.trials_without,
+        jointly=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Against:
+    """What one statement of an audit says against the claim: its p-value and its share of the risk."""
+
+    reason: str
+    p_value: float
+    risk: float
+
+
+def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float) -> Against:
+    """The joint p-value of tests that divide a share of the risk evenly."""
+    each = risk / len(tests)
+    smallest = min(joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests)
+    return Against(reason=JOINTLY, p_value=min(1.0, smallest * len(tests)), risk=risk)
+
+
+def judge_statements(
+    statements: tuple[Against, ...],
+    claim: Claim,
+    *,
+    risk: float,
+    deciding: float,
+    delta: float,
+    trials_per_side: int,
+) -> Judgement:
+    """The verdict of statements that share the risk: refuted if one of them refutes the claim at its share.
+
+    The p-value is the smallest ``p * risk / share``: at most u with probability at most u if the claim holds, since the
+    shares sum to no more than the risk. What could have been found is what the joint test at risk ``deciding`` would.
+    [docs/validity.md, section 14]
+    """
+    strongest = min(statements, key=lambda said: said.p_value / said.risk)
+    p = min(1.0, risk * strongest.p_value / strongest.risk)
+    return conclude(
+        claim,
+        refuted=strongest.reason if p <= risk else None,
+        p=p,
+        risk=deciding,
+        delta=delta,
+        trials_per_side=trials_per_side,
+        jointly=True,
     )
 
 
 def conclude(
-    claim: Claim, *, refuted: str | None, p: float, risk: float, delta: float, trials_per_side: int
+    claim: Claim,
+    *,
+    refuted: str | None,
+    p: float,
+    risk: float,
+    delta: float,
+    trials_per_side: int,
+    jointly: bool = False,
 ) -> Judgement:
-    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?"""
-    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk)
+    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?
+
+    ``jointly``: the test that decides is the joint one, not the rectangle.
+    """
+    able = (jointly_refuting if jointly else power.refuting)(claim, trials_per_side=trials_per_side, risk=risk)
+    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able)
     if refuted is not None:
         return Judgement(verdict="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
     if found.conclusive:
         return Judgement(
-            verdict="no_violation_found", p_value=p, detectable=found, trials_needed=None, reason=_findable(found)
+            verdict="no_violation_found",
+            p_value=p,
+            detectable=found,
+            trials_needed=None,
+            reason=_findable(found, claimed=float(claim.epsilon(delta))),
         )
+    # The rectangle's number: the joint test needs fewer, but to find out how few would take long.
     needed = power.trials_needed(claim, delta=delta, risk=risk)
-    perfect = power.refutation_power(claim, alpha=0.0, beta=0.0, trials_per_side=trials_per_side, risk=risk)
     why = (
         "no counts of this size could refute the claim"
-        if perfect == 0
+        if able((0.0, 0.0)) == 0
         else "a leak of the stated size would be missed too often"
     )
     advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"
@@ -117,10 +177,15 @@ def conclude(
     )
 
 
-def _findable(found: power.Detectable) -> str:
+def _findable(found: power.Detectable, *, claimed: float) -> str:
+    """What a verdict without a violation is worth. Another pair, score or release may leak more and is not covered."""
     leaks = []
     if found.tv_excess is not None:
         leaks.append(f"one with advantage {found.tv_excess:.2g} above what the claim allows")
-    if found.epsilon is not None:
+    # at this many digits an epsilon no larger than the claim's says nothing about a leak
+    if found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}"):
         leaks.append(f"a Gaussian one with epsilon {found.epsilon:.3g}")
-    return f"a leak would have been found with power 0.8 had it been {' or '.join(leaks)}."
+    return (
+        "a leak that these scores see on this pair in one release would have been found with power 0.8 had it been "
+        f"{' or '.join(leaks)}."
+    )

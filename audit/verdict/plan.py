@@ -8,13 +8,17 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 from scipy.stats import binom
 
 from audit.bounds import joint
-from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper, largest_provable_epsilon, require_risk
+from audit.bounds.clopper_pearson import ErrorCounts, require_risk
+from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
+from audit.bounds.questions import Question
+from audit.bounds.shares import STOPPING_WEIGHTS, Statement, shares
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
-from audit.verdict.judgement import GAMMA_SHARE
+from audit.verdict.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
+from audit.verdict.numbers import questions
 from audit.verdict.power import refutation_power, tv_alternative
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -22,15 +26,11 @@ from guarantees.families.textbook import gaussian
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
-Point = tuple[float, float]
-"""A false-alarm rate and a miss rate that one test has."""
-
 CANDIDATES = 41
-CURVE_POINTS = 128
 MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
-ANYTIME_TESTS = 10
+ANYTIME_TESTS = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def plan(
         power=power,
         refutation=refutation,
         smallest_leak=_smallest_leak(claim, lines, side, risk, delta, power),
-        largest_provable_epsilon=largest_provable_epsilon(side, delta=delta, risk=risk),
+        largest_provable_epsilon=joint_epsilon_bound(_clean(side), delta=delta, risk=risk),
         expected=expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk),
         seconds=None if pace is None else trials * pace,
         seconds_to_refute=None if pace is None or needed is None else needed * pace,
@@ -166,51 +166,24 @@ def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
 
 
 def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: float) -> ExpectedBounds:
-    """Bounds at median counts along the claim's own curve, at the best threshold for each."""
+    """Bounds at median counts along the claim's own curve, at the best threshold for each and its share of the risk.
+
+    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 14]
+    """
     n = trials_per_side
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
     beta = np.asarray(claim.beta(alpha), float)
-    errors = np.stack([binom.median(n, alpha), binom.median(n, beta)])
-    upper = clopper_pearson_upper(errors, n, risk=risk / 2)
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.maximum(1 - upper[::-1] - delta, 0.0)) - np.log(upper)
-    return ExpectedBounds(
-        epsilon=float(max(0.0, logs.max())),
-        delta=float(max(0.0, np.max(1 - upper.sum(0)))),
-        mu=float(max(0.0, np.max(-ndtri(upper).sum(0)))),
-    )
+    errors = binom.median(n, alpha), binom.median(n, beta)
+    share = shares(risk, ("verdict", "epsilon", "delta", "mu", "rest"))
+
+    def best(question: Question, name: Statement) -> float:
+        return float(approximate_bound(*errors, trials=(n, n), question=question, risk=share[name]).max())
+
+    return ExpectedBounds(**{name: best(question, name) for name, question in questions(delta).items()})
 
 
-def joint_power(
-    lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float, critical: float | None = None
-) -> float:
-    """Probability that the joint test refutes the claim at these error rates, with one critical value of T."""
-    if critical is None:
-        critical = critical_statistic(lines, point, trials_per_side=trials_per_side, risk=risk)
-    counts = _typical(point, trials_per_side)
-    region = joint.region_of(critical, lines, counts, *joint.groups(point[0], point[0], trials_per_side))
-    return float(joint.probability(region, np.array(point[:1]), np.array(point[1:]), counts)[0])
-
-
-def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float) -> float:
-    """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
-    counts, gamma = _typical(point, trials_per_side), GAMMA_SHARE * risk
-    centre = ndtri(risk) ** 2 / 2
-    low, high = 0.3 * centre, 2.5 * centre + 2
-    while high - low > 5e-3 * centre:
-        middle = (low + high) / 2
-        refuted = joint.p_value_of(middle, lines, counts, gamma=gamma) <= risk
-        low, high = (low, middle) if refuted else (middle, high)
-    return high
-
-
-def _typical(point: Point, trials: int) -> ErrorCounts:
-    return ErrorCounts(
-        false_alarms=round(point[0] * trials),
-        trials_without=trials,
-        misses=round(point[1] * trials),
-        trials_with=trials,
-    )
+def _clean(trials_per_side: int) -> ErrorCounts:
+    return ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
 
 
 def _refutation(
@@ -239,7 +212,7 @@ def _refutation(
         rectangle_point=at,
         joint_trials=_both(joint_needed),
         joint_point=None if joint_needed is None else points[best],
-        anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / risk) / rates[best])),
+        anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / (risk * STOPPING_WEIGHTS["verdict"])) / rates[best])),
         power_at_budget=budget,
     )
 

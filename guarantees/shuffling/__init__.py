@@ -13,12 +13,12 @@ from guarantees.shuffling.berry_esseen import (
     shuffle_berry_esseen,
     shuffle_mu,
 )
-from guarantees.shuffling.clones import fixed_batch_upper
 from guarantees.shuffling.fixed_batch import fixed_batch_bracket, fixed_batch_shuffle
 from guarantees.shuffling.fixed_batch_bounds import deterministic_batches, fixed_batch_event
 from guarantees.shuffling.isolated import isolated_bracket, isolated_shuffle
 from guarantees.shuffling.lognormal_lattice import Bracket
 from guarantees.shuffling.max_coordinate import fixed_point_separation, max_coordinate
+from guarantees.shuffling.upper import fixed_batch_upper
 
 __all__ = [
     "BerryEsseenBound",

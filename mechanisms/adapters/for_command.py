@@ -37,12 +37,14 @@ class CommandStep(Described):
     """One release by a program that speaks the protocol of docs/command-protocol.md.
 
     ``outputs`` is how many numbers a trial gives (default: the dataset's dimension); ``folder`` is where the program
-    runs; with ``workers`` as many copies of it run at once. The program is not confined in any way.
+    runs; with ``workers`` as many copies of it run at once. The program is not confined in any way. Files and folders
+    that it ``depends_on``, beside its own, are watched: an interrupted run is not continued after one changed.
     """
 
     command: Sequence[str]
     outputs: int | None = None
     folder: str | None = None
+    depends_on: Sequence[str] = ()
     workers: int = 0
     timeout: float = 60.0
 
@@ -50,6 +52,8 @@ class CommandStep(Described):
         good = not isinstance(self.command, str) and len(self.command) > 0
         require("command", good, "a sequence of words, the program first", self.command)
         object.__setattr__(self, "command", tuple(self.command))
+        require("depends_on", not isinstance(self.depends_on, str), "a sequence of paths", self.depends_on)
+        object.__setattr__(self, "depends_on", tuple(self.depends_on))
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)

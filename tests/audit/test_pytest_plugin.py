@@ -12,6 +12,7 @@ import statsmodels.stats.proportion  # noqa: F401
 import audit
 import audit.report.page
 import audit.suites.run
+from audit.pytest_plugin import share_of_call
 from dpsgd_audit.pytest_plugin import DEFAULT_RISK
 
 pytest_plugins = "pytester"
@@ -80,6 +81,7 @@ def test_a_violation_fails_readably_and_a_right_step_passes(pytester):
     assert "dp_audit_record" not in (pytester.path / "junit.xml").read_text()
 
 
+@pytest.mark.long
 def test_the_command_to_reproduce_gives_the_same_counts(pytester):
     run(pytester, BOTH, "--dp-audit-report=out")
     whole = records(pytester)
@@ -105,12 +107,32 @@ def test_without_audit():
 """
     run(pytester, twice, "--dp-audit-trials=1000", "--dp-audit-report=out").assert_outcomes(passed=3)
     risks = {name.split("::")[1]: record.risk for name, record in records(pytester).items()}
-    assert risks == pytest.approx(
-        {"test_twice": DEFAULT_RISK / 4, "test_twice #2": DEFAULT_RISK / 12, "test_other": DEFAULT_RISK / 4}
-    )
+    share = DEFAULT_RISK / 2
+    assert risks == pytest.approx({"test_twice": 0.9 * share, "test_twice #2": 0.05 * share, "test_other": 0.9 * share})
     assert len({record.key for record in records(pytester).values()}) == 3
 
 
+def test_calls_of_one_test_never_spend_more_than_its_share():
+    assert sum(share_of_call(call) for call in range(1, 10_000)) < 1
+
+
+def test_a_test_that_asks_for_the_fixture_only_while_it_runs_is_refused(pytester):
+    late = """
+def test_declared(dp_audit):
+    dp_audit(right, PAIR, First(), claim=CLAIM)
+@pytest.mark.usefixtures("dp_audit")
+def test_marked(request):
+    request.getfixturevalue("dp_audit")(right, PAIR, First(), claim=CLAIM)
+def test_late(request):
+    request.getfixturevalue("dp_audit")(right, PAIR, First(), claim=CLAIM)
+"""
+    result = run(pytester, late, "--dp-audit-trials=1000", "--dp-audit-report=out")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*dp_audit must be among the test's arguments*"])
+    assert sum(record.risk for record in records(pytester).values()) <= DEFAULT_RISK
+
+
+@pytest.mark.long
 def test_too_few_trials_warn_and_can_be_made_to_fail(pytester):
     few = "def test_few(dp_audit): dp_audit(right, PAIR, First(), claim=CLAIM, trials=20)"
     result = run(pytester, few)
@@ -126,7 +148,7 @@ def test_the_marker_gives_options_and_refuses_unknown_ones(pytester):
 @pytest.mark.dp_audit(trials=600, risk=0.02, delta=1e-3, time_budget="1m")
 def test_marked(dp_audit):
     record = dp_audit(right, PAIR, First(), claim=CLAIM)
-    assert (record.trials_planned, record.risk, record.report_delta) == (600, 0.01, 1e-3)
+    assert (record.trials_planned, record.risk, record.report_delta) == (600, 0.9 * 0.02, 1e-3)
 
 @pytest.mark.dp_audit(trails=600)
 def test_misspelt(dp_audit):
@@ -143,11 +165,12 @@ def test_a_wrong_budget_is_refused(pytester):
     result.stdout.fnmatch_lines(["*a time budget is written like 60s*'soon'*"])
 
 
+@pytest.mark.long
 def test_audits_run_on_several_workers(pytester):
     result = run(pytester, BOTH, "-n", "2", "--dp-audit-report=out", "--dp-audit-trials=2000")
     result.assert_outcomes(passed=1, failed=1)
     assert len(records(pytester)) == 2
-    assert {record.risk for record in records(pytester).values()} == {DEFAULT_RISK / 4}
+    assert {record.risk for record in records(pytester).values()} == {0.9 * DEFAULT_RISK / 2}
 
 
 def test_nothing_of_ours_is_imported_when_no_test_audits(pytester):

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
+from scipy.special import ndtri
 
 import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, epsilon_lower_bound
+from audit.bounds.inversion import joint_epsilon_bound
 from audit.policies.candidates import choose, from_curve
 from audit.verdict.goal import Goal
 
@@ -26,7 +28,8 @@ def test_scores_from_anywhere_give_bounds_below_the_truth():
 
 def test_fixed_thresholds_use_every_score_and_ask_the_user_to_vouch():
     found = audit.from_scores(scores(0, 5000, 0), scores(1, 5000, 1), risk=0.05, thresholds=(0.5,))
-    assert found.counts[0].trials_without == 5000
+    assert found.tests[0].counts.trials_without == 5000
+    assert found.seed is None
     assert any("before looking" in condition for condition in found.conditions)
 
 
@@ -37,12 +40,136 @@ def test_a_claim_gets_a_verdict():
     assert audit.from_scores(*sides, risk=0.05, claim=right).verdict == "no_violation_found"
 
 
-def test_bounds_from_scores_hold_at_their_risk():
-    truth, wrong, runs = float(GAUSS.epsilon(1e-2)), 0, 300
+def wrong_bounds(runs, bound, *, scores_a_side=250, delta=0.02):
+    """How often some number exceeds the truth; scores are sorted, as saved files may be."""
+    truth = {"epsilon": float(GAUSS.epsilon(delta)), "delta": GAUSS.total_variation, "mu": 1.0}
+    wrong = 0
     for seed in range(runs):
-        found = audit.from_scores(scores(2 * seed, 400, 0), scores(2 * seed + 1, 400, 1), risk=0.1, delta=1e-2)
-        wrong += found.epsilon(1e-2) > truth
-    assert_rate_at_most(wrong, runs, 0.1)
+        sides = np.sort(scores(2 * seed, scores_a_side, 0)), np.sort(scores(2 * seed + 1, scores_a_side, 1))
+        wrong += any(value > truth[name] for name, value in bound(sides, seed).items())
+    return wrong
+
+
+def ours(sides, seed):
+    found = audit.from_scores(*sides, risk=0.2, delta=0.02, seed=seed)
+    return {number.name: number.at_least for number in found.numbers}
+
+
+def one_number(sides, seed):
+    return {"epsilon": audit.from_scores(*sides, risk=0.2, delta=0.02, seed=seed, target="epsilon").epsilon(0.02)}
+
+
+def chosen_by_looking(sides):
+    """The largest joint bound over thresholds on the judged scores themselves."""
+    counts = [
+        ErrorCounts(
+            false_alarms=int((sides[0] > t).sum()),
+            trials_without=len(sides[0]),
+            misses=int((sides[1] <= t).sum()),
+            trials_with=len(sides[1]),
+        )
+        for t in np.linspace(-2.5, 2.5, 9)
+    ]
+    return max(joint_epsilon_bound(c, delta=0.0, risk=0.1) for c in counts)
+
+
+def test_bounds_from_scores_hold_at_their_risk():
+    assert_rate_at_most(wrong_bounds(40, one_number), 40, 0.2)
+    assert_rate_at_most(wrong_bounds(20, ours), 20, 0.2)
+
+
+@pytest.mark.long
+def test_bounds_from_scores_hold_at_their_risk_over_2000_runs():
+    assert_rate_at_most(wrong_bounds(2000, one_number), 2000, 0.2)
+    assert_rate_at_most(wrong_bounds(2000, ours), 2000, 0.2)
+
+
+def test_choosing_the_threshold_by_looking_does_not_hold():
+    """Where both sides have one law epsilon is 0; a threshold chosen by looking finds more too often, ours does not."""
+    honest = looking = 0
+    for seed in range(60):
+        sides = scores(2 * seed, 250, 0), scores(2 * seed + 1, 250, 0)
+        honest += audit.from_scores(*sides, risk=0.1, delta=0.0, target="epsilon").epsilon(0.0) > 0
+        looking += chosen_by_looking(sides) > 0
+    assert_rate_at_most(honest, 60, 0.1)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(looking, 60, 0.1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("law", ["ties", "heavy"])
+def test_bounds_hold_for_scores_that_are_not_gaussian(law):
+    """Rounded to halves, and Laplace noise: the truth is that of the mechanism, the scores only process it."""
+    rng, wrong, runs = np.random.default_rng(8), 0, 2000
+    for seed in range(runs):
+        if law == "ties":
+            sides = np.round(2 * rng.normal(size=300)) / 2, np.round(2 * rng.normal(size=300) + 2) / 2
+            truth = float(GAUSS.epsilon(0.02))
+        else:
+            sides = rng.laplace(size=300), rng.laplace(size=300) + 1
+            truth = float(guarantees.laplace(epsilon=1.0).epsilon(0.02))
+        wrong += audit.from_scores(*sides, risk=0.2, delta=0.02, seed=seed, target="epsilon").epsilon(0.02) > truth
+    assert_rate_at_most(wrong, runs, 0.2)
+
+
+def test_few_distinct_scores_are_no_handicap():
+    """Rounded to halves, 1,000 a side, mu 1.5, delta 1e-6: jax_privacy's best strategy has a median of 2.36."""
+    found = []
+    for seed in range(9):
+        sides = np.round(2 * scores(2 * seed, 1000, 0)) / 2, np.round(2 * scores(2 * seed + 1, 1000, 1.5)) / 2
+        found.append(audit.from_scores(*sides, risk=0.05, delta=1e-6, target="epsilon").epsilon(1e-6))
+    assert_rate_at_most(sum(value < 2.36 for value in found), 9, 0.5)
+    assert max(found) < float(guarantees.gaussian(mu=1.5).epsilon(1e-6))
+
+
+@pytest.mark.parametrize(("mu", "least"), [(0.3, 0.0438), (1.0, 1.154), (1.5, 2.33)])
+def test_scores_without_a_threshold_beat_the_peers_split(mu, least):
+    """jax_privacy's own cases: its Split proves .0425, 1.147 and 2.317."""
+    zero, one = (ndtri((np.arange(n) + 0.5) / n) + shift for n, shift in ((10**6, 0.0), (2 * 10**6, mu)))
+    found = audit.from_scores(zero, one, risk=0.2, delta=0.1, target="epsilon").epsilon(0.1)
+    assert least < found < float(guarantees.gaussian(mu=mu).epsilon(0.1))
+
+
+def test_shares_are_stated_and_sum_to_the_risk():
+    sides = scores(0, 2000, 0), scores(1, 2000, 1)
+    for given in ({}, {"claim": GAUSS}, {"target": "mu"}, {"target": "verdict", "claim": GAUSS}):
+        found = audit.from_scores(*sides, risk=0.05, **given)
+        assert sum(found.shares.values()) == pytest.approx(0.05)
+        assert all(number.risk == found.shares[number.name] for number in found.numbers)
+    with pytest.raises(ValueError, match="target"):
+        audit.from_scores(*sides, risk=0.05, target="verdict")
+
+
+def test_the_declared_delta_is_bounded_by_its_own_test_and_others_by_the_band():
+    found = audit.from_scores(scores(0, 20_000, 0), scores(1, 20_000, 1), risk=0.05, delta=1e-3)
+    own = found.numbers[0]
+    assert found.epsilon(1e-3) == own.at_least > own.rectangle
+    assert found.epsilon(1e-5) >= own.at_least
+    assert found.epsilon(0.1) == pytest.approx(found.band.epsilon(delta=0.1))
+    assert found.delta(1.0) < guarantees.gaussian(mu=1.0).delta(1.0)
+
+
+def test_the_seed_is_recorded_and_decides_which_scores_choose():
+    sides = scores(0, 3000, 0), scores(1, 3000, 1)
+    first, again, other = (audit.from_scores(*sides, risk=0.05, seed=seed) for seed in (1, 1, 2))
+    assert first.seed == 1
+    assert first.tests == again.tests != other.tests
+    assert first.tests[0].counts.trials_without == 2700
+
+
+def test_a_reversed_score_is_noticed():
+    found = audit.from_scores(-scores(0, 5000, 0), -scores(1, 5000, 1), risk=0.05)
+    assert found.delta(0.0) > 0.3
+    assert found.numbers[1].at_least > 0.3
+
+
+def test_verdict_and_bounds_never_contradict_each_other():
+    for seed in range(6):
+        sides = scores(2 * seed, 3000, 0), scores(2 * seed + 1, 3000, 1)
+        claim = guarantees.gaussian(mu=0.92)
+        found = audit.from_scores(*sides, risk=0.2, claim=claim, delta=0.01)
+        beyond = found.numbers[0].at_least > claim.epsilon(0.01) or found.numbers[1].at_least > claim.total_variation
+        assert not beyond or found.verdict == "violation"
 
 
 @pytest.mark.parametrize(
@@ -80,4 +207,4 @@ def test_a_threshold_from_theory_proves_more_than_any_peer(trials_per_side, leas
         for _ in range(200)
     ]
     assert np.median(proven) >= least
-    assert max(proven) < 4.3772
+    assert_rate_at_most(sum(bound > 4.3772 for bound in proven), len(proven), 0.05)

@@ -8,7 +8,7 @@ from checks import FALSE_FAILURE, assert_has_law, assert_rate_is
 from scipy import stats
 
 from mechanisms import noise
-from mechanisms.bits import Words
+from mechanisms.bits import Stream, Words, blocks, key_words
 
 SEED = 20_260
 EDGES = [0, 1, 2**8 - 1, 2**8, 2**12, 2**20 - 1, 2**20, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
@@ -188,11 +188,26 @@ def test_moments_are_those_of_a_normal():
         assert abs(z) < stats.norm.isf(FALSE_FAILURE / 2), f"moment {power}: {z:.1f} standard errors"
 
 
-@pytest.mark.parametrize("size", [1, 7, 16, 17, 100])
-def test_a_normal_depends_on_the_key_and_its_place_alone(size):
+@pytest.mark.parametrize("size", [1, 7, 16, 17, 100, 1001, 3001])
+def test_draw_j_of_n_is_a_stated_normal_of_a_stated_block(size):
     key = jax.random.key(SEED)
-    whole = np.asarray(noise.normal(key, (1001,)))
-    np.testing.assert_allclose(noise.normal(key, (size,)), whole[:size], rtol=2e-6, atol=1e-6)
+    j = np.arange(size)
+    quarter = size if size <= noise.FEW else 2 * -(-size // 8)
+    bits = jax.jit(lambda i: blocks(key, Stream.NORMAL, i))(jnp.asarray(j % quarter, jnp.uint32))
+    (a, c), (b, d) = (slow_pair(pair.high, pair.low) for pair in bits)
+    expected = np.choose(j // quarter, [a, b, c, d])
+    np.testing.assert_allclose(noise.normal(key, (size,)), expected, rtol=5e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("size", [1, 16, 100, 3001])
+def test_mapping_over_keys_and_the_device_s_form_change_no_normal(size):
+    keys = jax.random.split(jax.random.key(SEED), 5)
+    mapped = jax.jit(jax.vmap(lambda key: noise.normal(key, (size,))))(keys)
+    np.testing.assert_allclose(mapped[3], noise.normal(keys[3], (size,)), rtol=2e-6, atol=1e-6)
+    if size > noise.FEW:
+        forms = (noise._quarters_on_cpu, noise._quarters_at_once)
+        drawn = [jax.jit(form, static_argnums=1)(key_words(keys[3]), 2 * -(-size // 8)) for form in forms]
+        np.testing.assert_allclose(*drawn, rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(), (4, 0), (7, 11, 2)])

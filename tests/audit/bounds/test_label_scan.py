@@ -118,3 +118,13 @@ def test_bad_input_is_refused():
         label_scan(np.array([np.nan, 1.0]), np.zeros(2), delta=0.0, risk=0.05)
     with pytest.raises(ValueError, match="0 or 1"):
         label_scan(np.zeros(2), np.array([0, 2]), delta=0.0, risk=0.05)
+
+
+def test_sorted_scores_are_permuted_before_labels_are_drawn():
+    """The same law on both sides: nothing to find, also when the files were sorted."""
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(100):
+        sides = np.sort(rng.normal(size=500)), np.sort(rng.normal(size=500))
+        wrong += label_scan(*as_coin_flips(rng, *sides), delta=0.0, risk=0.1).epsilon > 0
+    assert_rate_at_most(wrong, 100, 0.1)

@@ -62,6 +62,16 @@ def test_a_seed_and_a_fresh_one_exclude_each_other(tmp_path, capsys):
     assert "exclude each other" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seed", ["-1", str(2**32)])
+def test_a_seed_that_would_alias_another_is_refused(tmp_path, capsys, seed):
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE)
+    assert main(["run", str(path), "--out", str(tmp_path / "out"), f"--seed={seed}"]) == 2
+    assert f"--seed must be a whole number from 0 to 2^32 - 1 (JAX would read others modulo 2^32), got {seed}." in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("where", ["audit", "suite", "command"])
 def test_a_time_budget_cuts_trials_off_and_bounds_stay_valid(run, where):
     many = SUITE.replace("200_000", "2_000_000_000")
@@ -119,6 +129,7 @@ def test_a_local_file_with_one_of_our_names_cannot_be_named_and_the_message_says
     assert "rename yours" in done.stderr
 
 
+@pytest.mark.long
 def test_the_working_folder_is_not_searched_for_a_suite_without_code_of_its_own(run, tmp_path, monkeypatch):
     before = list(sys.path)
     monkeypatch.setattr(sys, "path", list(before))

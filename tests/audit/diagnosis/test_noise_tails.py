@@ -8,6 +8,7 @@ import guarantees
 import mechanisms
 from audit.diagnosis import noise_tails as tails
 from audit.diagnosis.noise_tails import Counted, count_beyond, noise_tails
+from audit.trials.keys import trial_keys, trial_number
 from mechanisms.noise import normal
 
 NOISE, WIDTH, END = 0.5, 50_001, 3.0
@@ -72,7 +73,7 @@ def test_streamed_counts_are_those_of_all_outputs_together(monkeypatch):
     streamed = count_beyond(mechanisms.mechanism(right), small, levels, draws=1000, key=key)
     assert streamed.draws == 1200
     data = small.without.dense()
-    outputs = np.stack([right(jax.random.fold_in(key, trial), data) for trial in range(12)])[:, 1:]
+    outputs = np.stack([right(trial_keys(key, trial_number(trial)).release, data) for trial in range(12)])[:, 1:]
     assert streamed.beyond == tuple(int((outputs > level).sum()) for level in levels.astype(np.float32))
     assert streamed.largest == pytest.approx(outputs.max(), rel=1e-6)
 

@@ -11,7 +11,11 @@ from toys import PAIR, First, Shift
 import audit
 import guarantees
 from audit.bounds.anytime_limits import anytime_upper
-from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.bounds.betting import looks
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
+from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.questions import EpsilonAt
+from audit.bounds.shares import look_share
 from audit.policies.anytime import Anytime
 from audit.record.record import from_json
 from audit.suites.checkpoint import checkpoint
@@ -61,7 +65,7 @@ def test_thresholds_come_from_theory_where_the_curve_is_known():
     record = audit.run_audit(
         Shift(mu=3.0), PAIR, First(curve=CLAIM.curve), claim=CLAIM, trials=20_000, risk=0.05, key=KEY, policy=Anytime()
     )
-    assert (record.verdict, record.fit_trials, len(record.points)) == ("violation", 0, 10)
+    assert (record.verdict, record.fit_trials, len(record.points)) == ("violation", 0, 12)
     assert record.trials < 400
 
 
@@ -120,13 +124,14 @@ def count(mu, *, risk=0.05, seed=0, trials=4000, chunk=1, **options):
     with_record = (mu + generator.normal(size=(trials, 1))).astype(np.float32)
     goal = Goal(claim=CLAIM, delta=1e-5, trials_per_side=trials, risk=risk)
     sides = Drawn(drawn=without, chunk=chunk), Drawn(drawn=with_record, chunk=chunk)
-    return Anytime().count(sides, ten_thresholds(goal), goal, **options)
+    return Anytime().count(sides, from_theory(goal), goal, **options)
 
 
-def ten_thresholds(goal):
-    """Ten thresholds from theory, on a grid of nothing else."""
+def from_theory(goal):
+    """Thresholds from theory, on a grid of nothing else."""
     test = Anytime().fix(CLAIM.curve, lambda _: None, goal)
-    return dataclasses.replace(test, edges=np.array([[cut.threshold for cut in test.cuts]], np.float32))
+    edges = np.unique(np.array([cut.threshold for cut in test.cuts], np.float32))
+    return dataclasses.replace(test, edges=edges[None])
 
 
 def test_neither_chunks_nor_interruptions_change_the_outcome(tmp_path):
@@ -148,11 +153,13 @@ def test_a_fixed_sample_count_cannot_be_continued_as_an_anytime_one():
         count(1.0, start=fixed)
 
 
+@pytest.mark.long
 def test_a_right_mechanism_is_stopped_no_more_often_than_the_risk():
     stopped = sum(count(1.0, risk=0.2, seed=seed, trials=500).trials_per_side < 500 for seed in range(200))
     assert_rate_at_most(stopped, 200, 0.2)
 
 
+@pytest.mark.long
 def test_a_slightly_wrong_one_is_stopped_more_often_than_the_risk():
     stopped = sum(count(1.4, risk=0.2, seed=seed, trials=500).trials_per_side < 500 for seed in range(200))
     with pytest.raises(AssertionError):
@@ -192,3 +199,58 @@ def test_the_limit_at_its_ends():
     assert none == pytest.approx(0.0069975, rel=1e-4)
     with pytest.raises(ValueError, match="risk must be"):
         anytime_upper(1, 10, risk=0.0)
+
+
+def test_looks_share_the_risk_and_half_of_it_is_for_the_last_planned_one():
+    planned = looks(1000)
+    assert planned[-1] == 1000
+    parts = [look_share(n, planned) for n in planned]
+    assert parts[-1] == 0.5
+    assert sum(parts) < 1
+
+
+def ever_wrong(share_at, *, runs, trials=300, risk=0.4):
+    """Runs in which epsilon at some look exceeds the truth, at thresholds good for the last one and for early ones."""
+    generator, planned, wrong = np.random.default_rng(3), looks(trials), 0
+    alpha, delta = 0.15, 0.1
+    beta = float(CLAIM.beta(alpha))
+    truth = float(EpsilonAt(delta=delta).through(alpha, beta))
+    for _ in range(runs):
+        alarms = np.cumsum(generator.random(trials) < alpha)
+        misses = np.cumsum(generator.random(trials) < beta)
+        wrong += any(
+            joint_epsilon_bound(
+                ErrorCounts(
+                    false_alarms=int(alarms[n - 1]), trials_without=n, misses=int(misses[n - 1]), trials_with=n
+                ),
+                delta=delta,
+                risk=risk * share_at(n, planned),
+            )
+            > truth
+            for n in planned[8:]
+        )
+    return wrong
+
+
+def test_numbers_hold_at_every_look_at_once():
+    assert_rate_at_most(ever_wrong(look_share, runs=25), 25, 0.4)
+
+
+@pytest.mark.long
+def test_numbers_hold_at_every_look_at_once_over_2000_runs():
+    assert_rate_at_most(ever_wrong(look_share, runs=2000), 2000, 0.4)
+
+
+@pytest.mark.long
+def test_the_whole_risk_at_every_look_does_not_hold():
+    """Negative control."""
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(ever_wrong(lambda *_: 1.0, runs=300), 300, 0.4)
+
+
+def test_verdict_and_numbers_share_the_risk(broken):
+    assert sum(broken.shares.values()) == pytest.approx(broken.risk)
+    assert [number.name for number in broken.numbers] == ["epsilon", "delta"]
+    for number in broken.numbers:
+        assert number.risk < broken.shares[number.name]
+    assert broken.epsilon(1e-5) >= broken.numbers[0].at_least

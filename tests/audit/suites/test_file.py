@@ -46,6 +46,7 @@ def test_defaults_overrides_and_grids():
         ("risk = 0.01", "risk = 1.5", r"s.toml:3: risk must be a number between 0 and 1, got 1.5"),
         ("trials = 20", "trials = 21", r"s.toml:15: trials must be even"),
         ("trials = 20", "trails = 20", r"s.toml:15: unknown key 'trails' .*did you mean 'trials'"),
+        ('title = "t"', "seed = 4294967296", r"s.toml:2: seed must be a whole number from 0 to 2\^32 - 1"),
         ("trials = 20", "trials = true", r"s.toml:15: trials must be a whole number"),
         ('expect = "violation"', 'expect = "violations"', r"s.toml:14: expect must be one of .*did you mean"),
         ('time_budget = "2m"', 'time_budget = "2 weeks"', r"s.toml:19: a time budget is written like"),

@@ -63,7 +63,7 @@ def z_test_alarms(runs, seed):
     return int(np.sum(np.any((expected - alpha - beta) / error > ndtri(0.95), axis=1)))
 
 
-@pytest.mark.parametrize("runs", [40, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [15, pytest.param(500, marks=pytest.mark.long)])
 def test_a_suite_of_right_mechanisms_cries_wolf_at_most_once_in_twenty_runs(template, runs):
     assert_rate_at_most(false_alarms_of_suites(template, runs, seed=5), runs, 0.05)
 

@@ -7,6 +7,7 @@ import pytest
 from toys import PAIR, BreaksAt, First, Shift
 
 from audit.trials import traced
+from audit.trials.keys import trial_number
 from audit.trials.source import NonFiniteScoreError, tally
 
 KEY = jax.random.key(11)
@@ -32,6 +33,19 @@ def test_no_trial_is_lost_or_counted_twice(chunk, pieces):
     scores = source.scores(0, 1000)[:, 0]
     expected = np.bincount(np.searchsorted(EDGES[0], scores, side="left"), minlength=14)
     assert counted.sum() == 1000
+    np.testing.assert_array_equal(counted[0], expected)
+
+
+@pytest.mark.parametrize("first", [2**31 - 3, 2**32 - 3, 2**33 + 2**32 - 3])
+def test_trial_numbers_have_64_bits(first, monkeypatch):
+    monkeypatch.setattr(traced, "MOST_AT_ONCE", 10)
+    source = program(chunk=4).source(KEY)
+    scores = source.scores(first, first + 23)
+    alone = np.concatenate([source.scores(number, number + 1) for number in range(first, first + 23)])
+    np.testing.assert_array_equal(scores, alone)
+    assert len(np.unique(np.concatenate([scores, source.scores(0, 23)]))) == 46
+    counted = source.cells(first, first + 23, EDGES)
+    expected = np.bincount(np.searchsorted(EDGES[0], scores[:, 0], side="left"), minlength=14)
     np.testing.assert_array_equal(counted[0], expected)
 
 
@@ -84,7 +98,7 @@ def test_a_deadline_ends_both_sides_at_the_same_trial():
 
 def test_memory_does_not_grow_with_the_number_of_trials():
     lowered = program(chunk=1024).count_chunks.lower(
-        KEY, PAIR.without, jnp.uint32(0), jnp.uint32(10**9), jnp.int32(10**6), jnp.asarray(EDGES)
+        KEY, PAIR.without, trial_number(0), jnp.int32(10**9), jnp.asarray(EDGES)
     )
     memory = lowered.compile().memory_analysis()
     assert memory.temp_size_in_bytes < 10**7

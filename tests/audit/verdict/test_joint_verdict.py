@@ -5,24 +5,64 @@ from toys import PAIR, First, Shift
 import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.bounds.joint import joint_p_value
-from audit.verdict.judgement import GAMMA_SHARE, judge_jointly
+from audit.bounds.joint import GAMMA_SHARE, joint_p_value
+from audit.bounds.questions import EpsilonAt
+from audit.verdict.judgement import Against, judge_jointly, judge_statements
+from audit.verdict.numbers import against, prove
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
 
-def test_the_verdict_comes_from_the_joint_p_value_and_the_bounds_do_not_change():
-    def run(method):
-        policy = audit.Split(fit_trials=400, method=method)
-        options = {"claim": CLAIM, "trials": 1000, "risk": 0.05, "key": jax.random.key(0), "policy": policy}
-        return audit.run_audit(Shift(mu=1.4), PAIR, First(), **options)
+def run(method, mu=1.4, trials=1000):
+    policy = audit.FromTheory(method=method)
+    options = {"claim": CLAIM, "trials": trials, "risk": 0.05, "key": jax.random.key(0), "policy": policy}
+    return audit.run_audit(Shift(mu=mu), PAIR, First(curve=CLAIM.curve), **options)
 
+
+def test_both_counts_together_are_the_default_and_the_rectangle_stays_available():
     rectangle, joint = run("rectangle"), run("joint")
-    assert joint.points == rectangle.points
+    assert audit.FromTheory() == audit.FromTheory(method="joint")
     assert joint.p_value < rectangle.p_value
-    judged = next(point for point in joint.points if point.target == "verdict")
-    assert joint.p_value == joint_p_value(judged.counts, CLAIM, gamma=GAMMA_SHARE * 0.05)
-    assert joint.policy["method"] == "joint"
+    assert joint.epsilon(1e-5) > rectangle.epsilon(1e-5)
+    assert joint.delta(0.0) > rectangle.delta(0.0)
+    assert (rectangle.numbers, rectangle.shares) == ((), {})
+
+
+def test_the_shares_of_a_record_sum_to_its_risk_the_verdict_included():
+    record = run("joint")
+    assert list(record.shares) == ["verdict", "epsilon", "delta", "rest"]
+    assert sum(record.shares.values()) == pytest.approx(record.risk)
+    assert {number.name: number.risk for number in record.numbers} == {
+        name: record.shares[name] for name in ("epsilon", "delta")
+    }
+    assert sum(point.risk for point in record.points) + record.band.risk == pytest.approx(record.shares["rest"])
+    judged = next(point for point in record.points if point.target == "verdict")
+    share = record.shares["verdict"]
+    own = joint_p_value(judged.counts, CLAIM, gamma=GAMMA_SHARE * share) * record.risk / share
+    assert record.p_value <= own
+
+
+def test_a_proven_number_beyond_the_claim_is_a_violation():
+    """Epsilon above what the claim promises refutes it, whatever the verdict's own test says."""
+    counts = ErrorCounts(false_alarms=0, trials_without=20_000, misses=19_700, trials_with=20_000)
+    claim = guarantees.gaussian(mu=0.5)
+    question = EpsilonAt(delta=1e-5)
+    said = against(claim, (counts,), question, risk=0.03)
+    assert prove((counts,), question, risk=0.03).at_least > claim.epsilon(1e-5)
+    assert said.p_value <= 0.03
+    nothing = Against(reason="nothing", p_value=1.0, risk=0.01)
+    judged = judge_statements((nothing, said), claim, risk=0.05, deciding=0.01, delta=1e-5, trials_per_side=20_000)
+    assert (judged.verdict, "epsilon" in judged.reason) == ("violation", True)
+
+
+def test_few_trials_that_two_clean_sheets_would_refute_are_not_called_hopeless():
+    """At 8 trials a side the rectangle could never refute mu 1 at this risk, the joint test could."""
+    counts = ErrorCounts(false_alarms=2, trials_without=8, misses=4, trials_with=8)
+    clean = ErrorCounts(false_alarms=0, trials_without=8, misses=0, trials_with=8)
+    assert joint_p_value(clean, CLAIM, gamma=GAMMA_SHARE * 0.05) <= 0.05
+    said = judge_jointly(counts, CLAIM, risk=0.05, delta=1e-5)
+    assert said.verdict == "inconclusive"
+    assert "no counts of this size" not in said.reason
 
 
 @pytest.mark.parametrize(("misses", "outcome"), [(40, "violation"), (250, "no_violation_found")])
@@ -31,8 +71,8 @@ def test_counts_far_below_the_claim_refute_it(misses, outcome):
     assert judge_jointly(counts, CLAIM, risk=0.05, delta=1e-5).verdict == outcome
 
 
-def test_a_method_without_its_test_is_refused():
-    with pytest.raises(ValueError, match="'verdict' is among them"):
-        audit.FromTheory(targets=("epsilon",), method="joint")
+def test_unknown_methods_and_targets_are_refused():
+    with pytest.raises(ValueError, match="targets must be distinct"):
+        audit.FromTheory(targets=("epsilon", "gamma"))
     with pytest.raises(ValueError, match="method must be one of"):
         audit.Split(method="square")

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from audit.bounds.clopper_pearson import ErrorCounts, epsilon_lower_bound
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.shares import shares
 from audit.bounds.supporting_lines import tabulate
 from audit.verdict.plan import expected_bounds, growth_rates, joint_power, operating_points, pilot_points, plan
 from guarantees.families import textbook as families
@@ -40,14 +42,14 @@ def test_smallest_leak_is_consistent_with_trials_needed(tenth_more):
 
 def test_largest_provable_epsilon_is_that_of_clean_sheets(tenth_more):
     clean = ErrorCounts(false_alarms=0, trials_without=5000, misses=0, trials_with=5000)
-    assert tenth_more.largest_provable_epsilon == epsilon_lower_bound(clean, delta=1e-5, risk=0.05)
+    assert tenth_more.largest_provable_epsilon == joint_epsilon_bound(clean, delta=1e-5, risk=0.05)
 
 
 def test_expected_bound_is_the_best_median_bound():
+    """To what the normal approximation is off by at a handful of false alarms."""
     expected = expected_bounds(CLAIM, trials_per_side=5000, delta=1e-5, risk=0.05)
-    alpha = np.linspace(0.001, 0.2, 200)
     found = [
-        epsilon_lower_bound(
+        joint_epsilon_bound(
             ErrorCounts(
                 false_alarms=int(binom.median(5000, a)),
                 trials_without=5000,
@@ -55,11 +57,11 @@ def test_expected_bound_is_the_best_median_bound():
                 trials_with=5000,
             ),
             delta=1e-5,
-            risk=0.05,
+            risk=shares(0.05, ("verdict", "epsilon", "delta", "mu", "rest"))["epsilon"],
         )
-        for a in alpha
+        for a in np.geomspace(0.0003, 0.1, 25)
     ]
-    assert expected.epsilon == pytest.approx(max(found), abs=0.02)
+    assert expected.epsilon == pytest.approx(max(found), abs=0.1)
     assert 0.9 < expected.mu < 1.0
     assert 0 < expected.delta < CLAIM.total_variation
 

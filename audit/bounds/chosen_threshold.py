@@ -1,0 +1,175 @@
+"""The threshold that promises most, chosen on scores that are then set aside."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from scipy.special import gammaincinv, ndtr, ndtri
+from scipy.stats import binom
+
+from audit.bounds.inversion import approximate_bound
+from audit.bounds.joint import divergence
+from audit.bounds.questions import Mu, Question
+from audit.bounds.supporting_lines import corners, tabulate
+from guarantees.claim import Claim
+from guarantees.numerics.array import Array
+
+Side = Literal["above", "below"]
+CANDIDATES = 160
+"""Thresholds tried from each side's own scores, and as many from the models of both sides."""
+STRENGTH = 12.0
+"""Scores beyond a threshold that weigh as much as a model that the scores contradict."""
+TRUSTED = 10.0
+"""Shares of all scores that would weigh as much as a model that they do not contradict."""
+CONTRADICTION = 0.95
+"""Distance of a fitted distribution from the scores, times the root of their number, that speaks against it."""
+QUANTILES = 400
+FEWEST_FOR_A_CUBIC = 8
+CURVE_POINTS = 128
+REACH = 6.0
+"""Standard deviations up to which the models place thresholds."""
+LEAST = 0.05
+"""A rate is not taken for lower than what so few scores beyond a threshold make plausible at this level."""
+LEVELS = np.array([0.15, 0.5, 0.85])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """One test: a score above (or at most) the threshold means 'with the record'."""
+
+    threshold: float
+    rejects: Side
+
+
+def scores_to_choose(scores: int) -> int:
+    """How many of so many scores of a side choose the threshold: a tenth, at most 200,000."""
+    return max(2, min(scores // 10, 200_000))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreModel:
+    """Error rates of tests 'above t', as scores and a smooth model of each side suggest them. No proof.
+
+    A rate is ``m (k + s) / (n m + s)``: k of n scores lie beyond the threshold, m is the rate of the model. It has a
+    large s where the scores do not contradict it; otherwise it speaks only where few scores lie. If the tails are
+    heavier than the model's, a lower limit from k alone takes over.
+    """
+
+    without: Array
+    with_record: Array
+    """Scores in increasing order."""
+
+    def rates(self, threshold: Array) -> tuple[Array, Array]:
+        """False-alarm and miss rates."""
+        return _beyond(self.without, threshold), 1 - _beyond(self.with_record, threshold)
+
+    def thresholds(self) -> Array:
+        """Thresholds worth trying: quantiles of both sides, and evenly spread ones up to where the models end."""
+        return _thresholds(self.without, self.with_record)
+
+
+def best_threshold(
+    without: Array, with_record: Array, question: Question, *, trials: tuple[int, int], risk: float
+) -> Threshold:
+    """The test with the best bound to expect from so many further trials of each side, in either direction."""
+    return _best(
+        ScoreModel(without=np.sort(without), with_record=np.sort(with_record)),
+        lambda alpha, beta: expected_bound(alpha, beta, question, trials=trials, risk=risk),
+    )
+
+
+def strongest_threshold(without: Array, with_record: Array, claim: Claim, *, trials: tuple[int, int]) -> Threshold:
+    """The test whose error rates lie furthest below the claim's curve, by the evidence that each trial brings."""
+    table = corners(tabulate(claim, points=CURVE_POINTS))
+    if not len(table.x):
+        return best_threshold(without, with_record, Mu(), trials=trials, risk=0.05)
+    lines = tabulate(claim, points=CURVE_POINTS)
+
+    def evidence(alpha: Array, beta: Array) -> Array:
+        # One error more on either side, what one can still hope to show with so many trials.
+        a, b = (trials[0] * alpha + 1) / (trials[0] + 2), (trials[1] * beta + 1) / (trials[1] + 2)
+        distance = divergence(a[..., None], table.x) * trials[0] + divergence(b[..., None], table.y) * trials[1]
+        return np.where(b < lines.below(a), distance.min(-1), lines.below(a) - b)
+
+    return _best(ScoreModel(without=np.sort(without), with_record=np.sort(with_record)), evidence)
+
+
+def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshold:
+    """The threshold and the side with the largest value: spread out first, then closer around the best."""
+
+    def of(at: Array) -> tuple[Array, Array]:
+        alpha, beta = model.rates(at)
+        alpha, beta = np.stack([alpha, 1 - alpha]), np.stack([beta, 1 - beta])
+        # Where nothing can be shown every test is as good: take the one with the largest advantage.
+        found = value(alpha, beta) + 1e-9 * (1 - alpha - beta)
+        return found.max(axis=0), found.argmax(axis=0)
+
+    at = model.thresholds()
+    best = int(of(at)[0].argmax())
+    near = np.linspace(at[max(best - 1, 0)], at[min(best + 1, len(at) - 1)], CANDIDATES // 4 + 1)
+    at = np.append(near, at[best])
+    found, side = of(at)
+    best = int(found.argmax())
+    return Threshold(threshold=float(at[best]), rejects="below" if side[best] else "above")
+
+
+def expected_bound(alpha: Array, beta: Array, question: Question, *, trials: tuple[int, int], risk: float) -> Array:
+    """The mean of ``approximate_bound`` over three quantiles of each count."""
+    levels = LEVELS.reshape(-1, *[1] * np.ndim(alpha))
+    false_alarms, misses = binom.ppf(levels, trials[0], alpha), binom.ppf(levels, trials[1], beta)
+    bounds = approximate_bound(false_alarms[:, None], misses[None], trials=trials, question=question, risk=risk)
+    return bounds.mean(axis=(0, 1))
+
+
+def _thresholds(without: Array, with_record: Array) -> Array:
+    levels = np.concatenate([tail := np.geomspace(1e-4, 0.5, CANDIDATES // 2), 1 - tail])
+    parts = []
+    for side in (without, with_record):
+        spread = max(float(side.std()), np.finfo(float).tiny)
+        parts += [np.quantile(side, levels), side.mean() + spread * np.linspace(-REACH, REACH, CANDIDATES)]
+    return np.unique(np.concatenate(parts))
+
+
+def _beyond(ordered: Array, threshold: Array) -> Array:
+    """Estimated probability of a score above each threshold."""
+    n = len(ordered)
+    at_most = np.searchsorted(ordered, threshold, side="right")
+    deviate, trusted = _model(ordered, threshold)
+    strength = TRUSTED * n if trusted else STRENGTH
+    above = _shrunk(n - at_most, n, ndtr(-deviate), strength)
+    below = _shrunk(at_most, n, ndtr(deviate), strength)
+    return np.where(at_most > n / 2, above, 1 - below)
+
+
+def _model(ordered: Array, threshold: Array) -> tuple[Array, bool]:
+    """Normal deviates of the thresholds by the first model that the scores do not contradict, and whether there is one.
+
+    First a Gaussian, then deviates that are a cubic of the score; in the end the Gaussian all the same.
+    """
+    n, spread = len(ordered), max(float(ordered.std()), 1e-12 * (1 + abs(float(ordered.mean()))))
+    own, at = (ordered - ordered.mean()) / spread, (threshold - ordered.mean()) / spread
+    rank = (np.arange(n) + 0.5) / n
+
+    def contradicted(deviate: Array) -> bool:
+        return float(np.abs(ndtr(deviate) - rank).max()) > CONTRADICTION / math.sqrt(n)
+
+    if not contradicted(own):
+        return at, True
+    kept = np.unique(np.linspace(0, n - 1, min(n, QUANTILES)).astype(int))
+    if len(np.unique(own[kept])) < FEWEST_FOR_A_CUBIC:
+        return at, False
+    cubic = np.polynomial.Polynomial.fit(own[kept], ndtri(rank[kept]), 3)
+    far = cubic(np.linspace(-REACH, REACH, 200))
+    if np.all(np.diff(far) > 0) and not contradicted(cubic(own)):
+        return cubic(at), True
+    return at, False
+
+
+def _shrunk(seen: Array, n: int, model: Array, strength: float) -> Array:
+    rate = model * (seen + strength) / (n * model + strength)
+    plausible = np.where(seen > 0, gammaincinv(np.maximum(seen, 1), LEAST), 0.0) / n
+    return np.clip(np.maximum(rate, plausible), 1e-12, 1.0)

@@ -1,0 +1,129 @@
+"""One training, many coins: how many of k guesses can be right at most, whatever the training correlates."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import bdtrc, expit, ndtr, ndtri
+from scipy.stats import binom
+
+from audit.bounds.supporting_lines import tabulate
+from guarantees.trade_off import TradeOff
+
+LARGEST_MU = 60.0
+"""No number of guesses refutes a larger mu: its curve is 0 to machine precision."""
+TOLERANCE = 1e-7
+"""Searched bounds are lowered by this, more than the search and its special functions err."""
+ROUNDING = 1e-15
+"""Absolute error of rates near 1, taken off what a supporting line demands."""
+Inverse = Callable[[float], float]
+"""Smallest false-alarm rate at which a trade-off curve allows a detection rate."""
+
+
+def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) -> float:
+    """Largest probability that an (epsilon, delta)-DP training lets ``correct`` or more of the guesses be right.
+
+    ``P(C >= v) <= F + F (1 - F) B / (v b)``, F and b being the tail and the mass at v of Bin(k, e^eps/(1 + e^eps)) and
+    ``B`` (``exposed``) delta times the coins, or half of it where all guesses are for the same side. Equality is
+    reached where both sides are guessed; below one half it is less than theorem 5.2 of [steinke2023] allows.
+    [docs/validity.md, 'One training, many canaries']
+    """
+    if correct <= 0:
+        return 1.0
+    chance = float(expit(epsilon))
+    tail = float(bdtrc(correct - 1, guesses, chance))
+    if exposed == 0 or tail == 0:
+        return tail
+    odds = math.log(tail) - float(binom.logpmf(correct, guesses, chance))
+    return min(1.0, tail + (1 - tail) * math.exp(min(odds + math.log(exposed / correct), 1.0)))
+
+
+def epsilon_from_guesses(correct: int, guesses: int, *, exposed: float, risk: float) -> float:
+    """Largest epsilon at which so many right guesses have probability at most ``risk``; 0 if none."""
+
+    def refuted(epsilon: float) -> bool:
+        return worst_tail(correct, guesses, epsilon=epsilon, exposed=exposed) <= risk
+
+    # All k right has probability at least chance^k, so no larger epsilon can be refuted.
+    most = math.expm1(-math.log(risk) / guesses)
+    return _largest(refuted, -math.log(most)) if most < 1 else 0.0
+
+
+def curve_refuted(correct: int, guesses: int, *, coins: float, inverse: Inverse, risk: float) -> bool:
+    """Whether no training that keeps a curve lets so many guesses be right with probability above ``risk``.
+
+    ``sum_{j>=c} j p_j / n <= 1 - f(sum_{j>=c-1} (k - j) p_j / n)`` for every c, p being the law of the number of right
+    guesses and n (``coins``) the number of coins, or half of it where all guesses are for one side. The smallest law
+    with ``P(C >= v) = risk`` is built from above; if its mass exceeds 1 the curve is refuted. Sharp where all guesses
+    are right, valid always. [mahloujifar2024; docs/validity.md, 'One training, many canaries']
+    """
+    right, wrong = risk * correct, risk * (guesses - correct)
+    for count in range(correct - 1, -1, -1):
+        if right > coins * (1 + TOLERANCE) or right + wrong > guesses * (1 + TOLERANCE):
+            return True
+        needed = coins * inverse(min(1.0, right / coins))
+        if needed <= wrong:
+            return False
+        right += count / (guesses - count) * (needed - wrong)
+        wrong = needed
+    return right + wrong > guesses * (1 + TOLERANCE)
+
+
+def curve_p_value(correct: int, guesses: int, *, coins: float, inverse: Inverse) -> float:
+    """Smallest risk at which the guesses refute the curve, rounded up by at most 1%; 1 if there is none below 1."""
+    low, high = math.log(1e-300), 0.0
+    if correct == 0 or not curve_refuted(correct, guesses, coins=coins, inverse=inverse, risk=1 - 1e-9):
+        return 1.0
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        hit = curve_refuted(correct, guesses, coins=coins, inverse=inverse, risk=math.exp(middle))
+        low, high = (low, middle) if hit else (middle, high)
+    return min(1.0, math.exp(high))
+
+
+def mu_refuted(correct: int, guesses: int, *, coins: float, risk: float, above: float = 0.0) -> float:
+    """Largest mu such that the guesses refute mu-GDP, if it exceeds ``above``; else ``above``.
+
+    It says that the training is not mu-GDP, and nothing about (epsilon, delta).
+    """
+
+    def refuted(mu: float) -> bool:
+        return curve_refuted(correct, guesses, coins=coins, inverse=gaussian_inverse(mu), risk=risk)
+
+    return max(above, _largest(refuted, LARGEST_MU, above)) if correct else above
+
+
+def gaussian_inverse(mu: float) -> Inverse:
+    """``1 - f`` inverted for mu-GDP."""
+    return lambda rate: float(ndtr(ndtri(rate) - mu))
+
+
+def inverse_of(curve: TradeOff) -> Inverse:
+    """``1 - f`` inverted for any curve, from its supporting lines; never above the truth."""
+    lines = tabulate(curve)
+    falling = lines.slope > 0
+    x, y, slope = lines.x[falling], lines.y[falling], lines.slope[falling]
+    order = np.argsort(-y, kind="stable")
+    x, y, slope = x[order].tolist(), y[order].tolist(), slope[order].tolist()
+    detected = [1 - value for value in y]
+
+    def inverse(rate: float) -> float:
+        near = bisect.bisect_left(detected, rate)
+        # Every line bounds the curve, so taking only the nearest ones costs tightness at most.
+        each = range(max(near - 2, 0), min(near + 2, len(x)))
+        return max((x[i] + (y[i] - (1 - rate) - ROUNDING) / slope[i] for i in each), default=0.0)
+
+    return inverse
+
+
+def _largest(refuted: Callable[[float], bool], high: float, low: float = 0.0) -> float:
+    """The end of what is refuted between ``low`` and ``high``; refutations are nested, so halving finds it."""
+    if not refuted(low):
+        return low
+    while high - low > TOLERANCE:
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return max(0.0, low - TOLERANCE)

@@ -1,0 +1,60 @@
+"""dpsgd-audit bound --one-run: scores of canaries in one training, valid bounds out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import numpy as np
+
+from audit.commands import risk_of
+from audit.one_run import OneRun, one_run
+from audit.record.record import plain
+from audit.report.table import readable
+from audit.suites.claim_text import claim_from_text
+
+
+def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.ndarray) -> OneRun:
+    """Bound, print, and hand back what was found."""
+    if arguments.threshold or arguments.assume:
+        raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold or --assume.")
+    found = one_run(
+        np.concatenate([np.ravel(left_out), np.ravel(included)]),
+        np.repeat([False, True], [np.size(left_out), np.size(included)]),
+        risk=risk_of(arguments.confidence),
+        delta=arguments.delta,
+        guesses=arguments.guesses,
+        claim=None if arguments.claim is None else claim_from_text(arguments.claim),
+    )
+    if arguments.json:
+        answers = {"epsilon": found.epsilon(arguments.delta), "delta": arguments.delta, "verdict": found.verdict}
+        refuted = {"mu": found.refuted_mu, "says": _not_gdp(found)}
+        print(json.dumps(plain({**answers, "not_gdp": refuted, **plain(found)})))
+    else:
+        _print(found, delta=arguments.delta)
+    return found
+
+
+def _not_gdp(found: OneRun) -> str:
+    return f"not mu-GDP for any mu up to {found.refuted_mu:.4f}; about Gaussian DP only, it bounds no epsilon"
+
+
+def _print(found: OneRun, *, delta: float) -> None:
+    best = max(found.guesses, key=lambda each: each.epsilon(delta))
+    print(f"epsilon at delta {delta:g}: at least {found.epsilon(delta):.4f}")
+    print(_not_gdp(found) + ".")
+    print(f"together at confidence {1 - found.risk:.4g}, from one training with {found.canaries:,} canaries, ", end="")
+    print(f"{found.included:,} included;")
+    print(
+        f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: {best.right:,} right of ",
+        end="",
+    )
+    print(f"{best.guessed_in:,} guessed in and {best.guessed_out:,} out.")
+    if found.judgement is not None:
+        judged = found.judgement
+        print(
+            f"verdict: {readable(judged.verdict)} (p-value {judged.p_value:.2g}), {judged.judged_by}; {judged.reason}"
+        )
+    print("Valid if you can vouch that:")
+    for condition in found.conditions:
+        print(f"  - {condition};")

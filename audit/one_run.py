@@ -1,0 +1,291 @@
+"""One training with many canaries, each included by its own fair coin: bounds from guessing the coins."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from scipy.stats import binom
+
+from audit.bounds import guesses as worst
+from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.label_scan import correct_guesses
+from audit.verdict.power import EPSILON_FACTOR, POWER, TV_EXCESS
+from audit.verdict.verdict import Verdict
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.vocabulary import Relation
+
+DECLARED = 8
+"""Numbers of guesses in each half of the default list."""
+UNFAIR = 1e-9
+"""Coins are refused where their number of heads is less likely than this."""
+EPSILON_CLAIMS = ("epsilon_delta", "randomised_response")
+FLIPS = {
+    "add_remove": "adds or removes one canary",
+    "zero_out": "replaces one canary by a record that contributes nothing",
+    "substitution": "exchanges one canary for another record",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guesses:
+    """Coins guessed: 'in' for the highest scores, 'out' for the lowest, and how many were right."""
+
+    guessed_in: int
+    guessed_out: int
+    right_in: int
+    right_out: int
+    canaries: int
+    risk: float
+    """This number's share of the risk, fixed beforehand."""
+
+    @property
+    def guessed(self) -> int:
+        """All guesses."""
+        return self.guessed_in + self.guessed_out
+
+    @property
+    def right(self) -> int:
+        """All right guesses."""
+        return self.right_in + self.right_out
+
+    @property
+    def coins(self) -> float:
+        """Coins whose leak counts: with guesses for one side only, the half that lands there."""
+        return self.canaries if self.guessed_in and self.guessed_out else self.canaries / 2
+
+    def epsilon(self, delta: float) -> float:
+        """Lower bound on epsilon at ``delta`` from these guesses alone, at their share of the risk."""
+        return worst.epsilon_from_guesses(self.right, self.guessed, exposed=self.coins * delta, risk=self.risk)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRunJudgement:
+    """A verdict on a claim from one training."""
+
+    verdict: Verdict
+    p_value: float
+    judged_by: str
+    """``guesses against epsilon and delta`` or ``guesses against the claimed curve``."""
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRun:
+    """What the guesses of one training prove, and what the user must vouch for.
+
+    Every statement (epsilon at any delta, the refuted mu, the verdict) is a tail of the same counts at the same shares
+    of the risk, so all hold together with probability at least ``1 - risk``.
+    [docs/validity.md, 'One training, many canaries']
+    """
+
+    guesses: tuple[Guesses, ...]
+    canaries: int
+    included: int
+    relation: Relation
+    """What flipping one coin does to the training set."""
+    risk: float
+    conditions: tuple[str, ...]
+    judgement: OneRunJudgement | None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the claim; None where no claim was given."""
+        return None if self.judgement is None else self.judgement.verdict
+
+    def epsilon(self, delta: float) -> float:
+        """Proven lower bound on epsilon at ``delta``, whatever the scores' laws. Zero shows nothing."""
+        require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+        return max(each.epsilon(delta) for each in self.guesses)
+
+    @property
+    def refuted_mu(self) -> float:
+        """The training is not mu-GDP for any mu up to this: no bound on epsilon at any delta follows from it."""
+        best = 0.0
+        for each in self.guesses:
+            best = worst.mu_refuted(each.right, each.guessed, coins=each.coins, risk=each.risk, above=best)
+        return best
+
+
+def one_run(
+    scores: ArrayLike,
+    included: ArrayLike,
+    *,
+    risk: float,
+    delta: float = 1e-5,
+    guesses: Sequence[tuple[int, int]] | None = None,
+    claim: Claim | None = None,
+    relation: Relation = "add_remove",
+) -> OneRun:
+    """Bounds from one training in which each canary was included by its own fair coin.
+
+    ``scores`` (larger: 'it was in') may depend on each other in any way. ``guesses`` are pairs (in, out), fixed before
+    the training: the highest scores are guessed 'in', the lowest 'out', the rest abstained from; the pairs share the
+    risk equally. The default list depends on the number of canaries alone. ``delta`` serves the verdict's power only.
+    An (epsilon, delta) claim is judged by epsilon, any other by its curve.
+    [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries']
+
+    Does not hold for coins that are not fair and independent, for an equal number on either side drawn on purpose, or
+    for a number of guesses chosen on these scores and coins. Tied scores count against the bounds.
+    """
+    require_risk(risk)
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    require("relation", relation in FLIPS, f"one of {tuple(FLIPS)}", relation)
+    values, coins = _canaries(scores, included)
+    if claim is not None and not claim.covers(relation):
+        raise ValueError(
+            f"the claim is for {claim.relation} neighbours but flipping a coin is {relation}; "
+            "restate the claim or give the relation of the canaries."
+        )
+    pairs = declared_guesses(len(values)) if guesses is None else tuple((int(a), int(b)) for a, b in guesses)
+    for pair in pairs:
+        require("guesses", min(pair) >= 0 and 1 <= sum(pair) <= len(values), f"1..{len(values)} in all", pair)
+    require("guesses", len(pairs) > 0, "at least one pair", pairs)
+    found = _count(values, coins, pairs, risk=risk / len(pairs))
+    return OneRun(
+        guesses=found,
+        canaries=len(values),
+        included=int(coins.sum()),
+        relation=relation,
+        risk=risk,
+        conditions=_conditions(relation, declared=guesses is not None),
+        judgement=None if claim is None else _judge(found, claim, delta=delta),
+    )
+
+
+def declared_guesses(canaries: int) -> tuple[tuple[int, int], ...]:
+    """Numbers of guesses used where none are given: (k, k) and (k, 0), k spread over a logarithmic scale.
+
+    The largest k stays three deviations of the coins below half of the canaries.
+    """
+    last = max(1, int(canaries / 2 - 1.5 * math.sqrt(canaries)))
+    spread = np.geomspace(min(max(8, canaries // 500), last), last, DECLARED).round().astype(int)
+    ks = np.unique(spread).tolist()
+    return tuple((k, k) for k in ks if 2 * k <= canaries) + tuple((k, 0) for k in ks)
+
+
+def _conditions(relation: Relation, *, declared: bool) -> tuple[str, ...]:
+    numbers = "the numbers of guesses were fixed before looking at these scores and coins"
+    return (
+        "each canary was included by its own fair coin, independent of the other coins and of everything else",
+        "the scores were computed from what the training released and from the canaries, never from the coins; "
+        "they may depend on each other in any way",
+        "one rule made every guess: highest scores 'in', lowest 'out'",
+        f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
+        numbers if declared else f"{numbers} (the default list depends on the number of canaries alone)",
+    )
+
+
+def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Finite scores and their coins, or an error that says what is wrong."""
+    values, coins = np.asarray(scores), np.asarray(included)
+    require("scores", values.ndim == 1 and len(values) > 0, "a non-empty vector", f"shape {values.shape}")
+    require("scores", np.issubdtype(values.dtype, np.number), "an array of numbers", values.dtype)
+    values = values.astype(float)
+    if not np.isfinite(values).all():
+        where = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"scores[{where}] is {values[where]}; a score must be finite. Do not drop the canary.")
+    require("included", coins.shape == values.shape, f"of the shape {values.shape}", coins.shape)
+    require("included", bool(np.all((coins == 0) | (coins == 1))), "0 or 1", "other values")
+    heads = int(coins.sum())
+    likely = 2 * binom.cdf(min(heads, len(values) - heads), len(values), 0.5)
+    require("included", likely > UNFAIR, "drawn by fair coins", f"{heads} of {len(values)} included")
+    return values, coins.astype(bool)
+
+
+def _count(
+    values: np.ndarray, coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float
+) -> tuple[Guesses, ...]:
+    """The right guesses of every pair; within ties the order that makes them fewest."""
+    top = (0, *correct_guesses(values, coins, range(1, len(values) + 1)))
+    bottom = (0, *correct_guesses(-values, ~coins, range(1, len(values) + 1)))
+    return tuple(
+        Guesses(
+            guessed_in=k_in,
+            guessed_out=k_out,
+            right_in=top[k_in],
+            right_out=bottom[k_out],
+            canaries=len(values),
+            risk=risk,
+        )
+        for k_in, k_out in pairs
+    )
+
+
+class _Judge:
+    """P-values of one claim for any guesses: by epsilon and delta where the claim is that, else by its curve."""
+
+    def __init__(self, claim: Claim):
+        self.by_epsilon = claim.name in EPSILON_CLAIMS and claim.times == 1
+        self.claim = claim
+        self._inverses: dict[tuple[bool, bool], worst.Inverse] = {}
+
+    def p_value(self, each: Guesses, right: int) -> float:
+        """Smallest share of the risk at which so many right guesses refute the claim."""
+        if self.by_epsilon:
+            epsilon, delta = self.claim.parameters["epsilon"], self.claim.parameters.get("delta", 0.0)
+            return worst.worst_tail(right, each.guessed, epsilon=epsilon, exposed=each.coins * delta)
+        return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each))
+
+    def _inverse(self, each: Guesses) -> worst.Inverse:
+        law = self.claim.law
+        if isinstance(law, GaussianLaw):
+            return worst.gaussian_inverse(law.mu)
+        sides = each.guessed_in > 0, each.guessed_out > 0
+        if sides not in self._inverses:
+            curve = self.claim.curve
+            whole = {(True, False): curve, (False, True): curve.reverse}
+            self._inverses[sides] = worst.inverse_of(whole.get(sides) or curve.symmetrise())
+        return self._inverses[sides]
+
+
+def _judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
+    """The verdict; without a violation, whether a leak of the usual size would have been found."""
+    judge = _Judge(claim)
+    p = min(1.0, len(found) * min(judge.p_value(each, each.right) for each in found))
+    how = "guesses against epsilon and delta" if judge.by_epsilon else "guesses against the claimed curve"
+    if p <= found[0].risk * len(found):
+        reason = "more guesses were right than any training that keeps the claim allows."
+        if not judge.by_epsilon:
+            reason += " This refutes the claimed curve; it bounds no epsilon."
+        return OneRunJudgement(verdict="violation", p_value=p, judged_by=how, reason=reason)
+    chance = _leak(claim, delta=delta)
+    needed = [_critical(judge, each) for each in found]
+    power = max(
+        0.0 if v is None else float(binom.sf(v - 1, each.guessed, chance))
+        for v, each in zip(needed, found, strict=True)
+    )
+    leak = f"a training that answers each coin by randomised response, right with probability {chance:.6g},"
+    if power >= POWER:
+        reason = f"{leak} would have been found with power {power:.2g}."
+        return OneRunJudgement(verdict="no_violation_found", p_value=p, judged_by=how, reason=reason)
+    why = (
+        "even if all guesses were right the claim could not be refuted"
+        if not any(needed)
+        else f"{leak} would be missed"
+    )
+    reason = f"{why}; use more canaries or more trainings."
+    return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
+
+
+def _leak(claim: Claim, *, delta: float) -> float:
+    """How often guesses are right under the leak that should be found: advantage 0.1 or half an epsilon more."""
+    epsilon = float(claim.epsilon(max(delta, claim.law.smallest_delta)))
+    return float(min(1.0, max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + TV_EXCESS / 2)))
+
+
+def _critical(judge: _Judge, each: Guesses) -> int | None:
+    """Fewest right guesses that refute the claim; None if even all right would not."""
+    low, high = 0, each.guessed
+    if judge.p_value(each, high) > each.risk:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if judge.p_value(each, middle) <= each.risk else (middle, high)
+    return high

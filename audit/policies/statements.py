@@ -1,0 +1,70 @@
+"""Judging statement by statement: the verdict and every number by both counts of its own test, at its own share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.points import rectangles
+from audit.bounds.shares import Statement
+from audit.policies.policy import ANY_TARGET, Cut, Finding, Target, Test, error_counts
+from audit.policies.rectangles import first_band
+from audit.trials.source import Tally
+from audit.verdict.goal import Goal
+from audit.verdict.judgement import BELOW, Against, against_jointly, judge_statements, p_value
+from audit.verdict.numbers import against, prove, questions
+
+NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
+
+
+def with_rest(cuts: tuple[Cut, ...], share: Mapping[Statement, float]) -> tuple[Cut, ...]:
+    """Every cut with the risk of its rectangle: half of what other questions have, the band taking the other half."""
+    return tuple(dataclasses.replace(cut, risk=share["rest"] / (2 * len(cuts))) for cut in cuts)
+
+
+def tests_of(target: Target | Statement, test: Test, counts: tuple[ErrorCounts, ...]) -> tuple[ErrorCounts, ...]:
+    """The counts of the cuts that were fixed for a target, or for any."""
+    return tuple(c for cut, c in zip(test.cuts, counts, strict=True) if cut.target in (target, ANY_TARGET))
+
+
+def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[Statement, float]) -> Finding:
+    """The verdict and the numbers by inversions of the joint test; rectangles and a band for every other question.
+
+    All of it holds together at the goal's risk. [docs/validity.md, section 14]
+    """
+    counts = error_counts(tally, test)
+    risks = np.array([cut.risk for cut in test.cuts])
+    on_alpha = np.array([cut.on_alpha for cut in test.cuts])
+    asked = questions(goal.delta)
+    stated: list[Statement] = [name for name in NUMBERS if name in share]
+
+    def points_at(risk: float) -> tuple[Limits, ...]:
+        return rectangles(counts, risks * (risk / goal.risk), on_alpha=on_alpha)
+
+    said = [against(goal.claim, tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated]
+    if "verdict" in share:
+        said.insert(0, against_jointly(tests_of("verdict", test, counts), goal.claim, risk=share["verdict"]))
+    # The rectangles' p-value is on the scale of the whole risk already.
+    spent = float(risks.sum())
+    said.append(Against(reason=BELOW, p_value=p_value(points_at, goal.claim) * spent / goal.risk, risk=spent))
+    deciding = next(iter(share))
+    judgement = judge_statements(
+        tuple(said),
+        goal.claim,
+        risk=goal.risk,
+        deciding=share[deciding] / len(tests_of(deciding, test, counts)),
+        delta=goal.delta,
+        trials_per_side=tally.trials_per_side,
+    )
+    return Finding(
+        judgement=judgement,
+        counts=counts,
+        points=points_at(goal.risk),
+        band=first_band(tally, test, risk=share["rest"] / 2),
+        band_risk=share["rest"] / 2,
+        numbers=tuple(prove(tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated),
+        shares=dict(share),
+    )

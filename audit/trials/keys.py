@@ -1,0 +1,68 @@
+"""Keys of an audit, each named by its purpose. Every one is a function of the caller's key and of numbers alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from audit.trials.seeds import require_seed
+from guarantees.checks import require
+from mechanisms.bits import Stream, Words, blocks
+
+IMPLEMENTATION = "threefry2x32"
+"""Of every key that is made here, whatever JAX's default is: a seed must mean the same everywhere."""
+AUDIT = 0x64702D61
+"""Folded into the caller's key before it is split: ``split(key)`` of the caller's own gives none of our keys."""
+
+
+class AuditKeys(NamedTuple):
+    """Trials that fix a test and trials that judge it, without and with the record."""
+
+    fit_without: jax.Array
+    fit_with: jax.Array
+    without: jax.Array
+    with_record: jax.Array
+
+
+class TrialKeys(NamedTuple):
+    """What one trial's release draws from, and what its score breaks ties with."""
+
+    release: jax.Array
+    score: jax.Array
+
+
+def key_from_seed(seed: int) -> jax.Array:
+    """The key of a seed from 0 to 2^32 - 1."""
+    require_seed(seed)
+    return jax.random.key(seed, impl=IMPLEMENTATION)
+
+
+def audit_keys(key: jax.Array) -> AuditKeys:
+    """The keys of one audit."""
+    return AuditKeys(*jax.random.split(jax.random.fold_in(key, AUDIT), 4))
+
+
+def trial_number(number: int) -> Words:
+    """A trial's 64-bit number, as what compiled programs are given."""
+    require("trial", 0 <= number < 2**64, "in [0, 2^64)", number)
+    return Words(jnp.uint32(number >> 32), jnp.uint32(number & 0xFFFFFFFF))
+
+
+def trials_from(first: Words, size: int, offset: jax.Array | int = 0) -> Words:
+    """The numbers of ``size`` trials, the first of them ``offset`` (below 2^32) after ``first``."""
+    start = first.low + jnp.asarray(offset, jnp.uint32)
+    low = start + jnp.arange(size, dtype=jnp.uint32)
+    # uint32 wraps around, at most once here and once below
+    carried = (start < first.low).astype(jnp.uint32) + (low < start).astype(jnp.uint32)
+    return Words(first.high + carried, low)
+
+
+def trial_keys(key: jax.Array, trial: Words) -> TrialKeys:
+    """Both keys of one trial, from one call of the generator; always threefry2x32 ones, whatever the given one is."""
+    if str(jax.random.key_impl(key)) != IMPLEMENTATION:
+        key = jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl=IMPLEMENTATION)
+    drawn = blocks(key, Stream.TRIAL, trial.low, trial.high)
+    release, score = (jax.random.wrap_key_data(jnp.stack(pair), impl=IMPLEMENTATION) for pair in drawn)
+    return TrialKeys(release, score)

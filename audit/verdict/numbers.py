@@ -1,0 +1,87 @@
+"""The numbers that an audit proves, one by one, each at its own share of the risk."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
+from audit.bounds.inversion import inversion, joint_bound
+from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
+from audit.bounds.shares import Statement
+from audit.verdict.judgement import Against
+from guarantees.claim import Claim
+
+NUMBER = "the proven {} exceeds what the claim promises."
+
+
+def questions(delta: float) -> dict[Statement, Question]:
+    """The numbers that an audit states: epsilon at ``delta``, delta at epsilon 0, and mu if asked."""
+    return {"epsilon": EpsilonAt(delta=delta), "delta": DeltaAt(epsilon=0.0), "mu": Mu()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProvenNumber:
+    """A lower bound on one number: epsilon at a delta, delta at an epsilon, or mu."""
+
+    name: str
+    given: float | None
+    """The delta of an epsilon, the epsilon of a delta."""
+    at_least: float
+    risk: float
+    """Its share of the audit's risk: fixed before the trials, spent on this number alone."""
+    rectangle: float
+    """What Clopper-Pearson limits on both error rates would prove at the same share."""
+
+
+def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> ProvenNumber:
+    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 14]"""
+    each = risk / len(tests)
+    return ProvenNumber(
+        name=question.name,
+        given=_given(question),
+        at_least=max(joint_bound(counts, question, risk=each) for counts in tests),
+        risk=risk,
+        rectangle=max(_rectangle(counts, question, risk=each) for counts in tests),
+    )
+
+
+def against(claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> Against:
+    """What the tests of one number say against the claim: its p-value is at most ``risk`` iff the bound exceeds it.
+
+    The order of the counts is that of the bound at ``risk``, so that verdict and bound never contradict each other.
+    """
+    reason, promised = NUMBER.format(question.name), promise(claim, question)
+    if not np.isfinite(promised) or promised >= question.largest:
+        return Against(reason=reason, p_value=1.0, risk=risk)
+    each = risk / len(tests)
+    found = [inversion(counts, question, risk=each) for counts in tests]
+    smallest = min(1.0 if test is None else test.p_value(promised) for test in found)
+    return Against(reason=reason, p_value=min(1.0, smallest * len(tests)), risk=risk)
+
+
+def promise(claim: Claim, question: Question) -> float:
+    """The most that a claim allows a number to be, its numerical error included; infinite where it promises nothing."""
+    if isinstance(question, EpsilonAt):
+        epsilon, left = 0.0, question.delta
+        for _ in range(4):
+            # The error of the two tail probabilities moves delta by this much, and with it epsilon a little.
+            epsilon = float(claim.epsilon(left)) if left >= 0 else np.inf
+            left = question.delta - (1 + np.exp(min(epsilon, 700.0))) * claim.error
+        return epsilon
+    if isinstance(question, DeltaAt):
+        return float(claim.delta(question.epsilon)) + (1 + np.exp(question.epsilon)) * claim.error
+    return float("inf")
+
+
+def _given(question: Question) -> float | None:
+    if isinstance(question, EpsilonAt):
+        return question.delta
+    return question.epsilon if isinstance(question, DeltaAt) else None
+
+
+def _rectangle(counts: ErrorCounts, question: Question, *, risk: float) -> float:
+    alpha = clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk / 2)
+    beta = clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk / 2)
+    return float(question.through(alpha, beta))

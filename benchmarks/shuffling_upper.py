@@ -1,0 +1,114 @@
+"""The guarantee for shuffled batches beside what is known to leak: tables and figure of docs/shuffling-upper-bound.md.
+
+    python benchmarks/shuffling_upper.py [--figure docs/shuffling-upper-bound.svg]
+
+Epsilons at delta 1e-5. Seconds are those of the processor, from nothing, for one epsilon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import brentq
+
+import guarantees
+from guarantees.shuffling.clones import three_symbol_clones
+
+DELTA = 1e-5
+ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
+EPOCHS = (1, 10, 100)
+COLOURS = {"known leak": "#0072b2", "guarantee": "#d55e00", "guarantee before": "#e69f00", "Poisson": "#009e73"}
+STYLES = {"known leak": "-", "guarantee": "-", "guarantee before": "--", "Poisson": ":"}
+
+
+def before(noise: float, rounds: int) -> float:
+    """Epsilon of the three-symbol clone bound."""
+
+    def excess(epsilon: float) -> float:
+        found = three_symbol_clones(rounds=rounds, noise_multiplier=noise, epsilon=epsilon)
+        return float(np.log(max(found, 1e-300) / DELTA))
+
+    return float(brentq(excess, 1e-4, 12.0, xtol=1e-5))
+
+
+def row(noise: float, rounds: int) -> dict[str, float]:
+    """All epsilons of one setting, and the guarantee's seconds."""
+    began = time.process_time()
+    claim = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise)
+    found = {"guarantee": float(claim.epsilon(DELTA)), "seconds": time.process_time() - began}
+    found["before"] = before(noise, rounds)
+    found["leak"] = float(guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=noise).epsilon(DELTA))
+    return found
+
+
+def tables() -> None:
+    """One epoch for all settings, several epochs for those where the guarantee is good."""
+    print("| sigma, T | known leak | before | guarantee | fixed order | seconds |\n|---|---|---|---|---|---|")
+    for noise, rounds in ROWS:
+        one, order = row(noise, rounds), guarantees.deterministic_batches(noise_multiplier=noise).epsilon(DELTA)
+        shown = [f"{one[name]:.4g}" for name in ("leak", "before", "guarantee")]
+        print(f"| {noise:g}, {rounds:g} | {' | '.join(shown)} | {order:.4g} | {one['seconds']:.1f} |", flush=True)
+    print("\n| sigma, T | epochs | known leak | guarantee | fixed order |\n|---|---|---|---|---|")
+    for noise, rounds in ROWS[:3]:
+        for epochs in EPOCHS:
+            claims = (
+                guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=noise),
+                guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise),
+                guarantees.deterministic_batches(noise_multiplier=noise),
+            )
+            shown = " | ".join(f"{float(claim.compose(epochs).epsilon(DELTA)):.4g}" for claim in claims)
+            print(f"| {noise:g}, {rounds:g} | {epochs} | {shown} |", flush=True)
+
+
+def figure(path: Path) -> None:
+    """Epsilon over sigma at T = 1e3 and 1e4."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    noises = np.array([0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0])
+    with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
+        drawn, panels = pyplot.subplots(1, 2, figsize=(8.2, 3.6), sharey=True, layout="constrained")
+        for axes, rounds in zip(panels, (1000, 10_000), strict=True):
+            found = [row(float(noise), rounds) for noise in noises]
+            sampled = [
+                guarantees.poisson_training(
+                    rate=1 / rounds, noise_multiplier=float(noise), steps=rounds, relation="zero_out"
+                ).epsilon(DELTA)
+                for noise in noises
+            ]
+            lines = {
+                "guarantee before": [one["before"] for one in found],
+                "guarantee": [one["guarantee"] for one in found],
+                "known leak": [one["leak"] for one in found],
+                "Poisson": sampled,
+            }
+            for name, values in lines.items():
+                axes.plot(noises, values, STYLES[name], color=COLOURS[name], marker="o", markersize=3, label=name)
+            axes.fill_between(noises, lines["known leak"], lines["guarantee"], color="#999999", alpha=0.15, linewidth=0)
+            axes.set(xscale="log", yscale="log", xlabel="noise multiplier", title=f"T = {rounds:,} batches")
+            axes.set_xticks([0.8, 1, 2, 4, 6, 10], ["0.8", "1", "2", "4", "6", "10"])
+            axes.minorticks_off()
+            axes.grid(visible=True, color="#eeeeee")
+        panels[0].set_ylabel("epsilon at delta 1e-5, one epoch")
+        panels[0].legend(frameon=False)
+        drawn.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def main() -> None:
+    """Tables, and the figure where a path is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figure", type=Path)
+    given = parser.parse_args()
+    if given.figure is None:
+        tables()
+    else:
+        figure(given.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Pools of the displacement bound: the first slots, known through upper bounds of their own shuffle's profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from guarantees.numerics.array import Array
+from guarantees.shuffling.stop_loss import Kind, gaussian_delta
+
+DISTANCE: Mapping[Kind, float] = {"with_given_without": 1.0, "without_given_with": 1.0, "replacement": 2.0}
+"""How far apart the two versions of the record can be."""
+OTHER: Mapping[Kind, Kind] = {
+    "with_given_without": "without_given_with",
+    "without_given_with": "with_given_without",
+    "replacement": "replacement",
+}
+"""The divergence with its two sides exchanged."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """An upper bound of a profile: values at some epsilons, joined linearly in e^eps, where the truth is convex."""
+
+    mu: float
+    """Never above the profile of one release at this distance."""
+    epsilons: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+    deltas: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+    def __call__(self, epsilon: Array | float) -> Array:
+        """At any epsilons >= 0; constant beyond the last one given."""
+        e = np.asarray(epsilon, float)
+        bound = gaussian_delta(e, self.mu)
+        if len(self.epsilons):
+            bound = np.minimum(bound, np.interp(np.exp(np.minimum(e, 600.0)), np.exp(self.epsilons), self.deltas))
+        return bound
+
+    def inverse(self, deltas: Array) -> Array:
+        """Epsilons, from a grid, at which the bound is at most each delta; the largest where it never is."""
+        grid = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 300) * (10 * self.mu + self.mu**2)])
+        return grid[np.minimum(np.searchsorted(-self(grid), -deltas), len(grid) - 1)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """The first ``slots`` slots and bounds of their shuffle's profiles, one for each kind."""
+
+    slots: int
+    profiles: Mapping[Kind, Profile]
+
+    @property
+    def replaced(self) -> Profile:
+        """``d``: the profile between any two pools that differ in one record."""
+        return self.profiles["replacement"]
+
+    def pair(self, kind: Kind, ratio: Array) -> Array:
+        """``int (H_0 - ratio H_0')^+`` at most: below ratio 1 the other direction tells."""
+        ratio = np.asarray(ratio, float)
+        upper = self.profiles[kind](np.log(np.maximum(ratio, 1.0)))
+        inverse = 1 / np.clip(ratio, 1e-200, 1.0)
+        lower = 1 - ratio + np.maximum(ratio, 0.0) * self.profiles[OTHER[kind]](np.log(inverse))
+        return np.where(ratio >= 1, upper, lower)
+
+
+def one_slot(noise_multiplier: float) -> Pool:
+    """A pool of the first slot alone: Gaussians at distance 1 or 2."""
+    return Pool(slots=1, profiles={kind: Profile(mu=far / noise_multiplier) for kind, far in DISTANCE.items()})

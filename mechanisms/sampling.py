@@ -1,0 +1,403 @@
+"""How batches are formed over an epoch: index sets with a mask, and who attends in sufficient statistics.
+
+A sampler draws one epoch. The differing record is the last of the dataset. Batches are padded to one size; a dummy
+entry has mask 0 and contributes exactly zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from guarantees.checks import require
+from mechanisms.bits import Stream, below, positions, words
+from mechanisms.contract import Described
+from mechanisms.counts import StepTable, binomial, look_up, probability_to_integer, step_table
+
+
+class Batches(NamedTuple):
+    """The batches of one epoch, padded to one size."""
+
+    records: jax.Array
+    """Their numbers, int32, shape (rounds, size)."""
+    mask: jax.Array
+    """1 for a record, 0 for a dummy, float32, the same shape."""
+
+
+class Attendance(NamedTuple):
+    """The batches of one epoch, seen by an observer to whom all records but one are alike."""
+
+    others: jax.Array
+    """How many other records are in each batch, float32, shape (rounds,)."""
+    record: jax.Array
+    """1 where the differing record is, else 0, the same shape."""
+
+
+@runtime_checkable
+class Sampler(Described, Protocol):
+    """Draws the batches of an epoch. Pure and traceable by JAX."""
+
+    def rounds(self, records: int) -> int:
+        """Batches in an epoch."""
+        ...
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """The batches of one epoch."""
+        ...
+
+    def attendance(self, key: jax.Array, records: int) -> Attendance:
+        """The same law, counting alike records instead of naming them."""
+        ...
+
+
+@runtime_checkable
+class FixedBatches(Sampler, Protocol):
+    """Samplers whose batches all have ``batch_size`` records and that meet a record at most once an epoch."""
+
+    batch_size: int
+
+    def places(self, records: int) -> np.ndarray:
+        """Probability of each batch to hold the differing record, shape (rounds,); the rest: it was dropped."""
+        ...
+
+
+def _positive(argument: str, value: int) -> None:
+    require(argument, isinstance(value, int | np.integer) and value >= 1, "an integer >= 1", value)
+
+
+def _full_batches(order: jax.Array, rounds: int, size: int) -> Batches:
+    """Consecutive stretches of an order of the records, the remainder dropped."""
+    index = order[: rounds * size].reshape(rounds, size).astype(jnp.int32)
+    return Batches(index, jnp.ones(index.shape, jnp.float32))
+
+
+def _members(attends: jax.Array, size: int) -> Batches:
+    """The records that attend, (rounds, records) booleans, gathered to the front of ``size`` places."""
+
+    def gather(row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        (index,) = jnp.nonzero(row, size=size, fill_value=0)
+        return index.astype(jnp.int32), (jnp.arange(size) < jnp.sum(row)).astype(jnp.float32)
+
+    return Batches(*jax.vmap(gather)(attends))
+
+
+def _one_place(key: jax.Array, weights: np.ndarray) -> jax.Array:
+    """One-hot of one place drawn with these weights; all zero with the probability that they leave."""
+    table = _place_table(weights.tobytes())
+    place = look_up(words(key, Stream.PLACE, positions(())), table)
+    return (jnp.arange(len(weights)) == place).astype(jnp.float32)
+
+
+@functools.lru_cache(maxsize=64)
+def _place_table(weights: bytes) -> StepTable:
+    return step_table(np.cumsum(np.frombuffer(weights)))
+
+
+class _OncePerEpoch(Described):
+    """What samplers of fixed-size batches share: the record takes one place, and the others fill the rest."""
+
+    batch_size: int
+
+    def rounds(self, records: int) -> int:
+        """Whole batches in an epoch."""
+        require("batch_size", self.batch_size <= records, f"at most the {records} records", self.batch_size)
+        return records // self.batch_size
+
+    def places(self, records: int) -> np.ndarray:
+        """Uniform over the places of the epoch."""
+        return np.full(self.rounds(records), self.batch_size / records)
+
+    def attendance(self, key: jax.Array, records: int) -> Attendance:
+        """One place for the record; every batch is full."""
+        record = _one_place(key, self.places(records))
+        return Attendance(self.batch_size - record, record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Poisson(Described):
+    """Every record joins every batch independently with probability ``rate``: what accountants assume."""
+
+    rate: float
+    steps: int
+
+    def __post_init__(self):
+        require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
+        _positive("steps", self.steps)
+
+    def rounds(self, records: int) -> int:
+        """As many as were asked for."""
+        return self.steps
+
+    def _attends(self, key: jax.Array, records: int) -> jax.Array:
+        bits = words(key, Stream.BATCH, positions((self.steps, records)))
+        return below(bits, probability_to_integer(self.rate))
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """Padded to a size that is exceeded with probability below 2^-64."""
+        size = int(stats.binom.isf(2.0**-66, records, self.rate)) if self.rate < 1 else records
+        return _members(self._attends(key, records), min(max(size, 1), records))
+
+    def attendance(self, key: jax.Array, records: int) -> Attendance:
+        """A binomial count and a coin a round."""
+        rounds = positions((self.steps,))
+        record = below(words(key, Stream.PLACE, rounds), probability_to_integer(self.rate))
+        others = binomial(key, rounds, trials=records - 1, rate=self.rate)
+        return Attendance(others, record.astype(jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedPoisson(Described):
+    """Poisson batches of which at most ``most`` records are kept, drawn at random: what fits into memory."""
+
+    rate: float
+    steps: int
+    most: int
+
+    def __post_init__(self):
+        Poisson(rate=self.rate, steps=self.steps)
+        _positive("most", self.most)
+
+    def rounds(self, records: int) -> int:
+        """As many as were asked for."""
+        return self.steps
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """Records that attend, in a random order, cut."""
+        key_batch, key_order = jax.random.split(key)
+        attends = Poisson(rate=self.rate, steps=self.steps)._attends(key_batch, records)
+        size = min(self.most, records)
+
+        def cut(own: jax.Array, row: jax.Array) -> Batches:
+            order = jax.random.permutation(own, records)
+            (place,) = jnp.nonzero(row[order], size=size, fill_value=0)
+            mask = (jnp.arange(size) < jnp.sum(row)).astype(jnp.float32)
+            return Batches(order[place].astype(jnp.int32), mask)
+
+        return jax.vmap(cut)(jax.random.split(key_order, self.steps), attends)
+
+    def attendance(self, key: jax.Array, records: int) -> Attendance:
+        """The record stays in an overfull batch with probability ``most`` over its size."""
+        whole = Poisson(rate=self.rate, steps=self.steps).attendance(key, records)
+        size = whole.others + whole.record
+        stays = jax.random.uniform(key, (self.steps,)) * size < self.most
+        record = whole.record * stays
+        return Attendance(jnp.minimum(size, float(self.most)) - record, record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shuffle(_OncePerEpoch):
+    """A random permutation cut into batches of equal size, the remainder dropped: what data loaders do.
+
+    ``same_order`` keeps one permutation for all epochs; otherwise each epoch draws its own.
+    """
+
+    batch_size: int
+    same_order: bool = False
+
+    def __post_init__(self):
+        _positive("batch_size", self.batch_size)
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """A permutation in stretches."""
+        return _full_batches(jax.random.permutation(key, records), self.rounds(records), self.batch_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deterministic(_OncePerEpoch):
+    """The records in the order of the dataset, the remainder dropped; the record stands at ``position``.
+
+    None is the last place that is not dropped.
+    """
+
+    batch_size: int
+    position: int | None = None
+
+    def __post_init__(self):
+        _positive("batch_size", self.batch_size)
+
+    def places(self, records: int) -> np.ndarray:
+        """One place, known to everybody."""
+        weights = np.zeros(self.rounds(records))
+        place = stream_position(self.position, records, self.rounds(records) * self.batch_size)
+        if place // self.batch_size < len(weights):
+            weights[place // self.batch_size] = 1.0
+        return weights
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """Stretches of the stream."""
+        del key
+        rounds = self.rounds(records)
+        return _full_batches(stream(self.position, records, rounds * self.batch_size), rounds, self.batch_size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FixedSize(Described):
+    """``batch_size`` records without replacement, anew for every batch."""
+
+    batch_size: int
+    steps: int
+
+    def __post_init__(self):
+        _positive("batch_size", self.batch_size)
+        _positive("steps", self.steps)
+
+    def rounds(self, records: int) -> int:
+        """As many as were asked for."""
+        require("batch_size", self.batch_size <= records, f"at most the {records} records", self.batch_size)
+        return self.steps
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """The first of a permutation of its own for every batch."""
+        keys = jax.random.split(key, self.rounds(records))
+        orders = jax.vmap(lambda own: jax.random.permutation(own, records))(keys)
+        index = orders[:, : self.batch_size].astype(jnp.int32)
+        return Batches(index, jnp.ones(index.shape, jnp.float32))
+
+    def attendance(self, key: jax.Array, records: int) -> Attendance:
+        """A coin of ``batch_size`` over the records for every batch; every batch is full."""
+        threshold = probability_to_integer(self.batch_size / records)
+        bits = words(key, Stream.PLACE, positions((self.rounds(records),)))
+        record = below(bits, threshold).astype(jnp.float32)
+        return Attendance(self.batch_size - record, record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BallsAndBins(Described):
+    """Every record draws one of ``steps`` batches, independently: batch sizes vary. [chua2025]"""
+
+    steps: int
+
+    def __post_init__(self):
+        _positive("steps", self.steps)
+
+    def rounds(self, records: int) -> int:
+        """As many as were asked for."""
+        return self.steps
+
+    def _bins(self, key: jax.Array, records: int) -> jax.Array:
+        table = _place_table(np.full(self.steps, 1 / self.steps).tobytes())
+        return jnp.minimum(look_up(words(key, Stream.PLACE, positions((records,))), table), self.steps - 1)
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """Padded to a size that is exceeded with probability below 2^-64 a batch."""
+        size = int(stats.binom.isf(2.0**-66 / self.steps, records, 1 / self.steps)) if self.steps > 1 else records
+        attends = self._bins(key, records)[None, :] == jnp.arange(self.steps)[:, None]
+        return _members(attends, min(max(size, 1), records))
+
+    def attendance(self, key: jax.Array, records: int) -> Attendance:
+        """Every record draws; the last one is the record."""
+        bins = self._bins(key, records)
+        others = jnp.zeros((self.steps,), jnp.float32).at[bins[:-1]].add(1.0)
+        return Attendance(others, (jnp.arange(self.steps) == bins[-1]).astype(jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShuffleBuffer(_OncePerEpoch):
+    """A stream of records through a buffer of size ``buffer``, as tf.data shuffles: each batch draws from the buffer.
+
+    A buffer of 1 keeps the order, one of all records is a random permutation. The record stands in the stream at
+    ``position`` (None: last). Where it leaves depends on that: a record enters once a place is free, then leaves with
+    probability 1/buffer a draw.
+    """
+
+    batch_size: int
+    buffer: int
+    position: int | None = None
+
+    def __post_init__(self):
+        _positive("batch_size", self.batch_size)
+        _positive("buffer", self.buffer)
+
+    def places(self, records: int) -> np.ndarray:
+        """The exact law of the batch in which the record leaves."""
+        rounds = self.rounds(records)
+        leaves = leaving_law(min(self.buffer, records), stream_position(self.position, records, records), records)
+        return leaves[: rounds * self.batch_size].reshape(rounds, self.batch_size).sum(axis=1)
+
+    def __call__(self, key: jax.Array, records: int) -> Batches:
+        """The buffer itself, draw by draw."""
+        size = min(self.buffer, records)
+        arriving = stream(self.position, records, records)
+        coming = jnp.concatenate([arriving[size:], jnp.full((size,), -1, jnp.int32)])
+        left = jnp.minimum(size, records - jnp.arange(records))
+
+        def draw(held: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+            own, following, filled = step
+            place = jax.random.randint(own, (), 0, filled)
+            # once nothing comes, the last one held fills the gap
+            new = jnp.where(following >= 0, following, held[filled - 1])
+            return held.at[place].set(new), held[place]
+
+        steps = (jax.random.split(key, records), coming, left)
+        _, order = jax.lax.scan(draw, arriving[:size], steps)
+        return _full_batches(order, self.rounds(records), self.batch_size)
+
+
+def stream_position(position: int | None, records: int, kept: int) -> int:
+    """Where in the stream the differing record stands: as given, or last of those that are kept."""
+    if position is None:
+        return kept - 1
+    require("position", 0 <= position < records, f"in [0, {records})", position)
+    return position
+
+
+def stream(position: int | None, records: int, kept: int) -> jax.Array:
+    """All records in order, the last one (the differing one) moved to its place."""
+    order = np.arange(records - 1)
+    return jnp.asarray(np.insert(order, stream_position(position, records, kept), records - 1), jnp.int32)
+
+
+def leaving_law(buffer: int, position: int, records: int) -> np.ndarray:
+    """Probability of each of the draws 0..records-1 to be the one in which the record at ``position`` leaves a buffer.
+
+    Draw k sees the records up to k + buffer - 1; while the stream lasts each held record leaves with probability
+    1/buffer, afterwards with one over what is left.
+    """
+    first = max(0, position - buffer + 1)
+    chance = 1 / np.minimum(buffer, records - np.arange(records))
+    chance[:first] = 0.0
+    stays = np.concatenate([[1.0], np.cumprod(1 - chance)[:-1]])
+    return stays * chance
+
+
+poisson = Poisson
+truncated_poisson = TruncatedPoisson
+shuffle = Shuffle
+deterministic = Deterministic
+fixed_size = FixedSize
+balls_and_bins = BallsAndBins
+shuffle_buffer = ShuffleBuffer
+
+SAMPLERS: Mapping[str, Any] = MappingProxyType(
+    {
+        "poisson": poisson,
+        "truncated_poisson": truncated_poisson,
+        "shuffle": shuffle,
+        "deterministic": deterministic,
+        "fixed_size": fixed_size,
+        "balls_and_bins": balls_and_bins,
+        "shuffle_buffer": shuffle_buffer,
+    }
+)
+"""Samplers by the names that suites use."""
+
+
+def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
+    """A sampler as it is, or from a table ``{"kind": "shuffle", "batch_size": 1}`` as suites write it."""
+    if not isinstance(given, Mapping):
+        return given
+    table = dict(given)
+    kind = table.pop("kind", None)
+    require("sampler", kind in SAMPLERS, f"a table whose kind is one of {tuple(SAMPLERS)}", dict(given))
+    try:
+        return SAMPLERS[kind](**table)
+    except TypeError as error:
+        raise ValueError(f"sampler {kind!r}: {error}") from None

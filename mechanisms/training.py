@@ -1,0 +1,239 @@
+"""Many rounds of DP-SGD over epochs of batches: adaptive batch linear queries, and what an adversary sees of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+
+from guarantees.checks import require
+from mechanisms import sampling
+from mechanisms.chi_square import mean_square
+from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind
+from mechanisms.neighbours import GradientTable, materialise
+from mechanisms.noise import normal
+from mechanisms.one_round import clip_rows, clipped_rows
+from mechanisms.sampling import Sampler
+
+Releases = Literal["update", "transcript", "final"]
+RELEASES: tuple[str, ...] = get_args(Releases)
+Sees = Literal["updates", "isolated"]
+SEES: tuple[str, ...] = get_args(Sees)
+Query = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""``query(history, round, records) -> gradients``: the released updates so far (zero where still to come), the number
+of the round, and the dataset, as per-example gradients (records, dimension) before clipping."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ManyRounds(Described):
+    """Rounds ``sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)``, batch after batch.
+
+    ``query`` makes the next round's gradients from what was released before; by default every record has one gradient,
+    its row. [chua2024, algorithm 1] What is seen: every noisy sum ("updates"), or the same with the other records'
+    gradients taken off ("isolated": an adversary who knows them). [ertan2026, assumptions 4.1 and 4.2]
+    What is released: the transcript of all rounds, or only their sum ("final": weights after plain steps of length 1).
+    """
+
+    sampler: Sampler
+    clip: float
+    noise_multiplier: float
+    epochs: int = 1
+    sees: Sees = "updates"
+    releases: Releases = "transcript"
+    query: Query | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "sampler", sampling.sampler(self.sampler))
+        require("sampler", isinstance(self.sampler, Sampler), "one of mechanisms.sampling", self.sampler)
+        require("clip", self.clip > 0 and math.isfinite(self.clip), "> 0 and finite", self.clip)
+        good = self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)
+        require("noise_multiplier", good, "> 0 and finite", self.noise_multiplier)
+        require("epochs", isinstance(self.epochs, int) and self.epochs >= 1, "an integer >= 1", self.epochs)
+        require("sees", self.sees in SEES, f"one of {SEES}", self.sees)
+        require("releases", self.releases in ("transcript", "final"), "transcript or final", self.releases)
+
+    @property
+    def parameters(self):
+        """What its constructor was given; the sampler by its name and parameters."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "sampler"}
+        return {"sampler": {"kind": self.sampler.name, **self.sampler.parameters}, **own}
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript, or a vector."""
+        return "transcript" if self.releases == "transcript" else "vector"
+
+    def rounds(self, records: int) -> int:
+        """Rounds of the whole training."""
+        return self.epochs * self.sampler.rounds(records)
+
+    def collapsed(self) -> CollapsedRounds:
+        """The same law through sufficient statistics, for aligned gradients that do not adapt."""
+        require("query", self.query is None, "None: the collapsed simulator does not adapt", self.query)
+        return CollapsedRounds(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "query"})
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The transcript (rounds, dimension), or the sum of it."""
+        records = jnp.asarray(materialise(dataset), jnp.float32)
+        if records.ndim != 2 or records.shape[0] < 1:
+            raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {records.shape}.")
+        rows, dimension = records.shape
+        keys = epoch_keys(key, self.sampler, self.epochs)
+        batches = jax.vmap(lambda own: self.sampler(own, rows))(keys)
+        index, mask = (part.reshape(-1, part.shape[-1]) for part in batches)
+        steps = jnp.arange(len(index))
+        fixed = clip_rows(records, self.clip) if self.query is None else None
+
+        def take(history: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array | None]:
+            number, own, present = step
+            if fixed is None:
+                assert self.query is not None
+                gradients = clip_rows(self.query(history, number, records), self.clip)
+            else:
+                gradients = fixed
+            if self.sees == "isolated":
+                present = present * (own == rows - 1)
+            total = jnp.dot(present, gradients[own], precision=jax.lax.Precision.HIGHEST)
+            noise = normal(jax.random.fold_in(key, number + 1), (dimension,))
+            released = total + self.noise_multiplier * self.clip * noise
+            if self.query is not None:
+                return history.at[number].set(released), None
+            return (history + released, None) if self.releases == "final" else (history, released)
+
+        # An adaptive query reads the history; otherwise it is only summed, or not kept at all.
+        size = (len(index), dimension) if self.query is not None else (dimension,)
+        history, transcript = jax.lax.scan(take, jnp.zeros(size, jnp.float32), (steps, index, mask))
+        if self.query is not None:
+            return history if self.releases == "transcript" else jnp.sum(history, axis=0)
+        return history if transcript is None else transcript
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollapsedRounds(Described):
+    """The rounds of ``many_rounds`` in the one direction that the gradients have: a number a round, not a vector.
+
+    The common records share one gradient and the differing record's is parallel to it (worst_case_pair): what the batch
+    adds is known from how many others attend and whether the record does. The noise across is left out unless the
+    final sum is asked for in full: it is independent of the data, and so of everything.
+    """
+
+    sampler: Sampler
+    clip: float
+    noise_multiplier: float
+    epochs: int = 1
+    sees: Sees = "updates"
+    releases: Releases = "transcript"
+
+    def __post_init__(self):
+        object.__setattr__(self, "sampler", self._full().sampler)
+
+    def _full(self) -> ManyRounds:
+        return ManyRounds(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+    @property
+    def parameters(self):
+        """What its constructor was given."""
+        return {key: value for key, value in self._full().parameters.items() if key != "query"}
+
+    @property
+    def kind(self) -> OutputKind:
+        """Sufficient statistics, of every round or of their sum."""
+        return "collapsed_transcript" if self.releases == "transcript" else "collapsed"
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return True
+
+    def rounds(self, records: int) -> int:
+        """Rounds of the whole training."""
+        return self.epochs * self.sampler.rounds(records)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
+        """The statistics (rounds, 1) of a transcript, or (1,) of the sum, on an aligned GradientTable."""
+        shared, own = aligned(dataset, self.clip)
+        keys = epoch_keys(key, self.sampler, self.epochs)
+        seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, dataset.records))(keys)
+        others, record = seen.others.reshape(-1), seen.record.reshape(-1)
+        means = own * record if self.sees == "isolated" else shared * others + own * record
+        deviation = self.noise_multiplier * self.clip
+        degrees = dataset.dimension - 1
+        if self.releases == "final":
+            deviation *= math.sqrt(len(means))
+            along = jnp.sum(means) + deviation * normal(key, (1,))
+            rest = mean_square(key, degrees, scale=deviation**2) if degrees else jnp.float32(0.0)
+            return Collapsed(along, rest)
+        along = means + deviation * normal(key, means.shape)
+        return Collapsed(along[:, None], jnp.zeros(means.shape, jnp.float32))
+
+
+def epoch_keys(key: jax.Array, sampler: Sampler, epochs: int) -> jax.Array:
+    """A key for the batches of every epoch; one for all of them where the order is kept."""
+    base = jax.random.fold_in(key, 0)
+    same = isinstance(sampler, sampling.Shuffle) and sampler.same_order
+    return jax.vmap(lambda epoch: jax.random.fold_in(base, epoch * (1 - same)))(jnp.arange(epochs))
+
+
+def aligned(dataset: Any, clip: float) -> tuple[float, float]:
+    """The clipped gradient of the common records and that of the last one, along their one direction."""
+    if (
+        not isinstance(dataset, GradientTable)
+        or dataset.rank != 1
+        or len(dataset.counts) != 2
+        or dataset.counts[1] != 1
+    ):
+        raise ValueError(
+            "the collapsed simulator of many rounds reads aligned gradients with the differing record in its place: "
+            "worst_case_pair(..., relation='zero_out' or 'substitution')."
+        )
+    shared, own = clipped_rows(dataset.rows, clip)[:, 0]
+    return float(shared), float(own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeated(Described):
+    """``times`` independent releases of one mechanism on the same dataset, all of them seen.
+
+    With ``one_round`` this is training on Poisson batches with any normaliser and gradients that do not change.
+    """
+
+    step: Mechanism
+    times: int
+
+    def __post_init__(self):
+        require("step", isinstance(self.step, Mechanism), "a mechanism that JAX can trace", self.step)
+        require("step", self.step.kind in ("vector", "collapsed"), "a mechanism of one release", self.step.kind)
+        require("times", isinstance(self.times, int) and self.times >= 1, "an integer >= 1", self.times)
+
+    @property
+    def parameters(self):
+        """The step by its name and parameters."""
+        return {"step": {"kind": self.step.name, **self.step.parameters}, "times": self.times}
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript of what the step gives."""
+        return "collapsed_transcript" if self.step.kind == "collapsed" else "transcript"
+
+    @property
+    def reads_tables(self) -> bool:
+        """As the step does."""
+        return self.step.reads_tables
+
+    def collapsed(self) -> Repeated | None:
+        """The same with the step's sufficient statistics."""
+        step = self.step.collapsed()
+        return None if step is None else Repeated(step=step, times=self.times)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Any:
+        """Every release, stacked."""
+        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(self.times))
+        return jax.vmap(lambda own: self.step(own, dataset))(keys)
+
+
+many_rounds = ManyRounds
+repeated = Repeated

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import guarantees
+from audit.bounds.chosen_threshold import ScoreModel, best_threshold, scores_to_choose, strongest_threshold
+from audit.bounds.questions import DeltaAt, EpsilonAt
+
+TRIALS = (90_000, 90_000)
+
+
+def sides(seed, n, *, shift=1.0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=n), rng.normal(size=n) + shift
+
+
+def test_gaussian_scores_are_extended_beyond_their_tail():
+    model = ScoreModel(without=np.sort(sides(0, 5000)[0]), with_record=np.sort(sides(0, 5000)[1]))
+    alpha, beta = model.rates(np.array([3.5, 4.5]))
+    assert alpha == pytest.approx(1 - ndtr([3.5, 4.5]), rel=0.5)
+    assert beta == pytest.approx(ndtr([2.5, 3.5]), abs=0.003)
+
+
+def test_heavier_tails_are_not_taken_for_gaussian_ones():
+    rng = np.random.default_rng(1)
+    scores = np.sort(rng.standard_t(2, size=5000))
+    alpha, _ = ScoreModel(without=scores, with_record=scores).rates(np.array([8.0]))
+    assert alpha[0] > 0.2 * np.mean(scores > 8.0) > 0
+
+
+def test_the_threshold_for_epsilon_lies_in_the_tail_and_for_delta_in_the_middle():
+    far = best_threshold(*sides(2, 10_000), EpsilonAt(delta=1e-5), trials=TRIALS, risk=0.05)
+    middle = best_threshold(*sides(2, 10_000), DeltaAt(epsilon=0.0), trials=TRIALS, risk=0.05)
+    assert (far.threshold > 3.2 and far.rejects == "above") or far.threshold < -2.2
+    assert middle.threshold == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_reversed_score_rejects_below():
+    zero, one = sides(3, 2000, shift=-1.0)
+    assert best_threshold(zero, one, DeltaAt(epsilon=0.0), trials=TRIALS, risk=0.05).rejects == "below"
+
+
+def test_the_strongest_threshold_lies_where_the_claim_is_broken():
+    found = strongest_threshold(*sides(4, 4000), guarantees.gaussian(mu=0.5), trials=TRIALS)
+    assert -0.5 < found.threshold < 1.5
+
+
+@pytest.mark.parametrize("values", [[0.0], [0.0, 1.0], list(range(6))])
+def test_few_distinct_scores_do_not_break_the_choice(values):
+    rng = np.random.default_rng(5)
+    zero, one = (rng.choice(values, size=100).astype(float) for _ in range(2))
+    best_threshold(zero, one, EpsilonAt(delta=1e-5), trials=(900, 900), risk=0.05)
+    strongest_threshold(zero, one, guarantees.gaussian(mu=1.0), trials=(900, 900))
+
+
+def test_a_tenth_chooses_up_to_a_limit():
+    assert [scores_to_choose(n) for n in (4, 1000, 10**5, 10**7)] == [2, 100, 10**4, 200_000]

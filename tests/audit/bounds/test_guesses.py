@@ -1,0 +1,172 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from scipy.sparse import lil_matrix
+from scipy.special import expit, ndtr
+from scipy.stats import binom
+
+import guarantees
+from audit.bounds.guesses import (
+    curve_p_value,
+    curve_refuted,
+    epsilon_from_guesses,
+    gaussian_inverse,
+    inverse_of,
+    mu_refuted,
+    worst_tail,
+)
+from guarantees.trade_off import TradeOff
+
+
+def guess_vectors(coins, guesses, one_sided):
+    """Every way to guess that many of the coins: where, and what."""
+    answers = [(1,) * guesses] if one_sided else list(itertools.product((0, 1), repeat=guesses))
+    return list(itertools.product(itertools.combinations(range(coins), guesses), answers))
+
+
+def right_guesses(sides, guess):
+    return sum(sides[i] == answer for i, answer in zip(*guess, strict=True))
+
+
+def best_training(coins, guesses, correct, profile, *, one_sided=False):
+    """Largest P(C >= correct) over ALL mechanisms that keep every (epsilon, delta) of the profile: a linear program."""
+    sides = list(itertools.product((0, 1), repeat=coins))
+    vectors = guess_vectors(coins, guesses, one_sided)
+    near = [
+        (a, b)
+        for a, b in itertools.permutations(range(len(sides)), 2)
+        if np.sum(np.abs(np.subtract(sides[a], sides[b]))) == 1
+    ]
+    kinds = [(a, b, epsilon, delta) for a, b in near for epsilon, delta in profile]
+    laws, each = len(sides) * len(vectors), len(vectors)
+    upper = lil_matrix((len(kinds) * (each + 1), laws + len(kinds) * each))
+    limit = np.zeros(len(kinds) * (each + 1))
+    for place, (a, b, epsilon, delta) in enumerate(kinds):
+        for y in range(each):
+            row, excess = place * (each + 1) + y, laws + place * each + y
+            upper[row, a * each + y], upper[row, b * each + y], upper[row, excess] = 1, -math.exp(epsilon), -1
+            upper[place * (each + 1) + each, excess] = 1
+        limit[place * (each + 1) + each] = delta
+    whole = lil_matrix((len(sides), upper.shape[1]))
+    gain = np.zeros(upper.shape[1])
+    for a, side in enumerate(sides):
+        for y, vector in enumerate(vectors):
+            whole[a, a * each + y] = 1
+            gain[a * each + y] = -(right_guesses(side, vector) >= correct) / len(sides)
+    solved = linprog(gain, A_ub=upper.tocsr(), b_ub=limit, A_eq=whole.tocsr(), b_eq=np.ones(len(sides)))
+    return -solved.fun
+
+
+@pytest.mark.parametrize(
+    ("coins", "guesses", "correct", "epsilon", "delta"),
+    [
+        (2, 2, 2, 1.0, 0.05),
+        (3, 2, 2, 0.5, 0.02),
+        (3, 3, 3, 1.0, 0.05),
+        (3, 3, 2, 1.0, 0.05),
+        (3, 1, 1, 1.0, 0.1),
+        (2, 2, 1, 3.0, 0.01),
+    ],
+)
+def test_worst_tail_is_reached_by_a_training_and_by_none_exceeded(coins, guesses, correct, epsilon, delta):
+    best = best_training(coins, guesses, correct, [(epsilon, delta)])
+    assert worst_tail(correct, guesses, epsilon=epsilon, exposed=coins * delta) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize(("coins", "guesses", "correct"), [(3, 2, 2), (4, 2, 2), (3, 1, 1)])
+def test_guesses_for_one_side_pay_for_half_of_the_coins(coins, guesses, correct):
+    best = best_training(coins, guesses, correct, [(1.0, 0.05)], one_sided=True)
+    assert best <= worst_tail(correct, guesses, epsilon=1.0, exposed=coins * 0.05 / 2) + 1e-9
+
+
+def test_worst_tail_is_the_binomial_without_delta_and_where_it_matters_below_theorem_5_2_with_it():
+    for guesses, correct, epsilon in itertools.product((5, 40, 400), (0.6, 0.8, 1.0), (0.0, 1.0, 3.0)):
+        v, chance = int(correct * guesses), expit(epsilon)
+        tail = binom.sf(v - 1, guesses, chance)
+        assert worst_tail(v, guesses, epsilon=epsilon, exposed=0.0) == pytest.approx(tail, rel=1e-9, abs=1e-300)
+        steps = np.arange(1, v + 1)
+        if tail > 0.5:
+            continue
+        for exposed in (1e-4, 1e-2, 0.3):
+            loose = min(1.0, tail + 2 * exposed * np.max((binom.sf(v - steps - 1, guesses, chance) - tail) / steps))
+            assert tail <= worst_tail(v, guesses, epsilon=epsilon, exposed=exposed) <= loose + 1e-12
+
+
+def test_a_training_that_hides_behind_randomised_response_meets_the_tail_and_keeps_its_promise():
+    m, k, v, epsilon, delta = 4, 3, 3, 1.0, 0.03
+    mass = binom.pmf(np.arange(k + 1), k, expit(epsilon))
+    above = np.where(np.arange(k + 1) >= v, mass, 0) / mass[v:].sum()
+    share = m * delta * mass[v:].sum() / (v * mass[v])
+    law = (1 - share) * mass + share * above
+    assert law[v:].sum() == pytest.approx(worst_tail(v, k, epsilon=epsilon, exposed=m * delta), rel=1e-12)
+    vectors = guess_vectors(m, k, one_sided=False)
+
+    def output(sides):
+        right = np.array([right_guesses(sides, vector) for vector in vectors])
+        return law[right] / np.array([math.comb(m, k) * math.comb(k, c) for c in range(k + 1)])[right]
+
+    for sides in itertools.product((0, 1), repeat=m):
+        flipped = (1 - sides[0], *sides[1:])
+        leak = np.maximum(output(sides) - math.exp(epsilon) * output(flipped), 0).sum()
+        assert output(sides).sum() == pytest.approx(1)
+        assert leak == pytest.approx(delta, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.floats(1e-6, 0.3))
+def test_epsilon_is_where_the_tail_equals_the_risk(guesses, share, exposed, risk):
+    correct = round(share * guesses)
+    bound = epsilon_from_guesses(correct, guesses, exposed=exposed, risk=risk)
+    if bound > 0:
+        assert worst_tail(correct, guesses, epsilon=bound, exposed=exposed) <= risk
+    assert worst_tail(correct, guesses, epsilon=bound + 1e-6, exposed=exposed) > risk * (1 - 1e-9)
+    assert bound <= epsilon_from_guesses(correct, guesses, exposed=0.0, risk=risk)
+
+
+@pytest.mark.parametrize(("coins", "guesses", "correct"), [(40, 40, 30), (500, 60, 55), (500, 60, 60)])
+def test_the_curve_of_epsilon_and_delta_gives_no_smaller_tail_than_they_do_and_the_same_where_all_are_right(
+    coins, guesses, correct
+):
+    epsilon, delta = 0.8, 1e-4
+    inverse = inverse_of(guarantees.epsilon_delta(epsilon=epsilon, delta=delta).curve)
+    by_curve = curve_p_value(correct, guesses, coins=coins, inverse=inverse)
+    by_epsilon = worst_tail(correct, guesses, epsilon=epsilon, exposed=coins * delta)
+    assert by_curve >= by_epsilon
+    if correct == guesses:
+        assert by_curve == pytest.approx(by_epsilon, rel=0.012)
+
+
+@pytest.mark.parametrize(("coins", "guesses", "correct"), [(2, 2, 2), (3, 2, 2), (3, 3, 3), (3, 3, 2)])
+def test_no_training_that_keeps_a_curve_exceeds_its_tail(coins, guesses, correct):
+    epsilons, deltas = [0.0, 0.5, 1.2], [0.3, 0.15, 0.02]
+    best = best_training(coins, guesses, correct, list(zip(epsilons, deltas, strict=True)))
+    inverse = inverse_of(TradeOff.from_profile(epsilons, deltas))
+    p = curve_p_value(correct, guesses, coins=coins, inverse=inverse)
+    assert best <= p + 1e-9
+    if correct == guesses:
+        assert p <= best * 1.012 + 1e-6, "the tail is not just valid but sharp"
+
+
+def test_independent_gaussian_canaries_stay_within_the_tail_of_their_curve():
+    for mu, n in itertools.product((0.5, 1.0, 2.0), (10, 100)):
+        for right in (int(0.7 * n), int(0.9 * n), n):
+            truth = binom.sf(right - 1, n, ndtr(mu / 2))
+            assert curve_p_value(right, n, coins=n, inverse=gaussian_inverse(mu)) >= truth
+            lines = curve_p_value(right, n, coins=n, inverse=inverse_of(guarantees.gaussian(mu=mu).curve))
+            assert lines >= curve_p_value(right, n, coins=n, inverse=gaussian_inverse(mu)) * 0.985
+
+
+def test_the_refuted_mu_is_where_refutation_ends():
+    for right, guesses, coins in ((60, 64, 1000), (64, 64, 1000), (300, 400, 400)):
+        mu = mu_refuted(right, guesses, coins=coins, risk=0.01)
+        assert mu > 0.1
+        assert curve_refuted(right, guesses, coins=coins, inverse=gaussian_inverse(mu), risk=0.01)
+        assert not curve_refuted(right, guesses, coins=coins, inverse=gaussian_inverse(mu + 1e-5), risk=0.01)
+    assert mu_refuted(30, 64, coins=1000, risk=0.01) == 0.0
+    assert mu_refuted(0, 64, coins=1000, risk=0.01) == 0.0
+    assert mu_refuted(60, 64, coins=1000, risk=0.01, above=5.0) == 5.0

@@ -1,0 +1,175 @@
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+from scipy.special import expit
+from scipy.stats import binom, norm
+
+import audit
+import guarantees
+from audit.bounds.guesses import epsilon_from_guesses
+from audit.cli import main
+from audit.one_run import declared_guesses
+
+JAX_PRIVACY = {1: (1.13346, 2.164749), 2: (2.311945, 4.7218075), 4: (4.395568, 9.133752)}
+"""Its one-run bounds on these scores at risk .05 and delta 1e-6: epsilon, and epsilon if the training is Gaussian."""
+
+
+def quantiles(shift, side=10_000):
+    """Scores at the quantiles of N(shift, 1), included, and of N(0, 1), left out."""
+    grid = norm.ppf((np.arange(side) + 0.5) / side)
+    return np.concatenate([grid + shift, grid]), np.repeat([1, 0], side)
+
+
+def agreement_law(coins, correct, *, epsilon, delta):
+    """How many of all coins are told rightly by the training that meets the worst tail at ``correct``."""
+    mass = binom.pmf(np.arange(coins + 1), coins, expit(epsilon))
+    above = np.where(np.arange(coins + 1) >= correct, mass, 0) / mass[correct:].sum()
+    share = min(1.0, coins * delta * mass[correct:].sum() / (correct * mass[correct]))
+    return (1 - share) * mass + share * above
+
+
+def dependent_training(rng, law, included):
+    """Tells every coin, wrongly in places drawn together; how high a score is depends on all answers."""
+    coins = len(included)
+    wrong = rng.permutation(coins) >= rng.choice(coins + 1, p=law)
+    told = included ^ wrong
+    place = np.roll(np.arange(coins), int(told.sum()))
+    return np.where(told, 1.0, -1.0) * (1 + place)
+
+
+@pytest.mark.parametrize("shift", [1, 2, 4])
+def test_more_is_proven_than_by_jax_privacy_without_assumptions_and_about_gaussians(shift):
+    found = audit.one_run(*quantiles(shift), risk=0.05)
+    epsilon, if_gaussian = JAX_PRIVACY[shift]
+    assert found.epsilon(1e-6) > epsilon + 1
+    refuted = found.refuted_mu
+    assert refuted < shift
+    assert guarantees.gaussian(mu=refuted).epsilon(1e-6) > if_gaussian
+
+
+def test_no_right_guesses_prove_more_than_their_number_allows():
+    scores = np.arange(20_000.0)
+    found = audit.one_run(scores, scores >= 10_000, risk=0.05, guesses=[(10_000, 10_000)])
+    assert found.epsilon(1e-6) == pytest.approx(8.81, abs=0.01)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.01])
+def test_bounds_keep_their_risk_and_the_best_of_several_at_full_risk_does_not_by_enumeration(delta):
+    coins, epsilon, risk, pairs = 6, 0.5, 0.3, [(3, 0), (2, 2), (3, 3)]
+    law = agreement_law(coins, 5, epsilon=epsilon, delta=delta)
+    bounds = {}
+    wrong = np.zeros(2)
+    for included, wrongly in itertools.product(itertools.product((0, 1), repeat=coins), repeat=2):
+        told = np.array(included) ^ np.array(wrongly)
+        scores = np.where(told == 1, 1.0, -1.0) * (1 + np.roll(np.arange(coins), told.sum()))
+        found = audit.one_run(scores, included, risk=risk, guesses=pairs)
+        right = tuple(each.right for each in found.guesses)
+        if right not in bounds:
+            unpaid = max(audit.one_run(scores, included, risk=risk, guesses=[k]).epsilon(delta) for k in pairs)
+            bounds[right] = np.array([found.epsilon(delta), unpaid])
+        agree = coins - sum(wrongly)
+        wrong += law[agree] / math.comb(coins, agree) / 2**coins * (bounds[right] > epsilon)
+    assert wrong[0] <= risk < wrong[1]
+
+
+def test_dependent_scores_keep_the_risk_and_choosing_the_guesses_afterwards_does_not():
+    rng = np.random.default_rng(21)
+    coins, epsilon, delta, risk, runs = 100, 1.0, 1e-3, 0.1, 250
+    law = agreement_law(coins, 80, epsilon=epsilon, delta=delta)
+    wrong = chosen_wrong = 0
+    for _ in range(runs):
+        included = rng.random(coins) < 0.5
+        scores = dependent_training(rng, law, included)
+        wrong += audit.one_run(scores, included, risk=risk, guesses=[(20, 20), (40, 0)]).epsilon(delta) > epsilon
+        order = np.argsort(-scores)
+        right = np.cumsum(included[order])
+        best = max(range(1, 51), key=lambda k: right[k - 1] / k - 0.5 / math.sqrt(k))
+        chosen = epsilon_from_guesses(int(right[best - 1]), best, exposed=coins * delta / 2, risk=risk)
+        chosen_wrong += chosen > epsilon
+    assert_rate_at_most(wrong, runs, risk)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(chosen_wrong, runs, risk)
+
+
+def test_gaussian_canaries_are_not_refuted_oftener_than_the_risk():
+    rng = np.random.default_rng(22)
+    wrong = 0
+    for _ in range(100):
+        included = rng.random(400) < 0.5
+        scores = rng.normal(size=400) + included
+        wrong += audit.one_run(scores, included, risk=0.1, guesses=[(50, 50)]).refuted_mu > 1.0
+    assert_rate_at_most(wrong, 100, 0.1)
+
+
+def test_claims_are_judged_by_epsilon_or_by_their_curve():
+    scores, included = quantiles(2, side=2000)
+
+    def judged(claim, **given):
+        return audit.one_run(scores, included, risk=0.05, claim=claim, **given).judgement
+
+    by_epsilon = judged(guarantees.epsilon_delta(epsilon=2.0, delta=1e-6))
+    assert (by_epsilon.verdict, by_epsilon.judged_by) == ("violation", "guesses against epsilon and delta")
+    assert judged(guarantees.epsilon_delta(epsilon=4.0, delta=1e-6)).verdict == "no_violation_found"
+    assert judged(guarantees.epsilon_delta(epsilon=9.0, delta=1e-6)).verdict == "inconclusive"
+    by_curve = judged(guarantees.gaussian(mu=0.8))
+    assert (by_curve.verdict, by_curve.judged_by) == ("violation", "guesses against the claimed curve")
+    assert "bounds no epsilon" in by_curve.reason
+    assert judged(guarantees.gaussian(mu=2.0)).verdict != "violation"
+    sampled = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
+    assert judged(sampled).verdict == "violation"
+    assert judged(sampled, guesses=[(0, 200)]).verdict == "violation"
+    with pytest.raises(ValueError, match="substitution"):
+        judged(sampled, relation="substitution")
+
+
+def test_a_p_value_is_the_smallest_risk_at_which_the_verdict_is_violation():
+    scores, included = quantiles(1, side=500)
+    for claim in (guarantees.epsilon_delta(epsilon=0.8, delta=1e-5), guarantees.gaussian(mu=0.3)):
+        p = audit.one_run(scores, included, risk=0.05, claim=claim).judgement.p_value
+        assert 1e-12 < p < 0.3
+        assert audit.one_run(scores, included, risk=min(p * 1.02, 0.9), claim=claim).verdict == "violation"
+        assert audit.one_run(scores, included, risk=p * 0.98, claim=claim).verdict != "violation"
+
+
+def test_tied_scores_prove_nothing_and_coins_that_are_not_fair_are_refused():
+    included = np.random.default_rng(23).random(500) < 0.5
+    found = audit.one_run(np.zeros(500), included, risk=0.05)
+    assert found.epsilon(0.0) == found.refuted_mu == 0.0
+    with pytest.raises(ValueError, match="fair coins"):
+        audit.one_run(np.arange(500.0), np.arange(500) < 400, risk=0.05)
+    with pytest.raises(ValueError, match=r"scores\[3\] is nan"):
+        audit.one_run([1.0, 2.0, 3.0, np.nan], [0, 1, 0, 1], risk=0.05)
+    with pytest.raises(ValueError, match="guesses"):
+        audit.one_run([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], risk=0.05, guesses=[(3, 2)])
+
+
+@pytest.mark.parametrize("canaries", [1, 2, 3, 10, 100, 20_000])
+def test_the_default_guesses_fit_any_number_of_canaries(canaries):
+    pairs = declared_guesses(canaries)
+    assert pairs
+    assert all(1 <= sum(pair) <= canaries for pair in pairs)
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_the_command_line_names_the_conditions_and_keeps_gaussians_apart(tmp_path, capsys):
+    scores, included = quantiles(2, side=1000)
+    np.save(tmp_path / "out.npy", scores[included == 0])
+    np.save(tmp_path / "in.npy", scores[included == 1])
+    words = ["bound", "--one-run", "--without", str(tmp_path / "out.npy"), "--with", str(tmp_path / "in.npy")]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "own fair coin" in text
+    assert "not mu-GDP for any mu up to" in text
+    assert main([*words, "--guesses", "100", "100", "--claim", "gaussian(mu=0.5)", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "violation"
+    assert told["epsilon"] == audit.one_run(scores, included, risk=0.05, guesses=[(100, 100)]).epsilon(1e-5)
+    assert told["relation"] == "add_remove"
+    assert "bounds no epsilon" in told["not_gdp"]["says"]
+    assert len(told["conditions"]) == 5
+    assert main([*words, "--threshold", "1"]) == 2
+    assert main([words[0], *words[2:], "--guesses", "1", "1"]) == 2

@@ -1,0 +1,151 @@
+"""Likelihood ratios of transcripts: they have the law that guarantees computes, and are the density ratio."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from checks import assert_rate_is
+from scipy import stats
+
+import distinguishers
+import guarantees
+import mechanisms
+from mechanisms import sampling
+
+KEY = jax.random.key(5)
+TRIALS = 20_000
+ROUNDS, NOISE = 20, 0.8
+PAIR = mechanisms.worst_case_pair(records=ROUNDS - 1, dimension=2, clip=1.0, relation="zero_out")
+
+
+def training(sampler, *, noise=NOISE, **settings):
+    return mechanisms.many_rounds(sampler=sampler, clip=1.0, noise_multiplier=noise, **settings).collapsed()
+
+
+def scores(step, pair, distinguisher, trials=TRIALS):
+    def one(number, dataset):
+        own = jax.random.fold_in(KEY, number)
+        return distinguisher(own, step(own, dataset))
+
+    sides = ((pair.without, 0), (pair.with_record, trials))
+    return [
+        np.asarray(jax.jit(jax.vmap(lambda number, data=data: one(number, data)))(first + jnp.arange(trials)))
+        for data, first in sides
+    ]
+
+
+EXACT = {
+    "fixed batches": (training(sampling.shuffle(batch_size=1)), "fixed_batch_shuffle", 1),
+    "isolated": (training(sampling.shuffle(batch_size=1), sees="isolated"), "isolated_shuffle", 1),
+    "isolated, two epochs": (
+        training(sampling.shuffle(batch_size=1), sees="isolated", epochs=2),
+        "isolated_shuffle",
+        2,
+    ),
+    "deterministic": (training(sampling.deterministic(batch_size=1)), "deterministic_batches", 1),
+    "poisson": (training(sampling.poisson(rate=1 / ROUNDS, steps=ROUNDS), sees="isolated"), "poisson", 1),
+    "balls and bins": (training(sampling.balls_and_bins(steps=ROUNDS), sees="isolated"), "isolated_shuffle", 1),
+}
+
+
+FEW = ("fixed batches", "poisson")
+"""Of each kind of ratio one; the others take longer to compile than to check."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in EXACT]
+)
+def test_a_ratio_has_the_tails_of_its_exact_curve(name):
+    step, family, epochs = EXACT[name]
+    ratio = distinguishers.likelihood_ratio(step, PAIR)
+    curve = ratio.curve
+    truth = {
+        "fixed_batch_shuffle": lambda: guarantees.fixed_batch_shuffle(rounds=ROUNDS, noise_multiplier=NOISE),
+        "isolated_shuffle": lambda: guarantees.isolated_shuffle(rounds=ROUNDS, noise_multiplier=NOISE, epochs=epochs),
+        "deterministic_batches": lambda: guarantees.deterministic_batches(noise_multiplier=NOISE),
+        "poisson": lambda: guarantees.subsampled_gaussian(rate=1 / ROUNDS, noise_multiplier=NOISE).compose(ROUNDS),
+    }[family]()
+    assert curve.total_variation == pytest.approx(truth.total_variation, abs=1e-5)
+    without, with_record = scores(step, PAIR, ratio)
+    for alpha in (0.02, 0.2, 0.6):
+        threshold = float(curve.llr_threshold(alpha))
+        exact_alpha, exact_beta = curve.errors(threshold)
+        assert_rate_is(int(np.sum(without > threshold)), TRIALS, exact_alpha)
+        assert_rate_is(int(np.sum(with_record <= threshold)), TRIALS, exact_beta)
+
+
+def test_full_transcripts_give_the_score_of_their_statistics():
+    step = mechanisms.many_rounds(sampler=sampling.shuffle(batch_size=1), clip=1.0, noise_multiplier=NOISE)
+    ratio = distinguishers.likelihood_ratio(step, PAIR)
+    out = step(KEY, PAIR.with_record.dense())
+    statistics = mechanisms.Collapsed(out[:, :1], jnp.zeros(ROUNDS))
+    np.testing.assert_allclose(ratio(KEY, out), ratio(KEY, statistics), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        sampling.shuffle(batch_size=3),
+        sampling.shuffle_buffer(batch_size=2, buffer=3, position=4),
+        sampling.deterministic(batch_size=3, position=7),
+    ],
+    ids=lambda sampler: sampler.name,
+)
+def test_a_ratio_is_that_of_the_densities(sampler):
+    """Against a sum over every place, dropped records included, in float64."""
+    pair = mechanisms.worst_case_pair(records=7, dimension=1, clip=1.0, shared=-0.5, extra=0.7, relation="zero_out")
+    step = training(sampler)
+    ratio = distinguishers.likelihood_ratio(step, pair)
+    out = np.asarray(step(KEY, pair.with_record).along[:, 0], float)
+    places, size = sampler.places(8), sampler.batch_size
+
+    def density(own):
+        base = np.full(len(out), -0.5 * size)
+        found = max(0.0, 1 - places.sum()) * stats.norm.pdf(out, base, NOISE).prod()
+        for t, weight in enumerate(places):
+            means = base.copy()
+            means[t] += 0.5 + own
+            found += weight * stats.norm.pdf(out, means, NOISE).prod()
+        return found
+
+    expected = np.log(density(0.7)) - np.log(density(0.0))
+    assert float(ratio(KEY, step(KEY, pair.with_record))) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("sees", ["updates", "isolated"])
+def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
+    step = training(sampling.shuffle(batch_size=1), sees=sees)
+    test = distinguishers.largest_round(step, PAIR)
+    family = guarantees.fixed_batch_event if sees == "updates" else guarantees.max_coordinate
+    expected = family(rounds=ROUNDS, noise_multiplier=NOISE).total_variation
+    assert test.curve.total_variation == pytest.approx(expected, abs=1e-3)
+    without, with_record = scores(step, PAIR, test)
+    for alpha in (0.02, 0.2, 0.6):
+        threshold = float(test.curve.llr_threshold(alpha))
+        exact_alpha, exact_beta = test.curve.errors(threshold)
+        assert_rate_is(int(np.sum(without > threshold)), TRIALS, exact_alpha)
+        assert_rate_is(int(np.sum(with_record <= threshold)), TRIALS, exact_beta)
+
+
+@pytest.mark.parametrize("normalise_by", ["expected_batch", pytest.param("realised_batch", marks=pytest.mark.long)])
+def test_repeated_rounds_have_the_composed_curve(normalise_by):
+    pair = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
+    step = mechanisms.one_round(normalise_by=normalise_by, rate=0.7, clip=0.1, noise_multiplier=10.0).collapsed()
+    ratio = distinguishers.likelihood_ratio(mechanisms.repeated(step=step, times=3), pair)
+    composed = guarantees.normalised_round(
+        normalise_by=normalise_by, records=4, rate=0.7, noise_multiplier=10.0, dimension=100
+    ).compose(3)
+    assert ratio.curve.total_variation == pytest.approx(composed.total_variation, abs=1e-9)
+    without, with_record = scores(mechanisms.repeated(step=step, times=3), pair, ratio, 5000)
+    alpha, beta = ratio.curve.errors(0.0)
+    slack = ratio.curve.error
+    assert abs(np.mean(without > 0) - alpha) < slack + 5 * np.sqrt(0.25 / 5000)
+    assert abs(np.mean(with_record <= 0) - beta) < slack + 5 * np.sqrt(0.25 / 5000)
+
+
+def test_what_has_no_exact_ratio_is_refused_with_a_remedy():
+    with pytest.raises(ValueError, match="sees='isolated'"):
+        distinguishers.likelihood_ratio(training(sampling.balls_and_bins(steps=4)), PAIR)
+    pair = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0)
+    with pytest.raises(ValueError, match="aligned gradients"):
+        distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1)), pair)
