@@ -91,12 +91,12 @@ def test_limit_of_much_noise_and_order_in_noise_and_rounds():
     assert np.all(np.diff(leaks) < 0)
 
 
-@pytest.mark.parametrize("epsilon", [20.0, 60.0, 80.5, 100.0])
-def test_losses_far_below_zero_are_possible(epsilon):
+def test_losses_far_below_zero_are_possible():
     """M 2, sigma .1: the record is missed by losses far below -80."""
-    without, with_record = two_rounds_below(np.exp(-epsilon), 0.1)
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.1)
-    assert claim.delta(epsilon, WITHOUT) == pytest.approx(without - np.exp(epsilon) * with_record, rel=1e-5)
+    for epsilon in (20.0, 60.0, 80.5, 100.0):
+        without, with_record = two_rounds_below(np.exp(-epsilon), 0.1)
+        assert claim.delta(epsilon, WITHOUT) == pytest.approx(without - np.exp(epsilon) * with_record, rel=1e-5)
 
 
 def test_a_hundred_epochs_agree_with_simulation():
