@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from audit.suites.file import SuiteError, nearest, seconds
+from audit.trials.seeds import require_seed
 from dpsgd_audit.pytest_plugin import DEFAULT_TRIALS, FOUND
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Auditor:
         self._config = request.config
         if not _declares(request.node):
             pytest.fail(UNDECLARED, pytrace=False)
+        try:
+            require_seed(self._option("seed"))
+        except ValueError as error:
+            raise pytest.UsageError(f"--dp-audit-{error}") from None
         self._share = self._option("risk") / sum(map(_declares, request.session.items))
         self._calls = 0
 

@@ -96,4 +96,5 @@ def test_every_document_with_code_is_run():
         "docs/command-protocol.md",
         "docs/extending.md",
         "docs/theorems.md",
+        "docs/trainings.md",
     }

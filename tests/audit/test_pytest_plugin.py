@@ -165,6 +165,12 @@ def test_a_wrong_budget_is_refused(pytester):
     result.stdout.fnmatch_lines(["*a time budget is written like 60s*'soon'*"])
 
 
+def test_a_seed_that_would_alias_another_is_refused(pytester):
+    result = run(pytester, BOTH, "-k", "right", f"--dp-audit-seed={2**32}")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*--dp-audit-seed must be a whole number from 0 to 2^32 - 1*"])
+
+
 @pytest.mark.long
 def test_audits_run_on_several_workers(pytester):
     result = run(pytester, BOTH, "-n", "2", "--dp-audit-report=out", "--dp-audit-trials=2000")

@@ -188,26 +188,36 @@ def test_moments_are_those_of_a_normal():
         assert abs(z) < stats.norm.isf(FALSE_FAILURE / 2), f"moment {power}: {z:.1f} standard errors"
 
 
-@pytest.mark.parametrize("size", [1, 7, 16, 17, 100, 1001, 3001])
+def place(size):
+    """Block and normal of each of so many draws."""
+    j = np.arange(size)
+    if size <= noise.FEW:
+        return j, np.zeros_like(j)
+    if size <= noise.SHORT:
+        return j // 4, j % 4
+    return j // 32 * 8 + j % 8, j // 8 % 4
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 17, 100, 1023, 1024, 1025, 3001])
 def test_draw_j_of_n_is_a_stated_normal_of_a_stated_block(size):
     key = jax.random.key(SEED)
-    j = np.arange(size)
-    quarter = size if size <= noise.FEW else 2 * -(-size // 8)
-    bits = jax.jit(lambda i: blocks(key, Stream.NORMAL, i))(jnp.asarray(j % quarter, jnp.uint32))
-    (a, c), (b, d) = (slow_pair(pair.high, pair.low) for pair in bits)
-    expected = np.choose(j // quarter, [a, b, c, d])
-    np.testing.assert_allclose(noise.normal(key, (size,)), expected, rtol=5e-6, atol=2e-6)
+    block, lane = place(size)
+    bits = jax.jit(lambda i: blocks(key, Stream.NORMAL, i))(jnp.asarray(block, jnp.uint32))
+    lanes = [value for pair in bits for value in slow_pair(pair.high, pair.low)]
+    np.testing.assert_allclose(noise.normal(key, (size,)), np.choose(lane, lanes), rtol=5e-6, atol=2e-6)
+    assert len(set(zip(block.tolist(), lane.tolist(), strict=True))) == size
 
 
-@pytest.mark.parametrize("size", [1, 16, 100, 3001])
+@pytest.mark.parametrize("size", [1, 16, 100, 1024, 3001])
 def test_mapping_over_keys_and_the_device_s_form_change_no_normal(size):
     keys = jax.random.split(jax.random.key(SEED), 5)
     mapped = jax.jit(jax.vmap(lambda key: noise.normal(key, (size,))))(keys)
     np.testing.assert_allclose(mapped[3], noise.normal(keys[3], (size,)), rtol=2e-6, atol=1e-6)
     if size > noise.FEW:
-        forms = (noise._quarters_on_cpu, noise._quarters_at_once)
-        drawn = [jax.jit(form, static_argnums=1)(key_words(keys[3]), 2 * -(-size // 8)) for form in forms]
+        count = -(-size // 4) if size <= noise.SHORT else 8 * -(-size // 32)
+        drawn = [jax.jit(form, static_argnums=1)(key_words(keys[3]), count) for form in (noise._on_cpu, noise._at_once)]
         np.testing.assert_allclose(*drawn, rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose(drawn[0][:size], mapped[3], rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(), (4, 0), (7, 11, 2)])
