@@ -192,7 +192,7 @@ class BracketedLaw(SimpleLaw):
         """The two proved curves."""
         return Certificate(
             proved=f"each delta lies between those of two computed curves, which are within {self.gap:.1e}",
-            estimated=f"rounding, about {self.rounding:.1e}",
+            estimated=f"rounding, about {self.rounding:.1e}, and batch sizes e^-45 below a strip's likeliest",
             round_off=self.rounding,
             safe=self.safe,
             leaked=self.leaked,

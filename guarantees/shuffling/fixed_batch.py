@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
+from guarantees.laws.consistency import InconsistentLawError
 from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
@@ -39,7 +40,7 @@ class FixedBatchLaw(SimpleLaw):
     rounds: int
     noise_multiplier: float
     error: float = 1e-7
-    """Estimated: Monte Carlo, quadrature and the bracket agree far below it."""
+    """Estimated: each threshold's own estimate is held against it, and refused beyond."""
     _points: dict[float, Point] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -47,8 +48,8 @@ class FixedBatchLaw(SimpleLaw):
         """Nothing is proved by the curve itself: ``fixed_batch_bracket`` proves single deltas."""
         return Certificate(
             proved="nothing by itself; fixed_batch_bracket encloses any one delta",
-            estimated="contour integral and lattice, agreeing with quadrature to about 1e-8",
-            round_off=1e-12,
+            estimated="contour integrals that keep their identity, and lattices; quadrature agrees to about 1e-8",
+            round_off=self.error,
         )
 
     def point(self, threshold: float) -> Point:
@@ -59,7 +60,14 @@ class FixedBatchLaw(SimpleLaw):
                 without_above=above, without_below=1 - above, with_above=above, with_below=1 - above, error=0.0
             )
         if threshold not in self._points:
-            self._points[threshold] = tails_at(rounds=self.rounds, mu=1 / self.noise_multiplier, threshold=threshold)
+            found = tails_at(rounds=self.rounds, mu=1 / self.noise_multiplier, threshold=threshold)
+            if not found.error <= self.error:
+                raise InconsistentLawError(
+                    f"the loss of fixed batches (rounds {self.rounds}, noise_multiplier {self.noise_multiplier:g}) is "
+                    f"known only to {found.error:.1e} at {threshold:g}, not to {self.error:.0e}; "
+                    "fixed_batch_bracket encloses a single delta there."
+                )
+            self._points[threshold] = found
         return self._points[threshold]
 
     def tails(self, threshold: Array) -> Tails:
@@ -98,25 +106,28 @@ class FixedBatchLaw(SimpleLaw):
         return found
 
     def _one(self, alpha: float, rates: Rates) -> float:
-        """Threshold whose rate above is about ``alpha``: regula falsi, halving now and then."""
+        """Threshold whose rate above is about ``alpha``: through the nearest known ones, halving now and then."""
 
         def quantile(threshold: float) -> float:
             above, below = rates(self.point(threshold))
             return float(np.clip(-ndtri(above) if above < 0.5 else ndtri(below), -40, 40))
 
         goal, (low, high) = float(-ndtri(alpha)), self._start(quantile, float(-ndtri(alpha)))
-        at_low, at_high = quantile(low), quantile(high)
         for step in range(60):
-            share = 0.5 if step % 4 == 3 or at_high == at_low else (goal - at_low) / (at_high - at_low)
-            middle = low + float(np.clip(share, 0.05, 0.95)) * (high - low)
+            guess = (low + high) / 2 if step % 4 == 3 else self._between(quantile, goal)
+            middle = float(np.clip(guess, low + 0.02 * (high - low), high - 0.02 * (high - low)))
             value = quantile(middle)
             if abs(value - goal) < CLOSE or high - low < 1e-10:
                 return middle
-            if value < goal:
-                low, at_low = middle, value
-            else:
-                high, at_high = middle, value
+            low, high = (middle, high) if value < goal else (low, middle)
         return high
+
+    def _between(self, quantile: Callable[[float], float], goal: float) -> float:
+        """The threshold at a quantile, by a polynomial through the five known ones that are nearest to it."""
+        known = {round(quantile(t), 6): t for t in self._points}
+        nearest = sorted(known, key=lambda value: abs(value - goal))[:5]
+        weights = [np.prod([(goal - b) / (a - b) for b in nearest if b != a]) for a in nearest]
+        return float(np.dot(weights, [known[value] for value in nearest]))
 
     def _start(self, quantile: Callable[[float], float], goal: float) -> tuple[float, float]:
         """Known thresholds on both sides of the goal, found by stepping outwards if need be."""

@@ -1,4 +1,4 @@
-"""Tails of the loss of the pair of [chua2024] at one threshold, by whichever of three methods is accurate there."""
+"""Tails of the loss of the pair of [chua2024] at one threshold, by whichever of four methods is accurate there."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import dataclasses
 import numpy as np
 
 from guarantees.shuffling.capped import CappedSum, Round
-from guarantees.shuffling.contour import Below, below_threshold
+from guarantees.shuffling.contour import Below, below_threshold, saddle_point
 
 FEW_ROUNDS = 12
 """Up to here a plain lattice beats the contour integral, whose integrand then decays slowly..."""
+FINE = 1e-8
+"""Estimated error with which a method's answer is taken at once."""
 SMALL_SHIFT = 0.1
 """...unless a round says so little that the sum is nearly normal."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """The four tails at one threshold, and an estimate of the error of the upper two."""
+    """The four tails at one threshold, and an estimate of the absolute error of either delta read from them."""
 
     without_above: float
     without_below: float
@@ -55,6 +57,11 @@ class Split:
     def share(self) -> float:
         """What was left out, relative to the smaller tail above."""
         return self.missing / max(min(self.above), 1e-300)
+
+    @property
+    def error(self) -> float:
+        """Estimated, of either delta: what was left out, and the lattice."""
+        return self.missing + min(1e-6 * self.above[1], FINE)
 
 
 def split_by_large(round: Round, rounds: int) -> Split | None:
@@ -100,26 +107,58 @@ def _capped_law(round: Round, rounds: int, distance: float, jump: float) -> Capp
     return dataclasses.replace(plain, tilt=tilt)
 
 
+def tilted_lattice(round: Round, rounds: int, threshold: float, points: int) -> Point:
+    """Condition on all rounds but one, on a lattice tilted so that sums at or below zero are typical.
+
+    No sum of the others above 1/4 can be brought back to zero, so the lattice need not hold larger ones. The error is
+    estimated from a lattice half as fine: it falls by more than half each time.
+    """
+    others = rounds - 1
+    pulled, spread = max(others * round.capped_mean(), 0.0), np.sqrt(others * round.capped_square())
+    low = -min(others / 4, pulled + 12 * spread + 0.5)
+    cap = (1 + np.sqrt(2 - 4 * low)) / 2
+    tilt = -max(saddle_point(rounds=rounds, mu=round.mu, threshold=threshold), -10 / low)
+    found = []
+    for fineness in (points // 2, points):
+        law = CappedSum(round, others, cap, low, -2 * low + 1, fineness, tilt, sharpen=False)
+        inside = law.sums <= 0.25
+        masses = law.masses()[inside]
+        found.append([float(np.clip(masses @ round.at_most(-law.sums[inside], k), 0.0, 1.0)) for k in (1, 2)])
+    coarse, below = found
+    error = abs(below[0] - coarse[0]) * max(1.0, np.exp(threshold)) + abs(below[1] - coarse[1]) * max(
+        1.0, np.exp(-threshold)
+    )
+    return _point([1 - part for part in below], below, float(error))
+
+
 def tails_at(*, rounds: int, mu: float, threshold: float) -> Point:
     """The tails at one threshold.
 
     Where all other rounds together are small, the split by large rounds; few rounds: a lattice. Else the contour
-    integral, one minus it above, and delta itself from ``E S^-``, unless a loss above is too rare for that.
+    integral, one minus it above, and delta itself from ``E S^-``, unless a loss above is too rare for that; where
+    its integrand falls too slowly, a tilted lattice.
     """
     round = Round(mu, 1.5 * mu**2 + threshold)
     small = rounds * round.capped_mean() < 1
     split = split_by_large(round, rounds) if small else None
-    if split is not None and split.share < 1e-5:
-        return _point(split.above, split.below, max(1e-6, split.share))
+    if split is not None and split.share < 1e-5 and split.missing < FINE:
+        return _point(split.above, split.below, split.error)
     if rounds <= FEW_ROUNDS and mu > SMALL_SHIFT:
         return few_rounds(round, rounds)
     below = below_threshold(rounds=rounds, mu=mu, threshold=threshold)
     point = _from_below(below, rounds, mu, threshold)
     delta = point.with_above - np.exp(threshold) * point.without_above
-    if threshold > 0 and (1e-14 * np.exp(threshold) > 1e-6 * delta or below.remainder > 1e-11):
+    rare = 1e-14 * np.exp(threshold) > 1e-6 * delta
+    if threshold > 0 and (rare or point.error > FINE):
         split = split or split_by_large(round, rounds)
         if split is not None and (split.share < 1e-3 or split.missing < 1e-14):
-            return _point(split.above, [1 - a for a in split.above], max(1e-6, split.share) * split.above[1])
+            above = _point(split.above, [1 - a for a in split.above], split.error)
+            if rare:
+                return above
+            point = min(point, above, key=lambda one: one.error)
+    for points in (2**18, 2**20):
+        if point.error > 4 * FINE:
+            point = min(point, tilted_lattice(round, rounds, threshold, points), key=lambda one: one.error)
     return point
 
 
@@ -134,4 +173,6 @@ def _from_below(below: Below, rounds: int, mu: float, threshold: float) -> Point
         excess = rounds * (np.exp(-(mu**2) - 2 * threshold) - np.exp(-(mu**2) - threshold)) + below.shortfall
         delta = float(np.exp(mu**2 + 2 * threshold) * excess / rounds)
         with_above = float(np.exp(threshold)) * without_above + max(0.0, delta)
-    return _point([without_above, with_above], [below.without, below.with_record], 1e-12)
+    error = 1e-12 + below.defect * max(1.0, float(np.exp(threshold)))
+    error = max(error, below.remainder if below.remainder > 1e-11 else 0.0)
+    return _point([without_above, with_above], [below.without, below.with_record], error)

@@ -47,12 +47,13 @@ class IsolatedShuffleLaw(SimpleLaw):
         """How far from 1 the nearest windows reach."""
         return min(12 * self.deviation, 1.0)
 
-    @property
-    def _points(self) -> int:
+    def _points(self, place: int) -> int:
         # few rounds decide where the deviation is large: then a coarse lattice does
         if self.deviation > 3:
             return 2**17 if self.deviation < 1000 else 2**16
-        return 2**19 if self.rounds <= 10**4 else 2**20 if self.rounds <= 10**6 else 2**21
+        points = 2**19 if self.rounds <= 10**4 else 2**20 if self.rounds <= 10**6 else 2**21
+        # twelve deviations away next to nothing is left to resolve, and little at a ratio of hundreds
+        return points // 8 if place and self._width < 1 else points // 4 if place > 2 else points
 
     @cached_property
     def _tops(self) -> Array:
@@ -90,7 +91,7 @@ class IsolatedShuffleLaw(SimpleLaw):
                 low=low,
                 high=high,
                 target=target,
-                points=self._points,
+                points=self._points(place),
                 jumps_above=before if upper and place else None,
             )
         return self._windows[upper, place]
@@ -163,8 +164,27 @@ class IsolatedShuffleLaw(SimpleLaw):
 
     @property
     def noise(self) -> float:
-        """Round-off of the tails near a ratio of 1: the part of ``error`` that is no lattice's, which errs one way."""
-        return max(window.roundoff(1.0) for window in (self._window(False, 0), self._window(True, 0)))
+        """The smallest delta that is not lost in round-off: the part of ``error`` that is no lattice's.
+
+        Each window has its own round-off, and those far from a ratio of 1 have little.
+        """
+        return self._smallest
+
+    @cached_property
+    def _smallest(self) -> float:
+        found = 0.0
+        for upper, ends in ((True, self._tops), (False, self._bottoms)):
+            begin, lost = 1.0, 0.0
+            for place, end in enumerate(ends.tolist()):
+                window = self._window(upper, place)
+                # of tails, hence below 1 of the shortfall over the ratio, which is the delta
+                lost = window.roundoff(begin)
+                left = float((window.excess if upper else window.shortfall)(np.array([end]))[0]) / min(end, 1.0)
+                begin = end
+                if left <= max(lost, 1e-20):
+                    break
+            found = max(found, lost)
+        return found
 
     @property
     def error(self) -> float:

@@ -94,15 +94,31 @@ def one_round(noise_multiplier: float, step: float, top: float) -> OneRound:
     )
 
 
-def _power(vector: Array, times: int) -> Array:
-    """Transform of a law on a circle, to a power; frequencies at which it is below e^-80 are left out."""
-    # the transform's round-off is multiplied by the number of rounds
-    spectrum = np.asarray(fft.rfft(vector.astype(np.longdouble) if times > EXTENDED else vector))
-    with np.errstate(divide="ignore"):
-        held = times * np.log(np.abs(spectrum).astype(float)) > -80
-    power = np.zeros(len(spectrum), complex)
-    power[held] = np.exp(times * np.log(spectrum[held]))
-    return power
+@dataclasses.dataclass(frozen=True)
+class _Spectrum:
+    """The transform of a law on a circle, as logarithms: in extended precision where many rounds multiply its error.
+
+    Frequencies at which its power would be below e^-80 are left out.
+    """
+
+    held: Array
+    height: Array
+    phase: Array
+
+    @staticmethod
+    def of(vector: Array, times: int) -> _Spectrum:
+        found = np.asarray(fft.rfft(vector.astype(np.longdouble) if times > EXTENDED else vector))
+        with np.errstate(divide="ignore"):
+            held = times * np.log(np.abs(found.astype(complex))) > -80
+        real, imaginary = np.real(found[held]), np.imag(found[held])
+        return _Spectrum(held, np.log(real**2 + imaginary**2) / 2, np.arctan2(imaginary, real))
+
+    def power(self, times: int) -> Array:
+        """The transform to a power, at most that which was named."""
+        power = np.zeros(len(self.held), complex)
+        turn = np.remainder(times * self.phase, 2 * np.arctan2(self.phase.dtype.type(0), -1))
+        power[self.held] = np.exp((times * self.height).astype(float) + 1j * turn.astype(float))
+        return power
 
 
 def _require_kept(found: float, due: float, what: str) -> None:
@@ -128,11 +144,11 @@ class Jumps:
             np.bincount(one.index[part] % points, one.masses[part] * scale, points)
             for part, scale in ((~larger, 1.0), (larger, 1 / rate))
         )
-        others, jump = np.asarray(fft.rfft(body)), np.asarray(fft.rfft(jump))
-        factor = jump * (self.rounds * rate)
-        single = _power(body, self.rounds - 1) * factor
+        others = _Spectrum.of(body, self.rounds)
+        factor = np.asarray(fft.rfft(jump)) * (self.rounds * rate)
+        single = others.power(self.rounds - 1) * factor
         double = factor**2 * (0.5 * (1 - 1 / self.rounds))
-        double = double * (_power(body, self.rounds - 2) if self.rounds > 2 else np.ones_like(others))
+        double = double * (others.power(self.rounds - 2) if self.rounds > 2 else 1.0)
         return np.roll(np.asarray(fft.irfft(single + double, points)), -start % points)
 
 
@@ -192,6 +208,17 @@ class Window:
             mean=self.rounds * self.target, end=(self._start + self.points) * self.step, most=self.high <= 1
         )
 
+    @staticmethod
+    def _jumps_alone(begin: float) -> float:
+        """From this ratio on, somewhat before they are asked for, nothing but jumps is left."""
+        return 1 + 0.9 * (begin - 1)
+
+    @cached_property
+    def _raised(self) -> float:
+        """What ``excess`` counts although it may not be there: at infinite loss, or left out of the jumps."""
+        far = self._larger[1] if self._round.top < self.rounds * self.high else 0.0
+        return far if far or self.jumps is None else self.jumps.left_out
+
     @cached_property
     def jumps(self) -> Jumps | None:
         """Large rounds counted apart, where they are so rare that round-off would hide them."""
@@ -204,9 +231,9 @@ class Window:
         shifted = float((self._round.masses * self._round.index)[larger].sum()) * self.step
         if not 0 < rate < RARE:
             return None
-        body = Cumulants.of((self._round.index * self.step)[~larger], self._round.masses[~larger], self.rounds)
-        without = np.exp(body.log_wrapped(0.0, begin * self.rounds))
-        # three jumps, or a sum that comes so far without any
+        body = Cumulants.bounding((self._round.index * self.step)[~larger], self._round.masses[~larger], self.rounds)
+        without = np.exp(body.log_wrapped(0.0, self._jumps_alone(begin) * self.rounds))
+        # three jumps, or a sum that comes so far without any, whose tail falls at least like exp(-.05 L / begin)
         left_out = rate**2 / 2 * shifted + rate**3 / 6 + without * begin * 64
         tail = ndtr(1 / self.noise_multiplier - self.noise_multiplier * np.log(self._round.top))
         return Jumps(cut, self.rounds, float(left_out)) if left_out < 1e-6 * tail else None
@@ -221,7 +248,7 @@ class Window:
         weights = self._round.masses * np.exp(np.minimum(self._tilt * self.step * away - guess, 700.0))
         scale = float(weights.sum())
         vector = np.bincount(away % self.points, weights / scale, self.points)
-        power = _power(vector, self.rounds)
+        power = _Spectrum.of(vector, self.rounds).power(self.rounds)
         found = np.roll(np.asarray(fft.irfft(power, self.points)), (self.rounds * centre - self._start) % self.points)
         return found, centre, guess + np.log(scale)
 
@@ -312,8 +339,9 @@ class Window:
         With e_j the rounding of round j (mean 0 given Y_j) and e their mean, the best of three: (a) ``E e^+``, at most
         half the deviation of e; (b) Lindeberg, replacing one round after another: each replacement costs at most
         ``E e_j^2 / 2`` times the density of the rounds not yet replaced, which is at most ``sqrt(2/m)`` times the
-        lognormal's for m of them [rogozin1987; ball1986], the last one ``E |e_j| / 2``; (c) ``E |e| 1{|L - ratio| <=
-        |e|}`` up to some |e|, and Bernstein's tail of e beyond.
+        lognormal's for m of them [rogozin1987; ball1986], the last one ``E |e_j| / 2``; (c) as
+        ``E e 1{L > ratio} = 0``, only roundings across the ratio count: ``E |e| 1{|L + e - ratio| <= |e|}`` up to
+        some |e|, and Bernstein's tail of e beyond. Added: what is counted in case it is there.
         """
         if self.empty:
             return 0.0
@@ -322,13 +350,15 @@ class Window:
         lindeberg = self._round.rounding * np.sqrt(2) * peak * np.sqrt(self.rounds) + deviation / 2
         far = 40 + 1.3 * max(0.0, float(np.log(high)))
         local = min(self._local_gap(low, high, exponent) for exponent in (4, 8, 12, 20, 32, far))
-        return float(min(deviation / np.sqrt(self.rounds) / 2, lindeberg / self.rounds, local))
+        found = min(deviation / np.sqrt(self.rounds) / 2, lindeberg / self.rounds, local)
+        return float(found + (self._raised if high > 1 or self.high > 1 else 0.0))
 
     def _local_gap(self, low: float, high: float, exponent: float) -> float:
         """Roundings below Bernstein's bound for probability 2 e^-exponent, where L is near; and all larger ones."""
         rounding, largest = self._round.rounding / self.rounds, self._round.largest / (3 * self.rounds)
         reach = 1.001 * exponent * (largest + np.sqrt(largest**2 + 2 * rounding / exponent))
-        if self.low > 0 and not (self.low < low - reach and high + 2 * reach < 2 * self.high - self.low):
+        begins = self.low if self.jumps is None else self._jumps_alone(self.jumps_above or 1.0)
+        if (begins > 0 and low - reach <= begins) or high + 2 * reach >= 2 * self.high - self.low:
             return np.inf
         cells = int(min((high - low) / reach, 1e6))
         if cells == 10**6:
@@ -336,6 +366,6 @@ class Window:
         ratios = low + reach * np.arange(-1, cells + 3)
         near = np.diff(self.below(ratios)[0]) if self.high <= 1 else -np.diff(self.above(ratios)[0])
         # any interval of length 2 reach lies in three neighbouring cells
-        most = float(np.convolve(near, np.ones(3)).max())
+        most = float(np.convolve(near, np.ones(3)).max()) + (0.0 if self.jumps is None else self.jumps.left_out)
         # beyond, the tail falls at least like exp(-exponent |e| / reach)
         return float(reach * (most + 2 * np.exp(-exponent) * (1 + 1 / exponent)))

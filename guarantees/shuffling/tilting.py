@@ -11,9 +11,15 @@ from guarantees.numerics.array import Array
 GROUPS = 1024
 """Groups of equal width; half as many more, of geometric widths, resolve the smallest values."""
 ALIASED = 1e-14
-"""Share of the tilted mass that may wrap around: a Chernoff bound."""
+"""Share of the tilted mass that may wrap around, by Chernoff's bound of the grouped round."""
 SPEEDS = np.geomspace(0.05, 600.0, 12)
 """Further tilts that Chernoff's bound tries, in units of the inverse of the way to the circle's end."""
+
+
+def _starts(count: int) -> Array:
+    """Where the groups begin."""
+    places = [np.linspace(0, count, GROUPS + 1)[:-1], np.geomspace(1, count, GROUPS // 2 + 1)[:-1]]
+    return np.unique(np.concatenate(places).astype(int))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,14 +32,24 @@ class Cumulants:
 
     @staticmethod
     def of(values: Array, masses: Array, rounds: int) -> Cumulants:
-        """Group neighbouring points, each group at its mean."""
-        count = len(values)
-        places = [np.linspace(0, count, GROUPS + 1)[:-1], np.geomspace(1, count, GROUPS // 2 + 1)[:-1]]
-        starts = np.unique(np.concatenate(places).astype(int))
+        """Group neighbouring points, each group at its mean: an estimate."""
+        starts = _starts(len(values))
         total = np.add.reduceat(masses, starts)
         held = total > 0
         mean = np.add.reduceat(masses * values, starts)[held] / total[held]
         return Cumulants(values=mean, log_masses=np.log(total[held]), rounds=rounds)
+
+    @staticmethod
+    def bounding(values: Array, masses: Array, rounds: int) -> Cumulants:
+        """Each group moved to its two ends with its mean kept: no moment becomes smaller."""
+        starts = _starts(len(values))
+        first, last = values[starts], values[np.append(starts[1:], len(values)) - 1]
+        total = np.add.reduceat(masses, starts)
+        share = np.add.reduceat(masses * values, starts) - first * total
+        upper = np.clip(np.divide(share, last - first, out=np.zeros_like(share), where=last > first), 0.0, total)
+        ends, parts = np.stack([first, last], axis=1).ravel(), np.stack([total - upper, upper], axis=1).ravel()
+        held = parts > 0
+        return Cumulants(values=ends[held], log_masses=np.log(parts[held]), rounds=rounds)
 
     def _exponents(self, tilt: Array) -> tuple[Array, Array]:
         exponents = self.log_masses + np.multiply.outer(tilt, self.values)
@@ -55,7 +71,10 @@ class Cumulants:
         return float(weights @ self.values / weights.sum())
 
     def log_wrapped(self, tilt: float, end: float) -> float:
-        """Chernoff's bound of the logarithm of the tilted probability that the sum reaches ``end``."""
+        """Chernoff's bound of the logarithm of the tilted probability that the sum reaches ``end``.
+
+        A bound of a ``bounding`` round at tilt 0, else an estimate.
+        """
         if self.rounds * self.values[-1] < end * (1 + 1e-9):
             return -np.inf
         way = end - self.rounds * self.mean(tilt)

@@ -94,3 +94,12 @@ def test_lines_that_bound_a_curve_one_by_one_are_no_pair_and_pass():
 def test_one_threshold_has_only_its_sums():
     tails = Tails(**{side: np.array([0.5]) for side in SIDES})
     assert defect_of(np.zeros(1), tails) == 0.0
+
+
+def test_making_a_curve_asks_the_law_for_nothing():
+    class Costly(Spoilt):
+        @property
+        def noise(self):
+            raise AssertionError("asked for what nobody needed")
+
+    assert isinstance(TradeOff(Costly("with_above", 1.0)).law, Costly)

@@ -32,7 +32,11 @@ def many_rounds(times, *given):
 
 @pytest.mark.parametrize(
     "entry",
-    [e for e in GOLD if e["name"].startswith(("asgm_T_", "easgm_T_", "feasgm_T_"))],
+    [
+        pytest.param(e, marks=pytest.mark.long if e["name"].startswith("asgm") else ())
+        for e in GOLD
+        if e["name"].startswith(("asgm_T_", "easgm_T_", "feasgm_T_"))
+    ],
     ids=lambda e: f"{e['name']}{e['params']['T']}",
 )
 def test_gold_values(entry):
@@ -114,7 +118,7 @@ def test_rounds_have_the_simulated_tails():
             )
 
 
-@pytest.mark.parametrize("times", [3, 30])
+@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.long)])
 def test_rounds_of_asgm_keep_mass_and_mean_and_lie_between_proved_curves(times):
     curve = many_rounds(times, "realised_batch", 4, 0.7, 10.0, 100)
     law, eps = curve.law, np.array([0.0, 1.0, 5.0, 20.0])
@@ -134,6 +138,7 @@ def test_rounds_of_asgm_keep_mass_and_mean_and_lie_between_proved_curves(times):
     assert "between" in curve.certificate.proved
 
 
+@pytest.mark.long
 def test_contours_leave_the_atom_of_unsampled_rounds_where_it_is():
     """ASGM with batch and bit shown, two rounds, against a convolution of one round's law on a fine lattice."""
     case = {"normalise_by": "realised_batch", "records": 6, "rate": 0.4, "noise_multiplier": 1.0, "dimension": 80}

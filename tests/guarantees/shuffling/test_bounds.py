@@ -66,6 +66,14 @@ def test_event_curve_passes_through_its_points():
     assert np.all(np.diff(event.beta(levels), n=2) > -1e-12)
 
 
+def test_the_event_is_proved_on_one_side_only():
+    event = guarantees.fixed_batch_event(rounds=30, noise_multiplier=0.7)
+    for curve in (event, event.compose(2)):
+        assert curve.certificate.safe is None
+        assert curve.certificate.leaked is not None
+    assert guarantees.max_coordinate(rounds=30, noise_multiplier=0.7).certificate is None
+
+
 def test_balls_and_bins_agree_with_conditional_monte_carlo():
     rng = np.random.default_rng(41)
     for rounds, sigma, epsilon in ((1000, 0.7, 0.5), (100, 1.0, 0.3)):

@@ -135,6 +135,7 @@ def test_losses_beyond_the_resolved_ones_still_promise_the_truth():
         assert 0.99 * truth <= claim.delta(epsilon, "with_given_without") <= single * (1 + 1e-9)
 
 
+@pytest.mark.long
 def test_rare_large_losses_keep_their_precision():
     """Above, the rate without the record is 1e-24 while delta is .4: no round-off may be multiplied by e^loss."""
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.1)

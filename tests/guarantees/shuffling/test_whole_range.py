@@ -11,6 +11,7 @@ from scipy.stats import norm
 import guarantees
 from guarantees.shuffling.isolated import IsolatedShuffleLaw
 from guarantees.shuffling.lognormal_lattice import one_round
+from guarantees.shuffling.tilting import Cumulants
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
 
@@ -90,12 +91,12 @@ def test_limit_of_much_noise_and_order_in_noise_and_rounds():
     assert np.all(np.diff(leaks) < 0)
 
 
-@pytest.mark.parametrize("epsilon", [20.0, 60.0, 80.5, 100.0])
-def test_losses_far_below_zero_are_possible(epsilon):
+def test_losses_far_below_zero_are_possible():
     """M 2, sigma .1: the record is missed by losses far below -80."""
-    without, with_record = two_rounds_below(np.exp(-epsilon), 0.1)
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.1)
-    assert claim.delta(epsilon, WITHOUT) == pytest.approx(without - np.exp(epsilon) * with_record, rel=1e-5)
+    for epsilon in (20.0, 60.0, 80.5, 100.0):
+        without, with_record = two_rounds_below(np.exp(-epsilon), 0.1)
+        assert claim.delta(epsilon, WITHOUT) == pytest.approx(without - np.exp(epsilon) * with_record, rel=1e-5)
 
 
 def test_a_hundred_epochs_agree_with_simulation():
@@ -118,6 +119,32 @@ def test_epochs_have_a_finite_epsilon(rounds, sigma, epochs, least):
     assert claim.certificate is not None
     assert claim.certificate.safe is not None
     assert claim.certificate.leaked is None
+
+
+def test_epsilon_of_epochs_at_a_small_delta_agrees_with_a_direct_convolution():
+    """Sums of positive masses only, once with every loss rounded down and once up; 1e-9 was beyond the round-off."""
+    grid = np.arange(-4 * 256, 12 * 256 + 1) / 256
+    tails = IsolatedShuffleLaw(5, 1.0).tails(grid)
+    masses = np.where(tails.with_above[:-1] < 0.5, -np.diff(tails.with_above), np.diff(tails.with_below))
+    three = np.convolve(np.convolve(masses, masses), masses)
+    claim = guarantees.isolated_shuffle(rounds=5, noise_multiplier=1.0, epochs=3)
+    for delta in (1e-5, 1e-7, 1e-9):
+        epsilon = claim.epsilon(delta, WITH)
+        for start, side in ((grid[0], 1), (grid[1], -1)):
+            losses = 3 * start + np.arange(len(three)) / 256
+            assert side * (delta - three @ -np.expm1(np.minimum(epsilon - losses, 0.0))) > 0
+    assert 30 < guarantees.isolated_shuffle(rounds=10, noise_multiplier=1.0, epochs=100).epsilon(1e-9) < 33
+
+
+def test_grouped_rounds_have_no_smaller_moments_and_the_same_mean():
+    values = np.linspace(0.0, 30.0, 50_000)
+    masses = np.exp(-values)
+    masses /= masses.sum()
+    grouped = Cumulants.bounding(values, masses, 10)
+    assert grouped.mean(0.0) == pytest.approx(values @ masses, rel=1e-12)
+    for tilt in (-2.0, 0.3, 0.9):
+        exact = np.log(masses @ np.exp(tilt * values))
+        assert exact - 1e-12 <= grouped.log_moment(tilt) < exact + 1e-2
 
 
 @pytest.mark.parametrize(("rounds", "sigma"), [(2, 30.0), (12, 1000.0), (20, 30.0), (1000, 100.0), (10**6, 1000.0)])
