@@ -73,7 +73,9 @@ class CertifiedSum:
         usual = 1 / (self.law.deviation * np.sqrt(self.most))
         speeds = np.geomspace(0.5 * usual, max(60 * usual, 40 / self._reach[1]), 12)
         top = speeds * values[-1]
-        return speeds, top + np.log(np.exp(np.outer(speeds, values) - top[:, None]) @ self.law.masses)
+        # masses that underflow at the top are counted as more than they are: the moment is bounded from above
+        scaled = np.exp(np.outer(speeds, values) - top[:, None]) @ self.law.masses
+        return speeds, top + np.log(np.maximum(scaled, 1e-300))
 
     def _beyond(self, copies: int, end: float, level: Array) -> Array:
         """``E (S - level)^+ 1{S > end}`` at most: ``(x - t)^+ e^(-speed (x - end)) <= max(end - t, 1/speed)`` there."""
