@@ -1,7 +1,7 @@
 """Truth that owes nothing to the code under attack: losses sampled from the definition of each mechanism.
 
-A delta is judged where its sampled relative error is below 1%; the rest is counted as unjudged and left to the rules
-that every curve keeps.
+A delta is judged where its sampled relative error is below 1%, and by densities summed on a grid where the pair has one
+or two numbers; the rest is counted as unjudged and left to the rules that every curve keeps.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import binom
 
+from attack.quadrature import Delta, Side, integrated, shuffled
+
 Losses = tuple[np.ndarray, np.ndarray]
 """Log-likelihood ratios drawn without and with the record."""
 Sampler = Callable[[np.random.Generator, dict[str, Any], int], Losses | None]
@@ -21,6 +23,8 @@ Sampler = Callable[[np.random.Generator, dict[str, Any], int], Losses | None]
 DRAWS = 100_000
 MOST_TERMS = 4e7
 """Densities evaluated at most for one judgement."""
+SMALLEST = 1e-11
+"""Deltas below this are left unjudged: rounding of the sums over a grid."""
 SIGMAS = 6.0
 """Standard errors that a right value may be away: once in 5e8."""
 
@@ -40,12 +44,17 @@ def _gaussian_mixture(
     return first, second
 
 
-def _subsampled(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses:
+def _subsampled_sides(given: dict[str, Any]) -> tuple[Side, Side]:
     rate, mu = given["rate"], 1 / given["noise_multiplier"]
-    with_record = (np.array([1 - rate, rate]), np.array([0.0, mu]))
+    kept = np.array([1 - rate, rate]) > 0
+    weights, means = np.array([1 - rate, rate])[kept], np.array([0.0, mu])[kept]
     if given.get("relation") == "substitution":
-        return _gaussian_mixture(rng, ((with_record[0], -with_record[1]), with_record), draws)
-    return _gaussian_mixture(rng, ((np.ones(1), np.zeros(1)), with_record), draws)
+        return (weights, -means), (weights, means)
+    return (np.ones(1), np.zeros(1)), (weights, means)
+
+
+def _subsampled(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses:
+    return _gaussian_mixture(rng, _subsampled_sides(given), draws)
 
 
 def _variance_pair(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses:
@@ -165,6 +174,17 @@ SAMPLERS: dict[str, Sampler] = {
     "fixed_batch_upper": _fixed_batch,
     "poisson_training": _training,
 }
+GRIDS: dict[str, Callable[[dict[str, Any]], Delta | None]] = {
+    "gaussian": lambda given: integrated(*_subsampled_sides({"rate": 1.0, "noise_multiplier": 1 / given["mu"]})),
+    "deterministic_batches": lambda given: integrated(*_subsampled_sides(given | {"rate": 1.0})),
+    "subsampled_gaussian": lambda given: integrated(*_subsampled_sides(given)),
+    "isolated_shuffle": lambda given: shuffled(given, (0.0, 1.0)),
+    "balls_and_bins": lambda given: shuffled(given, (0.0, 1.0)),
+    "max_coordinate": lambda given: shuffled(given, (0.0, 1.0)),
+    "fixed_batch_shuffle": lambda given: shuffled(given, (1.0, 2.0)),
+    "fixed_batch_event": lambda given: shuffled(given, (1.0, 2.0)),
+    "fixed_batch_upper": lambda given: shuffled(given, (1.0, 2.0)),
+}
 BELOW = {"normalised_guarantee", "revealed_round", "fixed_batch_upper", "poisson_training"}
 """Their curves lie on or below the sampled truth: delta may only be larger."""
 ABOVE = {"max_coordinate", "fixed_batch_event"}
@@ -211,4 +231,25 @@ def disagreements(name: str, given: dict[str, Any], claim: Any, rng: np.random.G
             high, low = said > truth.mean + room, said < truth.mean - room
             if (high and name not in BELOW) or (low and name not in ABOVE):
                 wrong.append(f"delta({epsilon:.4g}, {direction}) is {said:.6g}, sampled {truth.mean:.6g}")
+    more, differing = _summed(name, given, claim, scale)
+    return judged + more, wrong + differing
+
+
+def _summed(name: str, given: dict[str, Any], claim: Any, scale: float) -> tuple[int, list[str]]:
+    """The same by sums over a grid, into the tails that sampling does not see."""
+    exact = GRIDS.get(name, lambda _: None)(given)
+    if exact is None:
+        return 0, []
+    judged, wrong = 0, []
+    for direction in ("with_given_without", "without_given_with"):
+        for epsilon in (0.5 * scale, 1.5 * scale, 2.5 * scale):
+            truth = exact(epsilon, direction)
+            if truth < SMALLEST:
+                continue
+            judged += 1
+            room = 0.01 * truth + claim.error
+            said = float(claim.delta(epsilon, direction))
+            high, low = said > truth + room, said < truth - room
+            if (high and name not in BELOW) or (low and name not in ABOVE):
+                wrong.append(f"delta({epsilon:.4g}, {direction}) is {said:.6g}, summed {truth:.6g}")
     return judged, wrong
