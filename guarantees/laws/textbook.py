@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
@@ -162,6 +162,12 @@ def gaussian_law(mu: float) -> LossLaw:
     if np.isinf(mu):
         return DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     return GaussianLaw(mu=mu)
+
+
+def gaussian_delta(epsilon: Array | float, mu: float) -> Array:
+    """``Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)``, any sign of epsilon."""
+    e = np.asarray(epsilon, float)
+    return np.maximum(ndtr(mu / 2 - e / mu) - np.exp(e + log_ndtr(-mu / 2 - e / mu)), 0.0)
 
 
 def sampled_law(*, rate: float, noise_multiplier: float, relation: Relation) -> LossLaw:

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
-from guarantees.shuffling.stop_loss import gaussian_delta
 
 NEGLIGIBLE = 1e-16
 

@@ -10,9 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.certified_sum import CertifiedSum
-from guarantees.shuffling.stop_loss import LatticeLaw, clone_slot, gaussian_delta, lattice_law
+from guarantees.shuffling.stop_loss import LatticeLaw, clone_slot, lattice_law
 
 FINENESS = 16.0
 """Lattice points in a standard deviation of one clone's c."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
-from guarantees.shuffling.stop_loss import Kind, gaussian_delta
+from guarantees.shuffling.stop_loss import Kind
 
 DISTANCE: Mapping[Kind, float] = {"with_given_without": 1.0, "without_given_with": 1.0, "replacement": 2.0}
 """How far apart the two versions of the record can be."""

@@ -7,11 +7,12 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.fine_clones import fine_clones
 from guarantees.shuffling.pools import DISTANCE, Pool, Profile, one_slot
-from guarantees.shuffling.stop_loss import Kind, gaussian_delta
+from guarantees.shuffling.stop_loss import Kind
 
 POOL_EXPONENTS = (0.45, 0.7)
 """Pools of about these powers of the number of rounds, each built on the one before."""

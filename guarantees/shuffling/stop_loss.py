@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
 
 Kind = Literal["with_given_without", "without_given_with", "replacement"]
@@ -16,12 +17,6 @@ Kind = Literal["with_given_without", "without_given_with", "replacement"]
 
 ROUNDING = 1e-14
 """Bound on the rounding error of a closed form per unit of its terms; ``ndtr`` was seen within 4e-16 of the truth."""
-
-
-def gaussian_delta(epsilon: Array | float, mu: float) -> Array:
-    """``Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)``, any sign of epsilon."""
-    e = np.asarray(epsilon, float)
-    return np.maximum(ndtr(mu / 2 - e / mu) - np.exp(e + log_ndtr(-mu / 2 - e / mu)), 0.0)
 
 
 def worst_slot(kind: Kind, epsilon: float, noise_multiplier: float, tau: Array) -> Array:

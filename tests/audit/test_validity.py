@@ -112,7 +112,7 @@ def check(name: str, policy_name: str, audits: int) -> None:
 @pytest.mark.parametrize("policy_name", POLICIES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_false_violations_stay_within_the_risk(name, policy_name):
-    check(name, policy_name, audits=200)
+    check(name, policy_name, audits=100)
 
 
 @pytest.mark.long

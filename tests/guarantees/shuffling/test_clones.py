@@ -5,9 +5,9 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.shuffling.clones import Clones, three_symbol_clones
 from guarantees.shuffling.fine_clones import FineClones, fine_clones
-from guarantees.shuffling.stop_loss import gaussian_delta
 
 
 def clone_delta_by_convolution(clones, epsilon):

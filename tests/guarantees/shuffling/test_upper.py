@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import guarantees
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.shuffling.certified_sum import CertifiedSum
 from guarantees.shuffling.clones import three_symbol_clones
 from guarantees.shuffling.displacement import Displacement, dominating_atoms, upper_hull
 from guarantees.shuffling.pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
-from guarantees.shuffling.stop_loss import clone_slot, gaussian_delta, lattice_law, worst_slot
+from guarantees.shuffling.stop_loss import clone_slot, lattice_law, worst_slot
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
 
