@@ -47,7 +47,7 @@ def integrated(without: Side, with_record: Side) -> Delta | None:
 
     def delta(epsilon: float, direction: str) -> float:
         high, low = (second, first) if direction == "with_given_without" else (first, second)
-        return float(np.sum(np.maximum(np.exp(high) - np.exp(epsilon + low), 0.0)) * cell)
+        return float(np.sum(-np.exp(high) * np.expm1(np.minimum(epsilon + low - high, 0.0))) * cell)
 
     return delta
 
