@@ -35,12 +35,14 @@ class ScoreTable:
     """(above, below) of one side at each threshold."""
     thresholds: Array
     scores: Array
+    end: float
+    """The smallest level, and one minus the largest, that the table holds."""
 
     def threshold(self, alpha: Array) -> Array:
         """The threshold above which the mass is ``alpha``."""
         a = np.asarray(alpha, float)
         flat = a.ravel()
-        inside = (flat > END) & (flat < 1 - END)
+        inside = (flat > self.end) & (flat < 1 - self.end)
         value = np.empty(flat.shape)
         value[inside] = self._refine(_score(flat[inside], 1 - flat[inside]))
         if (~inside).any():
@@ -73,10 +75,14 @@ def _search(rates: Callable[[Array], tuple[Array, Array]], alpha: Array) -> Arra
 
 
 def score_table(rates: Callable[[Array], tuple[Array, Array]], *, points: int = 97) -> ScoreTable:
-    """Tabulate one side of a law between the levels END and 1 - END."""
-    low, high = _search(rates, np.array([1 - END, END]))
+    """Tabulate one side of a law between the levels END and 1 - END, or less far where rounding hides its tails."""
+    end = END
+    low, high = _search(rates, np.array([1 - end, end]))
+    while not (np.isfinite(low) and np.isfinite(high)) and end < 1e-3:
+        end *= 100
+        low, high = _search(rates, np.array([1 - end, end]))
     t = np.linspace(low, high, points)
-    return ScoreTable(rates, t, np.maximum.accumulate(_score(*rates(t))))
+    return ScoreTable(rates, t, np.maximum.accumulate(_score(*rates(t))), end)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

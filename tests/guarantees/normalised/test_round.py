@@ -304,3 +304,20 @@ def test_bad_arguments_are_named(field, value):
     given = {"normalise_by": "none", "records": 3, "rate": 0.5, "noise_multiplier": 1.0, "dimension": 2}
     with pytest.raises(ValueError, match=field):
         normalised_round(**{**given, field: value})
+
+
+def test_tails_that_rounding_hides_leave_a_table_that_is_shorter_not_broken():
+    claim = normalised_round(
+        normalise_by="expected_batch",
+        records=28_173,
+        rate=0.9999913177448398,
+        noise_multiplier=1.2931158620330978,
+        dimension=23_394,
+        shared=0.8200933410609081,
+        extra=0.5789511232943176,
+    )
+    levels = np.array([1e-12, 1e-6, 0.1, 0.9, 1 - 1e-6])
+    back = claim.reverse.beta(levels)
+    assert np.isfinite(back).all()
+    assert (np.diff(back) <= 1e-12).all()
+    np.testing.assert_allclose(claim.beta(back[1:4]), levels[1:4], rtol=1e-4)
