@@ -36,7 +36,11 @@ CASES = [
         name,
         number,
         # one worker runs a whole file: its blocks build on each other
-        marks=[pytest.mark.xdist_group(name), *([pytest.mark.long] if (name, number) in LONG else [])],
+        marks=[
+            pytest.mark.xdist_group(name),
+            *([pytest.mark.long] if (name, number) in LONG else []),
+            *([pytest.mark.usefixtures("dp_audit")] if "dp_audit" in BLOCKS[name][number] else []),
+        ],
         id=f"{name}-{number}",
     )
     for name, blocks in BLOCKS.items()
