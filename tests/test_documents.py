@@ -39,7 +39,6 @@ CASES = [
         marks=[
             pytest.mark.xdist_group(name),
             *([pytest.mark.long] if (name, number) in LONG else []),
-            *([pytest.mark.usefixtures("dp_audit")] if "dp_audit" in BLOCKS[name][number] else []),
         ],
         id=f"{name}-{number}",
     )
@@ -73,7 +72,7 @@ def reader(monkeypatch):
 
 @pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize(("name", "number"), CASES)
-def test_a_block_runs(name, number, documents, monkeypatch, request):
+def test_a_block_runs(name, number, documents, monkeypatch, dp_audit):
     monkeypatch.setitem(sys.modules, "document", documents[name])
     block, space = BLOCKS[name][number], vars(documents[name])
     before = set(space)
@@ -89,7 +88,7 @@ def test_a_block_runs(name, number, documents, monkeypatch, request):
     if stated := VERDICT.search(block):
         assert space["record"].verdict == stated[1]
     for test in [space[key] for key in set(space) - before if key.startswith("test_")]:
-        test(request.getfixturevalue("dp_audit"))
+        test(dp_audit)
 
 
 def test_every_document_with_code_is_run():
