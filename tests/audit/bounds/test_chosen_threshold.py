@@ -49,8 +49,9 @@ def test_the_strongest_threshold_lies_where_the_claim_is_broken():
 def test_few_distinct_scores_do_not_break_the_choice(values):
     rng = np.random.default_rng(5)
     zero, one = (rng.choice(values, size=100).astype(float) for _ in range(2))
-    best_threshold(zero, one, EpsilonAt(delta=1e-5), trials=(900, 900), risk=0.05)
-    strongest_threshold(zero, one, guarantees.gaussian(mu=1.0), trials=(900, 900))
+    best = best_threshold(zero, one, EpsilonAt(delta=1e-5), trials=(900, 900), risk=0.05)
+    strongest = strongest_threshold(zero, one, guarantees.gaussian(mu=1.0), trials=(900, 900))
+    assert np.isfinite([best.threshold, strongest.threshold]).all()
 
 
 def test_a_tenth_chooses_up_to_a_limit():
