@@ -30,8 +30,8 @@ RELEASES: tuple[Releases, ...] = get_args(Releases)
 """Every answer. An update is judged against one step's claim, the other two against the whole training's."""
 
 Draw = Callable[[np.ndarray], Any]
-"""Seeds, uint64 of shape (trials,), to outputs: float32 of shape (trials, coordinates), (trials, rounds, coordinates) of
-a transcript, or any pytree of arrays with the trials first (mechanisms/release.py)."""
+"""Seeds, uint64 of shape (trials,), to outputs: float32 of shape (trials, coordinates), of a transcript (trials,
+rounds, coordinates), or any pytree of arrays with the trials first (mechanisms/release.py)."""
 
 
 class Collapsed(NamedTuple):
