@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from audit.reproduce import reporting
+from audit.reproduce import batches, limits, reporting, shuffled
 from audit.reproduce.item import Item, Row, answered
-
-Drawing = Callable[[str], list[str]]
-"""A folder to the names of the figures drawn into it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +18,12 @@ class Paper:
     items: Callable[[], Iterable[Item]]
 
 
-PAPERS = (Paper(key="gomez2025", title="Reporting privacy by mu-GDP and regret", items=reporting.items),)
+PAPERS = (
+    Paper(key="vandijk2026", title="Closed-form bounds for shuffled DP-SGD", items=shuffled.items),
+    Paper(key="gomez2025", title="Reporting privacy by mu-GDP and regret", items=reporting.items),
+    Paper(key="chua2024", title="Poisson, shuffled and deterministic batches", items=batches.items),
+    Paper(key="ertan2026", title="Limits on privacy and utility", items=limits.items),
+)
 
 
 def reproduced(keys: Iterable[str] = (), *, quick: bool = False) -> Iterator[Row]:

@@ -32,8 +32,8 @@ TABLE_4 = {
 TABLE_5 = {1.0: (21.1, 250), 2.0: (15.8, 500), 4.0: (12.0, 1000), 8.0: (9.4, 2000)}
 TABLE_2 = {1.0: "0.21", 2.0: "0.39", 4.0: "0.72", 8.0: "1.3"}
 TABLE_2_WRONG = (
-    "the table's row of mu contradicts the paper's own text (1.57 for the last): what the trainings of its Table 4 have, "
-    "by the same procedure, is .247, .465, .863, 1.566"
+    "the table's row of mu contradicts the paper's own text (1.57 for the last): the trainings of its Table 4 have "
+    "by the same procedure .247, .465, .863, 1.566"
 )
 
 
