@@ -83,7 +83,7 @@ class Learner(Protocol):
 class Score(OneScore):
     """A user's function or callable object, made into a distinguisher by ``distinguisher``."""
 
-    given: Callable[..., jax.Array]
+    given: Callable[..., Any]
     takes_key: bool
     name: str
     parameters: Mapping[str, Any]
