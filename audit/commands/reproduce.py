@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from audit.record.record import plain
+from audit.reproduce.figures import draw_all
 from audit.reproduce.item import Row
 from audit.reproduce.page import write_page
 from audit.reproduce.papers import reproduced
@@ -26,7 +27,8 @@ def execute(arguments: argparse.Namespace) -> int:
     counts = Counter(row.state for row in rows)
     said = ", ".join(f"{number} {state}" for state, number in counts.items())
     (out / "items.json").write_text(json.dumps([plain(row) for row in rows], indent=1) + "\n")
-    page = write_page(tuple(rows), out)
+    figures = draw_all({row.paper for row in rows}, out)
+    page = write_page(tuple(rows), figures, out)
     if arguments.json:
         print(json.dumps({"counts": counts, "items": [plain(row) for row in rows]}))
     else:

@@ -10,8 +10,8 @@ from audit.reproduce.item import Row
 from audit.reproduce.papers import PAPERS
 
 
-def write_page(rows: tuple[Row, ...], folder: Path) -> Path:
-    """Write index.html into a folder."""
+def write_page(rows: tuple[Row, ...], figures: list[Path], folder: Path) -> Path:
+    """Write index.html into a folder, with the figures inside it."""
     import jinja2
 
     text = resources.files("audit.reproduce").joinpath("page.html").read_text(encoding="utf-8")
@@ -23,6 +23,7 @@ def write_page(rows: tuple[Row, ...], folder: Path) -> Path:
         counts=Counter(row.state for row in rows),
         papers=[paper for paper in PAPERS if paper.key in seen],
         style=style,
+        figures={path.stem: path.read_text(encoding="utf-8").partition("?>")[2] for path in figures},
     )
     path = Path(folder) / "index.html"
     path.write_text(page, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from audit.reproduce import batches, limits, reporting, shuffled
+from audit.reproduce import batches, limits, normalised, reporting, shuffled
 from audit.reproduce.item import Item, Row, answered
 
 
@@ -19,6 +19,7 @@ class Paper:
 
 
 PAPERS = (
+    Paper(key="wang2026", title="Dividing the noisy sum: EASGM, ASGM, FEASGM", items=normalised.items),
     Paper(key="vandijk2026", title="Closed-form bounds for shuffled DP-SGD", items=shuffled.items),
     Paper(key="gomez2025", title="Reporting privacy by mu-GDP and regret", items=reporting.items),
     Paper(key="chua2024", title="Poisson, shuffled and deterministic batches", items=batches.items),
