@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 import guarantees
 from audit.reproduce.item import Item
@@ -126,7 +126,8 @@ def _crossing() -> Iterator[Item]:
 
 
 def _crossing_point() -> float:
-    return float(brentq(lambda e: _delta(poisson(0.3, 10), e) - _delta(deterministic(0.3), e), 1.0, 40.0, xtol=1e-4))
+    between = (1.0, 40.0)
+    return root_scalar(lambda e: _delta(poisson(0.3, 10), e) - _delta(deterministic(0.3), e), bracket=between).root
 
 
 def _at(claim: Claim, delta: float) -> float:

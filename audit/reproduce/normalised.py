@@ -144,7 +144,8 @@ def _second_figure() -> Iterator[Item]:
 
 
 def _third_figure() -> Iterator[Item]:
-    for kind, rate in (("expected_batch", 0.05), ("realised_batch", 0.7)):
+    settings: tuple[tuple[Kind, float], ...] = (("expected_batch", 0.05), ("realised_batch", 0.7))
+    for kind, rate in settings:
         for dimension in DIMENSIONS[1:]:
             yield Item(
                 where=f"Figure 3, {LABEL[kind]}, n {dimension:,}",

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import ndtri
 
 import guarantees
@@ -39,7 +39,9 @@ TABLE_2_WRONG = (
 
 def mu_of(epsilon: float, delta: float) -> float:
     """The mu whose Gaussian curve passes through (epsilon, delta)."""
-    return float(brentq(lambda mu: guarantees.gaussian(mu=mu).delta(epsilon) - delta, 1e-3, 20.0, xtol=1e-10))
+    return root_scalar(
+        lambda mu: guarantees.gaussian(mu=mu).delta(epsilon) - delta, bracket=(1e-3, 20.0), xtol=1e-10
+    ).root
 
 
 @functools.cache
