@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.powers import raised
 
 
 def _roots(value: Array) -> tuple[Array, Array]:
@@ -143,8 +144,7 @@ class CappedSum:
         scale = base[0].real
         if scale < 1e-290:
             return np.zeros(self.points)
-        with np.errstate(divide="ignore"):
-            power = np.exp(self.count * np.log(base / scale))
+        power = raised(base / scale, self.count)
         variance = self.count * added
         for shifts in special:
             factor, more = self._others if shifts == 0 else self._transform(shifts)

@@ -243,3 +243,9 @@ def test_extreme_settings_stay_between_event_and_fixed_order(sigma, rounds, epsi
     for direction in (WITH, WITHOUT):
         value = pair.delta(epsilon, direction)
         assert (1 - 1e-4) * event.delta(epsilon, direction) - 1e-12 <= value <= (1 + 1e-4) * order + 1e-12
+
+
+def test_a_frequency_that_cancels_raises_no_warning():
+    point = tails_at(rounds=1111, mu=1 / 20.29800419223686, threshold=0.009666156223125348)
+    assert point.error < 1e-7
+    assert point.with_above + point.with_below == pytest.approx(1, abs=1e-7)
