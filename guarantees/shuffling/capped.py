@@ -157,4 +157,5 @@ class CappedSum:
         power = power * np.exp(-variance / 2 * (self.tilt - 1j * frequency) ** 2 * taper)
         start = int(np.floor(self.low / self.step))
         tilted = np.roll(np.fft.irfft(power, self.points), -(start % self.points))
-        return tilted * np.exp(self.count * np.log(scale) - self.tilt * self.sums)
+        # sums that the tilt made all but impossible hold only rounding, which must not overflow
+        return tilted * np.exp(np.minimum(self.count * np.log(scale) - self.tilt * self.sums, 600.0))
