@@ -138,6 +138,11 @@ class CappedSum:
         """Variance that rounding adds to one round."""
         return self._others[1]
 
+    @property
+    def log_moment(self) -> float:
+        """``ln E exp(tilt R)`` over the capped rounds: large where the tilt goes too far."""
+        return self.count * float(np.log(max(self._others[0][0].real, 1e-300)))
+
     def masses(self, *special: int) -> Array:
         """P(R = each of ``sums``, no round above the cap), with one more round for each special shift."""
         base, added = self._others

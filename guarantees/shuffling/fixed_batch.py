@@ -69,6 +69,10 @@ class FixedBatchLaw(SimpleLaw):
             self._points[threshold] = found
         return self._points[threshold]
 
+    def largest_error(self) -> float:
+        """The largest estimate among the thresholds that were computed; at most ``error``."""
+        return max((point.error for point in self._points.values()), default=self.error)
+
     def tails(self, threshold: Array) -> Tails:
         """One contour integral or lattice per threshold."""
         t = np.asarray(threshold, float)
@@ -179,6 +183,8 @@ def fixed_batch_bracket(*, rounds: int, noise_multiplier: float, epsilon: float,
     low = -min(rounds / 4, max(first - second, 0.0) + 12 * np.sqrt(rounds * np.exp(-2 * loss - mu**2)) + 0.5)
     cap = (1 + np.sqrt(1 - 4 * low)) / 2
     law = CappedSum(round, rounds, cap, low, -2 * low + 1, 2**19, downward_tilt(rounds, mu, loss, low), sharpen=False)
+    while law.log_moment > FARTHEST and law.tilt < 20 / low:
+        law = dataclasses.replace(law, tilt=law.tilt / 2)
     masses = law.masses()
     shortfall = float(masses @ np.maximum(-law.sums, 0.0))
     reach = 4.01 * law.step * np.sqrt(rounds)
@@ -186,8 +192,9 @@ def fixed_batch_bracket(*, rounds: int, noise_multiplier: float, epsilon: float,
     gap = min(law.step * np.sqrt(rounds) / 4, reach * near + 9 * law.step * np.sqrt(rounds) * np.exp(-32.0))
     scale = float(np.exp(mu**2 + loss if reverse else mu**2 + 2 * loss) / rounds)
     found = float(scale * (shortfall if reverse else second - first + shortfall))
-    # of the sums, and of the means that the lattice keeps: each is a mass of about 1 times the step
-    rounding = float(scale * (1e-13 * first + 4e-16 * rounds * law.step))
+    # of the power, of the means that the lattice keeps, and of the transform, which the tilt multiplies
+    rounding = 1e-13 * (1 + rounds) * first + 4e-16 * rounds * law.step
+    rounding = float(scale * (rounding - 1e-16 * low * np.exp(min(law.log_moment, 600.0))))
     return Bracket(
         lower=max(0.0, float(found - scale * gap - rounding)),
         upper=float(min(max(found, 0.0) + rounding, gaussian_delta(epsilon, mu))),

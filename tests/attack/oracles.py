@@ -180,11 +180,14 @@ def _repeated(sampler: Sampler, rng: np.random.Generator, given: dict[str, Any])
     draws = int(min(DRAWS, MOST_SUMMED / (times * terms)))
     if draws < 10_000:
         return None
-    totals = [np.zeros(draws), np.zeros(draws)]
-    for _ in range(times):
+    first = sampler(rng, given, draws)
+    if first is None:
+        return None
+    totals = list(first)
+    for _ in range(times - 1):
+        # a sampler may have drawn fewer, and draws as many again
         one = sampler(rng, given, draws)
-        if one is None:
-            return None
+        assert one is not None
         totals = [total + part for total, part in zip(totals, one, strict=True)]
     return totals[0], totals[1]
 

@@ -252,7 +252,8 @@ def test_a_frequency_that_cancels_raises_no_warning():
 
 
 @pytest.mark.parametrize(
-    ("rounds", "sigma", "epsilon"), [(1624, 14.65, 28.6), (2, 0.2, 30.0), (2, 100.0, 30.0), (50, 1.0, 0.0)]
+    ("rounds", "sigma", "epsilon"),
+    [(1624, 14.65, 28.6), (2, 0.2, 30.0), (946, 0.9, 25.9), (27, 24.26, 0.4387), (564, 18.8, 0.3456)],
 )
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_bracket_is_one_at_every_epsilon(rounds, sigma, epsilon, reverse):
