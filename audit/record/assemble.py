@@ -18,6 +18,7 @@ from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
+from mechanisms.contract import Releases
 
 MOST_POINTS = 200
 """Points of a record; of a band's many only those on its lower left hull are kept."""
@@ -30,6 +31,7 @@ class Subject:
     name: str
     expect: Verdict
     mechanism: Part
+    releases: Releases
     neighbours: Part
     distinguisher: Part
     members: tuple[str, ...]
@@ -62,6 +64,7 @@ def assemble(
         points=tuple(_hull([_point(*entry, members) for entry in entries])),
         claim=_claim_part(goal.claim, goal.delta),
         mechanism=subject.mechanism,
+        releases=subject.releases,
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
@@ -73,6 +76,7 @@ def assemble(
             beta=tuple(point.beta for point in finding.band),
         ),
         theory=None if subject.theory is None else _curve(subject.theory),
+        exact_epsilon=None if subject.theory is None else float(subject.theory.epsilon(goal.delta)),
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
@@ -105,6 +109,7 @@ def _point(cut: Cut, counts: ErrorCounts, limits: Limits, members: tuple[str, ..
         counts=counts,
         alpha_upper=limits.alpha,
         beta_upper=limits.beta,
+        on_alpha=cut.on_alpha,
     )
 
 
