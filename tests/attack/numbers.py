@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ class Number:
     parameters: dict[str, Draw]
     check: Check
 
-    def draw(self, uniform: np.ndarray) -> dict[str, Any]:
+    def draw(self, uniform: Sequence[float]) -> dict[str, Any]:
         """Keyword arguments from one uniform number per parameter."""
         return {key: draw(float(u)) for (key, draw), u in zip(self.parameters.items(), uniform, strict=True)}
 

@@ -48,7 +48,7 @@ def drawn(index: int, what: str = "constructors") -> tuple[Space | Number, dict[
     rng = np.random.default_rng([20_261_115, index, *KINDS[what].stream])
     spaces = KINDS[what].spaces
     space = spaces[int(rng.integers(len(spaces)))]
-    return space, space.draw(rng.random(len(space.parameters)))
+    return space, space.draw(rng.random(len(space.parameters)).tolist())
 
 
 def attacked(index: int, what: str = "constructors") -> dict[str, Any]:
