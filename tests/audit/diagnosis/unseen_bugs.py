@@ -29,7 +29,7 @@ UNSEEN = {
     "sparse_noise": Unseen("noise only where the batch's sum is not zero", ("bare",)),
     "antithetic_noise": Unseen("the second half of the noise is the first half, negated", ("shared",)),
     "half_normal_noise": Unseen("noise is the absolute value of a normal number", ("shape", "noise")),
-    "weighted_after_clipping": Unseen("clipped gradients of the last record weigh three times", ("sensitivity", "noise")),
+    "weighted_after_clipping": Unseen("the last record weighs three times after clipping", ("sensitivity", "noise")),
     "root_of_norm": Unseen("clipped by the root of the norm", ("clipping", "sensitivity", "noise")),
     "divided_by_clipped": Unseen("divided by the number of records that were clipped", ("division",)),
     "seeded_by_batch_size": Unseen("the noise's generator is seeded with the size of the batch", ("repeats",)),
