@@ -11,14 +11,14 @@ import jax
 
 from audit.bounds.points import proven_epsilon
 from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
+from audit.diagnosis.signal import read_signal
 from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable
-from distinguishers.directions import span_of
 from mechanisms.constructions import gradient_pair
 from mechanisms.neighbours import Neighbours
 
-MOST_TRIALS = 300
+MOST_TRIALS = 1000
 """Fresh outputs a side; never more than the audit itself drew."""
 MOST_ENTRIES = 20_000_000
 PURPOSE = 0xD1A6
@@ -57,19 +57,19 @@ def _answers(
     key: jax.Array,
     deadline: float | None,
 ) -> tuple[Diagnosis, ...]:
-    if mechanism.kind != "vector":
+    if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if deadline is not None and time.monotonic() >= deadline:
         return (not_asked("the time budget is over."),)
     try:
         read_as = _gradients(mechanism, neighbours)
-        frame = span_of(read_as)[0]
+        signal = read_signal(read_as)
     except ValueError as error:
         return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read: {error}"),)
-    if frame.dimension - frame.rank < 2:
+    if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         return (not_asked("fewer than two coordinates carry noise alone."),)
     clip, noise_multiplier, rate = stated(record)
-    most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // frame.dimension)
+    most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // signal.dimension)
     return diagnose_mechanism(
         mechanism,
         neighbours,
@@ -92,15 +92,14 @@ def _gradients(mechanism: Auditable, neighbours: Neighbours) -> Neighbours:
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
 
-    Both are unknown where the claim is about several outputs, or a number chosen beforehand divides them.
+    All are unknown where the claim is about several outputs. A number chosen beforehand may divide them.
     """
     own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
     source, clip = (own, own.get("clip")) if _positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
     clip, noise = _positive(clip), _positive(source.get("noise_multiplier"))
     rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
     rate = next((found for found in map(_positive, rates) if found is not None), 1.0)
-    rescaled = record.claim.times > 1 or (_positive(own.get("normalise_by")) or 1.0) != 1.0
-    if clip is None or noise is None or rescaled:
+    if clip is None or noise is None or (record.claim.times > 1 and record.releases != "transcript"):
         return None, None, 1.0
     return clip, noise, min(rate, 1.0)
 

@@ -32,8 +32,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         )
     risk = sum(record.risk for record in records)
     for record in records:
-        if record.diagnoses:
-            said = " ".join(looks_wrong(record.diagnoses))
+        if said := " ".join(looks_wrong(record.diagnoses)):
             counted = asked(record.diagnoses)
             lines += ["", f"**{record.name}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]

@@ -57,6 +57,6 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     for record in records:
         if record.verdict == "inconclusive":
             console.print(f"{record.name}: {record.reason}", highlight=False)
-        if record.diagnoses:
-            lines = "".join(f"\n  {says}" for says in looks_wrong(record.diagnoses))
+        if said := looks_wrong(record.diagnoses):
+            lines = "".join(f"\n  {says}" for says in said)
             console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)

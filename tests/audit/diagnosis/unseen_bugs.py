@@ -9,6 +9,8 @@ import dataclasses
 
 import numpy as np
 
+import mechanisms
+
 RATE, CLIP, NOISE = 0.5, 1.0, 1.0
 TENSORS = {"weight": (4, 6), "bias": (6,)}
 
@@ -91,3 +93,18 @@ def datasets() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     rows *= (np.append(np.linspace(0.5, 3.0, RECORDS), 4.0) / np.linalg.norm(rows, axis=1))[:, None]
     rows[:-1, 24:27] = 0.0
     return tuple({"weight": own[:, :24].reshape(-1, 4, 6), "bias": own[:, 24:]} for own in (rows[:-1], rows))
+
+
+def pair() -> mechanisms.Neighbours:
+    """The same datasets as gradients, one row a record."""
+    without, with_record = (np.hstack([own["weight"].reshape(-1, 24), own["bias"]]) for own in datasets())
+    return mechanisms.Neighbours(without=without, with_record=with_record, relation="add_remove")
+
+
+def mechanism(bug: str = "") -> mechanisms.BatchMechanism:
+    """The step on such rows."""
+
+    def on_rows(seed: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return step(seed, {"weight": rows[:, :24].reshape(-1, 4, 6), "bias": rows[:, 24:]}, bug=bug)
+
+    return mechanisms.callable_step(on_rows)
