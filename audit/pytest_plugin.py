@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from audit.policies.policy import Policy
     from audit.record.record import AuditRecord
-    from distinguishers.contract import Distinguisher
+    from distinguishers.contract import Distinguisher, Learner
     from guarantees.claim import Claim
     from mechanisms.neighbours import Neighbours
 
@@ -75,7 +75,7 @@ class Auditor:
         self,
         step: Any,
         neighbours: Neighbours,
-        distinguisher: Distinguisher | None = None,
+        distinguisher: Distinguisher | Learner | Callable[..., Any] | None = None,
         *,
         claim: Claim,
         trials: int | None = None,
