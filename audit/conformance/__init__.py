@@ -11,10 +11,12 @@ import pytest
 from audit.conformance.cases import STEP_CASES, TRAINING_CASES, Case
 
 if TYPE_CHECKING:
-    from audit.conformance.library import Form, Library
+    from audit.conformance.library import Library
     from mechanisms.neighbours import Relation
 
 DIMENSION = 30
+TRIALS = 6000
+"""Outputs that each audit judges, unless the command line or the subclass say otherwise."""
 LAW_TRIALS = 2000
 LAW_STEPS = 3
 LAW_CLIP = 2.0
@@ -22,6 +24,7 @@ REFUSALS = (ValueError, ArithmeticError, AssertionError, RuntimeError)
 """What a step may raise at a gradient of NaN."""
 
 
+@pytest.mark.dp_audit(trials=TRIALS)
 class SubsampledGaussianConformance:
     """Audits of a DP-SGD step, and of a training of several, against what accountants claim; and of its exact law.
 
@@ -37,7 +40,7 @@ class SubsampledGaussianConformance:
     library: Library = "jax"
     tensors: Mapping[str, tuple[int, ...]] | None = None
     divisor = 1.0
-    trials = 10_000
+    trials: int | None = None
     relation: Relation = "add_remove"
 
     def make_step(self, *, rate: float, clip: float, noise_multiplier: float) -> Callable[..., Any]:
@@ -69,22 +72,15 @@ class SubsampledGaussianConformance:
         """Three steps at little noise against their exact law."""
         self._compare(dp_audit, LAW_STEPS)
 
-    def _form(self, steps: int | None) -> Form:
-        from audit.conformance.library import Form
-
-        return Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)
-
     def _sizes(self) -> tuple[int, ...]:
         return (DIMENSION,) if self.tensors is None else tuple(map(math.prod, self.tensors.values()))
 
     def _mechanism(self, settings: Mapping[str, float], steps: int | None) -> Any:
-        from audit.conformance.library import auditable
+        from audit.conformance.library import Form, LibraryStep
 
-        if steps is None:
-            made = self.make_step(**settings)
-        else:
-            made = self.make_training(steps=steps, **settings)
-        return auditable(made, self._form(steps), self.library, settings)
+        made = self.make_step(**settings) if steps is None else self.make_training(steps=steps, **settings)
+        form = Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)
+        return LibraryStep(step=made, form=form, library=self.library, settings=settings)
 
     def _audit(self, dp_audit: Callable[..., Any], case: Case) -> None:
         mechanism = self._mechanism(case.settings(), None if case.steps == 1 else case.steps)

@@ -94,16 +94,16 @@ DIRECTIONS = {"dense": _dense, "every_tensor": _every_tensor, "last": _last}
 
 STEP_CASES: Mapping[str, Case] = {
     "dense": Case(why="a gradient that is too long, in every coordinate", clip=2.0),
-    "every_tensor": Case(why="too long, one coordinate of each tensor", direction="every_tensor", clip=0.5),
+    "every_tensor": Case(why="too long, one coordinate of each tensor", direction="every_tensor", clip=3.0),
     "last_coordinate": Case(why="too long, in the last coordinate alone", direction="last", others=(0.0,)),
-    "barely_too_long": Case(why="longer than the bound by a little", length=1.4, clip=3.0),
+    "barely_too_long": Case(why="longer than the bound by a little", length=1.4, clip=0.5),
     "opposed": Case(why="too long, the others against it, in front", others=(-1.0,) * 3, first=True),
     "duplicates": Case(why="four equal records", others=(1.0,) * 3, length=1.0),
     "tiny": Case(why="gradients whose squares vanish", others=(1e-25, 0.0), length=1e-25),
     "huge": Case(why="a gradient whose square overflows", length=1e25),
     "not_a_number": Case(why="a gradient of NaN", others=(1.0,) * 3, length=float("nan")),
     "small_rate": Case(why="few records are taken", rate=0.1, noise_multiplier=0.5),
-    "half_rate": Case(why="little noise, one record against it", others=(-1.0,), rate=0.5, noise_multiplier=0.5),
+    "medium_rate": Case(why="little noise, two records against it", others=(-1.0,) * 2, rate=0.7, noise_multiplier=0.5),
     "large_rate": Case(why="much noise, most records are taken", others=(-1.0,), rate=0.9, noise_multiplier=4.0),
 }
 """What a single step is audited on."""
@@ -111,6 +111,7 @@ STEP_CASES: Mapping[str, Case] = {
 TRAINING_CASES: Mapping[str, Case] = {
     "opposite_steps": Case(why="two steps with opposite gradients", others=(0.0,), steps=2, turn=-1.0),
     "equal_steps": Case(why="two steps with equal gradients", others=(0.0,), steps=2),
-    "epoch": Case(why="ten steps that take a tenth each", others=(0.0,) * 9, rate=0.1, noise_multiplier=0.5, steps=10),
+    "epoch": Case(why="an epoch of four steps", others=(0.0,) * 3, rate=0.25, noise_multiplier=0.3, steps=4),
+    "many_steps": Case(why="ten steps that take a tenth each", others=(0.0,), rate=0.1, steps=10),
 }
 """What a training of several steps is audited on."""
