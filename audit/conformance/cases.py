@@ -102,7 +102,7 @@ STEP_CASES: Mapping[str, Case] = {
     "tiny": Case(why="gradients whose squares vanish", others=(1e-25, 0.0), length=1e-25),
     "huge": Case(why="a gradient whose square overflows", length=1e25),
     "not_a_number": Case(why="a gradient of NaN", others=(1.0,) * 3, length=float("nan")),
-    "small_rate": Case(why="few records are taken", rate=0.1, noise_multiplier=0.5),
+    "small_rate": Case(why="few records are taken", rate=0.1, noise_multiplier=0.3),
     "medium_rate": Case(why="little noise, two records against it", others=(-1.0,) * 2, rate=0.7, noise_multiplier=0.5),
     "large_rate": Case(why="much noise, most records are taken", others=(-1.0,), rate=0.9, noise_multiplier=4.0),
 }

@@ -13,8 +13,8 @@ from mechanisms.contract import Described, Draw, OutputKind, Releases
 
 Library = Literal["jax", "numpy", "torch"]
 """Whose arrays a step takes. A JAX step gets a key; others get a whole number below 2^64 as their seed."""
-NOT_FINITE = 2.0**20
-"""What stands for NaN and infinity in an output: they tell something too, and the audit must see them."""
+FARTHEST = 2.0**20
+"""Outputs are cut here, and this stands for NaN: both tell something, and scores that overflow would not see it."""
 TOGETHER = 256
 """Keys for which a JAX step is compiled."""
 Shapes = Mapping[str, tuple[int, ...]]
@@ -65,7 +65,7 @@ class Form:
             raise ValueError(
                 f"the release must have the {self.dimension} coordinates of the gradients, got {row.shape[0]}."
             )
-        return xp.where(xp.isfinite(row), row, NOT_FINITE)
+        return xp.clip(xp.where(xp.isfinite(row), row, FARTHEST), -FARTHEST, FARTHEST)
 
     def named(self, rows: np.ndarray) -> Any:
         """Rows of many trials as tensors, whose names keep their order."""

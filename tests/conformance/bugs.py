@@ -33,7 +33,7 @@ BUGS = {
     # sampling
     "fixed_batch": Bug("batches drawn by a generator of constant seed", "medium_rate"),
     "fixed_size_batch": Bug("a fixed number of records, accounted as Poisson", "medium_rate"),
-    "with_replacement": Bug("records drawn with replacement", "duplicates"),
+    "with_replacement": Bug("records drawn with replacement", "medium_rate"),
     "rate_doubled": Bug("sampled at twice the stated rate", "small_rate"),
     "rate_too_small": Bug("sampled at .8 of the stated rate", "a_step_is", DIFFERS),
     "last_record_dropped": Bug("the last record never takes part", "a_step_is", DIFFERS),
@@ -61,7 +61,7 @@ BUGS = {
     "noise_of_the_mean": Bug("noise of the mean added to the sum", "dense"),
     "laplace_noise": Bug("Laplace noise of the same variance", "last_coordinate"),
     "uniform_noise": Bug("uniform noise of the same variance", "last_coordinate"),
-    "truncated_noise": Bug("noise cut at 2 deviations", "last_coordinate"),
+    "truncated_noise": Bug("noise cut at 2 deviations", "dense"),
     "one_number_of_noise": Bug("one number of noise for all coordinates", "dense"),
     "tensors_share_noise": Bug("every tensor's noise starts from the same seed", "dense"),
     "noise_if_not_empty": Bug("an empty batch gets no noise", "large_rate"),
