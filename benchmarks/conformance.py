@@ -4,8 +4,9 @@ python benchmarks/conformance.py [--libraries numpy torch jax] [--bugs right NAM
 python benchmarks/conformance.py --table FILE ...
 
 Each line is a pytest session with the plugin's defaults. Without ``--whole`` a bug's session holds only the test where
-it shows most, at the share of the risk and with the key that this test has in the whole run, so that it says there what it
-says here. ``right`` is the library without a bug, always the whole run. ``--table`` prints docs/conformance.md's table from the JSON lines of earlier runs.
+it shows most, at the share of the risk and with the key that this test has in the whole run, so that it says there what
+it says here. ``right`` is the library without a bug, always the whole run. ``--table`` prints the table of
+docs/conformance.md from the JSON lines of earlier runs.
 """
 
 from __future__ import annotations
@@ -83,11 +84,13 @@ def session(library: str, bug: str, *, only: str | None = None, seed: int = 0) -
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
         # the key of an audit follows from the test's name, which must not hold the folder's
         os.chdir(folder)
-        Path("test_library.py").write_text(SESSION.format(library, bug))
+        # a name of its own: modules stay imported from one session to the next
+        file = f"test_{library}_{bug or 'right'}.py"
+        Path(file).write_text(SESSION.format(library, bug))
         chosen = [] if only is None else ["-k", only, f"--dp-audit-risk={DEFAULT_RISK / TESTS!r}"]
         options = ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "ignore"]
         options += ["--rootdir", folder, f"--dp-audit-seed={seed}"]
-        code = pytest.main(["test_library.py", *options, *chosen], plugins=[seen])
+        code = pytest.main([file, *options, *chosen], plugins=[seen])
         os.chdir(here)
     if code not in (0, 1):
         raise SystemExit(said.getvalue())
@@ -120,7 +123,9 @@ def cell(line: dict[str, Any] | None, bug: str) -> str:
     first, said = next(iter(spoke.items()), ("", ""))
     where = first.partition("[")[2].rstrip("]") or ("" if not first else "law")
     wrong = "" if line["verdict"] == due(bug) else " (wrong)"
-    return f"{line['verdict']}{wrong}" + (f": {where}, {said.rstrip('.')}" if spoke else "") + f"; {line['cpu_seconds']} s"
+    return (
+        f"{line['verdict']}{wrong}" + (f": {where}, {said.rstrip('.')}" if spoke else "") + f"; {line['cpu_seconds']} s"
+    )
 
 
 def main() -> None:
@@ -141,7 +146,10 @@ def main() -> None:
             line = session(library, bug, only=only, seed=given.seed)
             mark = "" if line["verdict"] == due(bug) else f"  <-- due: {due(bug)} {line['errors']}"
             spoke = line["leaks"] or line["differs"]
-            print(f"{library:6} {bug or 'right':24} {line['verdict']:26} {line['cpu_seconds']:6.1f}s {spoke}{mark}", flush=True)
+            print(
+                f"{library:6} {bug or 'right':24} {line['verdict']:26} {line['cpu_seconds']:6.1f}s {spoke}{mark}",
+                flush=True,
+            )
             if given.json:
                 with open(given.json, "a") as out:
                     out.write(json.dumps(line) + "\n")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mechanisms.neighbours import Relation
 
 DIMENSION = 30
-TRIALS = 6000
-"""Outputs that each audit judges, unless the command line or the subclass say otherwise."""
 LAW_TRIALS = 2000
 LAW_STEPS = 3
 LAW_CLIP = 2.0
@@ -24,7 +22,6 @@ REFUSALS = (ValueError, ArithmeticError, AssertionError, RuntimeError)
 """What a step may raise at a gradient of NaN."""
 
 
-@pytest.mark.dp_audit(trials=TRIALS)
 class SubsampledGaussianConformance:
     """Audits of a DP-SGD step, and of a training of several, against what accountants claim; and of its exact law.
 
@@ -102,9 +99,7 @@ class SubsampledGaussianConformance:
         spent = dp_audit.spend()
         pair = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove", name="law")
         _, outputs = both_sides(mechanism, pair).outputs(spent.key, LAW_TRIALS, size=LAW_TRIALS)
-        found = law.judge(
-            self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP
-        )
+        found = law.judge(self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP)
         if found.p_value <= spent.risk:
             again = dp_audit.reproduce()
             pytest.fail(

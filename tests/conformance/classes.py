@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
-from pathlib import Path
 
 from audit.conformance import SubsampledGaussianConformance
 
 LIBRARIES = ("numpy", "torch", "jax")
+TENSORS = {"weight": (4, 6), "bias": (6,)}
 
 
 def conformance_class(name: str, bug: str = "") -> type[SubsampledGaussianConformance]:
     """What a library's author writes, with a switch for the bug."""
-    if str(Path(__file__).parent) not in sys.path:
-        sys.path.insert(0, str(Path(__file__).parent))
-    own = importlib.import_module(f"{name}_library")
+    own = importlib.import_module(f"conformance.{name}_library")
 
     class TestLibrary(SubsampledGaussianConformance):
         library = name
-        tensors = {"weight": (4, 6), "bias": (6,)}
+        tensors = TENSORS
 
         def make_step(self, **settings):
             return functools.partial(own.step, **settings, bug=bug)

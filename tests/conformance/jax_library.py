@@ -19,7 +19,8 @@ def step(key, gradients, *, rate, clip, noise_multiplier, bug=""):
 
 def training(key, gradients, *, rate, clip, noise_multiplier, bug=""):
     """Such sums, one for each element of the list."""
-    key, n, epoch, releases, velocity = _key(key, bug), _records(gradients[0]), round(1 / rate), [], None
+    key, n, epoch, releases = _key(key, bug), _records(gradients[0]), round(1 / rate), []
+    noise = velocity = None
     first = _sample(key, n, rate, bug)
     places = jax.random.permutation(key, max(n, epoch))[:n] % epoch
     for t, given in enumerate(gradients):
@@ -37,9 +38,9 @@ def training(key, gradients, *, rate, clip, noise_multiplier, bug=""):
         release = _release(key_noise, given, taken, rate, clip, 0.0 if silent else noise_multiplier, bug)
         clean = _release(key_noise, given, taken, rate, clip, 0.0, bug)
         if bug == "noise_negated":
-            if t % 2:
+            if noise is not None:
                 release = {name: clean[name] - noise[name] for name in given}
-            noise = {name: release[name] - clean[name] for name in given}
+            noise = {name: release[name] - clean[name] for name in given} if t % 2 == 0 else None
         if bug == "momentum_before_noise":
             if velocity is not None:
                 release = {name: release[name] + 0.9 * velocity[name] for name in given}

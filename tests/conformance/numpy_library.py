@@ -10,14 +10,16 @@ MICROBATCHES = 4
 def step(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of arrays (records, ...)."""
     rng = _generator(seed, bug)
-    return _release(rng, seed, gradients, _sample(rng, _records(gradients), rate, bug), rate, clip, noise_multiplier, bug)
+    taken = _sample(rng, _records(gradients), rate, bug)
+    return _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
 def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """Such sums, one for each element of the list."""
-    rng, n, releases, velocity = _generator(seed, bug), _records(gradients[0]), [], 0.0
+    rng, n, epoch, releases = _generator(seed, bug), _records(gradients[0]), round(1 / rate), []
+    noise = velocity = None
     first = _sample(rng, n, rate, bug)
-    places = rng.permutation(max(n, round(1 / rate)))[:n] % round(1 / rate)
+    places = rng.permutation(max(n, epoch))[:n] % epoch
     for t, given in enumerate(gradients):
         if bug == "reseeded_every_step":
             rng = np.random.default_rng(seed)
@@ -25,22 +27,24 @@ def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
         if bug == "same_batch_every_step":
             taken = first
         if bug == "shuffled":
-            taken = (places == t % round(1 / rate)).astype(float)
-        if bug == "noise_negated" and t % 2:
-            clean = _release(None, seed, given, taken, rate, clip, 0.0, bug)
-            release = {k: clean[k] - (releases[-1][k] - last_clean[k]) for k in given}
-        elif bug == "noise_on_last_step" and t < len(gradients) - 1:
-            release = _release(None, seed, given, taken, rate, clip, 0.0, bug)
-        elif bug == "last_step_dropped" and t == len(gradients) - 1:
-            release = {k: np.zeros(v.shape[1:]) for k, v in given.items()}
-        else:
-            release = _release(rng, seed, given, taken, rate, clip, noise_multiplier, bug)
-        if bug == "noise_negated" and t % 2 == 0:
-            last_clean = _release(None, seed, given, taken, rate, clip, 0.0, bug)
+            taken = (places == t % epoch).astype(float)
+        if bug == "last_step_dropped" and t == len(gradients) - 1:
+            releases.append({name: np.zeros(value.shape[1:]) for name, value in given.items()})
+            continue
+        silent = bug == "noise_on_last_step" and t < len(gradients) - 1
+        release = _release(rng, seed, given, taken, rate, clip, 0.0 if silent else noise_multiplier, bug)
+        clean = release
+        if bug in ("noise_negated", "momentum_before_noise"):
+            clean = _release(rng, seed, given, taken, rate, clip, 0.0, bug)
+        if bug == "noise_negated":
+            if noise is not None:
+                release = {name: clean[name] - noise[name] for name in given}
+            noise = {name: release[name] - clean[name] for name in given} if t % 2 == 0 else None
         if bug == "momentum_before_noise":
-            clean = _release(None, seed, given, taken, rate, clip, 0.0, bug)
-            release = {k: release[k] + 0.9 * (velocity[k] if t else 0.0) for k in given}
-            velocity = {k: clean[k] + 0.9 * (velocity[k] if t else 0.0) for k in given}
+            if velocity is not None:
+                release = {name: release[name] + 0.9 * velocity[name] for name in given}
+                clean = {name: clean[name] + 0.9 * velocity[name] for name in given}
+            velocity = clean
         releases.append(release)
     return releases
 
@@ -146,14 +150,14 @@ def _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug):
     elif bug == "bound_of_the_batch":
         bound = max(min(float(np.max(_norms(gradients, "") * taken)), clip), 1e-3 * clip)
         total = _sum(taken, _clip_each(gradients, bound, ""))
-    elif bug == "noise_before_clipping" and rng is not None:
+    elif bug == "noise_before_clipping":
         std = noise_multiplier * clip
         total = _sum(taken, _clip_each({k: v + rng.normal(0, std, v.shape) for k, v in gradients.items()}, clip, ""))
     else:
         total = _sum(taken, _clip_each(gradients, clip, bug))
     if bug == "accumulated_twice":
         total = {name: 2 * value for name, value in total.items()}
-    if rng is not None and bug not in ("no_noise", "noise_before_clipping") and (size or bug != "noise_if_not_empty"):
+    if noise_multiplier and bug not in ("no_noise", "noise_before_clipping") and (size or bug != "noise_if_not_empty"):
         noise = _noise(rng, seed, {k: v.shape for k, v in total.items()}, bound, noise_multiplier, rate * n, bug)
         total = {name: total[name] + noise[name] for name in total}
     if bug == "divided_by_batch":

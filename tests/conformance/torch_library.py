@@ -12,14 +12,15 @@ MICROBATCHES = 4
 def step(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of tensors (records, ...)."""
     rng = _generator(seed, bug)
-    return _release(rng, seed, gradients, _sample(rng, _records(gradients), rate, bug), rate, clip, noise_multiplier, bug)
+    taken = _sample(rng, _records(gradients), rate, bug)
+    return _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
 def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """Such sums, one for each element of the list."""
-    rng, n, releases, velocity = _generator(seed, bug), _records(gradients[0]), [], None
+    rng, n, epoch, releases = _generator(seed, bug), _records(gradients[0]), round(1 / rate), []
+    noise = velocity = None
     first = _sample(rng, n, rate, bug)
-    epoch = round(1 / rate)
     places = torch.randperm(max(n, epoch), generator=rng)[:n] % epoch
     for t, given in enumerate(gradients):
         if bug == "reseeded_every_step":
@@ -34,13 +35,13 @@ def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
             continue
         silent = bug == "noise_on_last_step" and t < len(gradients) - 1
         release = _release(rng, seed, given, taken, rate, clip, 0.0 if silent else noise_multiplier, bug)
-        clean = None
+        clean = release
         if bug in ("noise_negated", "momentum_before_noise"):
             clean = _release(rng, seed, given, taken, rate, clip, 0.0, bug)
         if bug == "noise_negated":
-            if t % 2:
+            if noise is not None:
                 release = {name: clean[name] - noise[name] for name in given}
-            noise = {name: release[name] - clean[name] for name in given}
+            noise = {name: release[name] - clean[name] for name in given} if t % 2 == 0 else None
         if bug == "momentum_before_noise":
             if velocity is not None:
                 release = {name: release[name] + 0.9 * velocity[name] for name in given}
@@ -138,7 +139,8 @@ def _finite_only(gradients):
     good = torch.stack([given.isfinite().flatten(1).all(dim=1) for given in gradients.values()]).all(dim=0)
     if good.all():
         return gradients
-    return {name: torch.where(_scaled(torch.ones_like(given), good).bool(), given, 0.0) for name, given in gradients.items()}
+    place = {name: good.reshape(-1, *[1] * (given.ndim - 1)) for name, given in gradients.items()}
+    return {name: torch.where(place[name], given, 0.0) for name, given in gradients.items()}
 
 
 def _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug):
