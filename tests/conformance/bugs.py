@@ -33,7 +33,7 @@ BUGS = {
     # sampling
     "fixed_batch": Bug("batches drawn by a generator of constant seed", "medium_rate"),
     "fixed_size_batch": Bug("a fixed number of records, accounted as Poisson", "medium_rate"),
-    "with_replacement": Bug("records drawn with replacement", "dense"),
+    "with_replacement": Bug("records drawn with replacement", "opposed"),
     "rate_doubled": Bug("sampled at twice the stated rate", "small_rate"),
     "rate_too_small": Bug("sampled at .8 of the stated rate", "a_step_is", DIFFERS),
     "last_record_dropped": Bug("the last record never takes part", "a_step_is", DIFFERS),
