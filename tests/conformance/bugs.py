@@ -51,7 +51,7 @@ BUGS = {
     # sums
     "mean_clipped": Bug("the batch's mean is clipped", "opposed"),
     "microbatches_clipped": Bug("two records are clipped together", "opposed"),
-    "divided_by_nonzero": Bug("divided by the number of records with a gradient that is not zero", "dense"),
+    "divided_by_nonzero": Bug("divided by the number of records with a gradient that is not zero", "large_rate"),
     "accumulated_twice": Bug("gradients are accumulated twice", "dense"),
     "bound_of_the_batch": Bug("the bound, and the noise, follow the batch's longest gradient", "dense"),
     # noise
