@@ -18,6 +18,8 @@ from audit.trials.both_sides import Auditable
 from mechanisms.constructions import gradient_pair
 from mechanisms.neighbours import Neighbours
 
+SHARE = 0.2
+"""Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
 MOST_TRIALS = 1000
 """Fresh outputs a side; never more than the audit itself drew."""
 MOST_ENTRIES = 20_000_000
@@ -35,7 +37,7 @@ def explain(
 ) -> AuditRecord:
     """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
 
-    The diagnoses share a risk as large as the record's, and are drawn with a key of their own. What fails in a
+    The diagnoses share a fifth of a risk as large as the record's, and are drawn with a key of their own. What fails in a
     diagnosis is said in its place and never costs the record.
     """
     if record.verdict != "violation" or record.diagnoses:
@@ -78,7 +80,7 @@ def _answers(
         noise_multiplier=noise_multiplier,
         rate=rate,
         trials=max(FEWEST_TRIALS, most),
-        risk=record.risk,
+        risk=SHARE * record.risk,
         deadline=deadline,
         read_as=read_as,
     )

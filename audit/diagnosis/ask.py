@@ -37,7 +37,7 @@ def diagnose(
     clip: float | None = None,
     noise_multiplier: float | None = None,
     rate: float = 1.0,
-    risk: float = 0.05,
+    risk: float = 0.01,
     layout: Layout | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
@@ -55,16 +55,21 @@ def diagnose(
     signal = read_signal(neighbours, clip=clip, layout=layout)
     rows = [np.asarray(outputs).reshape(len(outputs), -1) for outputs in (outputs_without, outputs_with)]
     without, with_record = (read_noise(own, neighbours, signal) for own in rows)
-    stated, remarks = None, ()
+    stated, movement, remarks = None, (), ()
     if clip is not None and noise_multiplier is not None:
         stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
-    asked = _about_noise(without, with_record, signal, stated, layout)
-    if stated is not None:
-        asked = (*asked, *_about_movement(without, with_record, signal, stated))
+        movement = _about_movement(without, with_record, signal, stated)
         sides = {"without": without, "with": with_record}
         remarks = tuple(
             scale.noise_scale(noise, stated.deviation, side=side, risk=risk) for side, noise in sides.items()
         )
+    standard = _moving(np.concatenate([without.standard, with_record.standard]))
+    asked = (
+        *_about_presence(without, with_record, signal, layout),
+        *_about_noise(without, with_record, standard, signal, stated),
+        *movement,
+        *_about_shape(without, with_record, standard),
+    )
     answers = [_answer(question, risk / len(asked)) for question in asked]
     return (*ranked(answers), *remarks)
 
@@ -77,32 +82,39 @@ def _answer(question: Question, risk: float) -> Diagnosis:
         return not_asked(f"{type(error).__name__}: {error}")
 
 
-def _about_noise(
-    without: Noise, with_record: Noise, signal: Signal, stated: Stated | None, layout: Layout | None
-) -> tuple[Question, ...]:
-    standard = _moving(np.concatenate([without.standard, with_record.standard]))
+def _about_presence(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> tuple[Question, ...]:
     sides = (without, with_record)
-    deviation = math.sqrt(min(side.variance for side in sides))
-    between = "steps" if signal.rounds > 1 else "parameters or steps"
     return (
         lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
-        lambda risk: presence.repeated(*sides, risk=risk),
-        lambda risk: presence.silent(*sides, risk=risk),
         lambda risk: presence.bare(*sides, layout=layout, risk=risk),
+        lambda risk: presence.silent(*sides, risk=risk),
+        lambda risk: presence.repeated(*sides, risk=risk),
         lambda risk: moves.elsewhere(*sides, signal, layout=layout, risk=risk),
-        lambda risk: dependence.shared_noise(standard, risk=risk),
-        lambda risk: dependence.copied_noise(standard, between=between, risk=risk),
-        lambda risk: scale.depends_on_batch(*sides, deviation=stated and stated.deviation, risk=risk),
-        lambda risk: scale.depends_on_record(*sides, risk=risk),
+    )
+
+
+def _about_noise(
+    without: Noise, with_record: Noise, standard: Array, signal: Signal, stated: Stated | None
+) -> tuple[Question, ...]:
+    between = "steps or parameters" if signal.rounds > 1 else "parameters or steps"
+    deviation = None if stated is None else stated.deviation
+    return (
+        lambda risk: dependence.shared(standard, between=between, risk=risk),
+        lambda risk: scale.depends_on_batch(without, with_record, deviation=deviation, risk=risk),
+        lambda risk: scale.depends_on_record(without, with_record, risk=risk),
+    )
+
+
+def _about_shape(without: Noise, with_record: Noise, standard: Array) -> tuple[Question, ...]:
+    deviation = math.sqrt(min(without.variance, with_record.variance))
+    return (
         lambda risk: distribution.grained(without.outputs, deviation, risk=risk),
         lambda risk: distribution.cut_tails(standard, risk=risk),
         lambda risk: distribution.not_normal(standard, risk=risk),
     )
 
 
-def _about_movement(
-    without: Noise, with_record: Noise, signal: Signal, stated: Stated
-) -> tuple[Question, ...]:
+def _about_movement(without: Noise, with_record: Noise, signal: Signal, stated: Stated) -> tuple[Question, ...]:
     found = moves.movement(without, with_record)
 
     def sampled(risk: float) -> Diagnosis:
@@ -110,7 +122,7 @@ def _about_movement(
         return moves.sampled(found, signal, stated, beyond=beyond, risk=risk)
 
     one_step = (
-        lambda risk: moves.batches_vary(without, signal, stated, risk=risk),
+        lambda risk: moves.batches_vary(without, with_record, signal, stated, risk=risk),
         sampled,
     )
     several = (lambda risk: moves.steps_apart(without, with_record, signal, risk=risk),)
@@ -135,7 +147,7 @@ def diagnose_mechanism(
     noise_multiplier: float | None = None,
     rate: float = 1.0,
     trials: int = 1000,
-    risk: float = 0.05,
+    risk: float = 0.01,
     deadline: float | None = None,
     read_as: Neighbours | None = None,
 ) -> tuple[Diagnosis, ...]:

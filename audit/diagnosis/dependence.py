@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,6 +13,19 @@ from audit.record.answer import Diagnosis
 
 LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""
+
+
+MOSTLY = 0.5
+"""Share of the noise above which one number for all coordinates is said before copies at a distance."""
+
+
+def shared(standard: Array, *, between: str, risk: float) -> Diagnosis:
+    """Both questions below, half of the risk each; the answer that tells more."""
+    common, copied = shared_noise(standard, risk=risk / 2), copied_noise(standard, between=between, risk=risk / 2)
+    told = copied if copied.wrong and not (common.wrong and (common.estimate or 0.0) > MOSTLY) else common
+    return dataclasses.replace(
+        told, question="is noise shared between coordinates?", p_value=min(1.0, 2 * told.p_value), risk=risk
+    )
 
 
 def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
@@ -28,7 +42,7 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     share = max(0.0, (between - within) / max(between + (width - 1) * within, 1e-300))
     wrong = p < risk
     return Diagnosis(
-        question="is noise shared between coordinates?",
+        question="is noise common to all coordinates?",
         wrong=wrong,
         says=f"{share:.1%} of the noise is common to all coordinates: a key used more than once."
         if wrong
@@ -40,7 +54,7 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     )
 
 
-def copied_noise(standard: Array, *, between: str = "parameters or steps", risk: float) -> Diagnosis:
+def copied_noise(standard: Array, *, between: str, risk: float) -> Diagnosis:
     """Whether coordinates a fixed distance apart repeat noise, as parameters or steps do that share a key.
 
     For every distance h the products ``x_j x_(j+h)`` have independent random signs, whatever their sizes, when the

@@ -97,7 +97,8 @@ def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
 
 
 def _equal_pairs(values: Array) -> int:
-    counts = np.unique(values, return_counts=True)[1]
+    """Pairs of equal values; the smallest and the largest apart, where cut noise piles up."""
+    counts = np.unique(values, return_counts=True)[1][1:-1]
     return int(np.sum(counts * (counts - 1) // 2))
 
 

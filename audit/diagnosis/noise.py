@@ -28,6 +28,8 @@ class Noise:
     """Coordinates outside the span of the gradients, shape (trials, coordinates)."""
     rest: Array
     """Outside the span of every tensor's part of them too: what a tensor clipped by itself cannot reach."""
+    rotated: bool
+    """Whether the rest are mixtures of coordinates, which are independent only where the noise is normal."""
 
     @functools.cached_property
     def centred(self) -> Array:
@@ -64,15 +66,22 @@ def read_noise(outputs: Array, neighbours: Neighbours, signal: Signal | None = N
     require("outputs", bool(np.isfinite(values).all()), "finite", "NaN or infinity")
     beside = _outside(values, signal.basis)
     rest = beside if signal.parts is signal.basis else _outside(values, signal.parts)
-    return Noise(outputs=values, along=values @ signal.direction, beside=beside, rest=rest)
+    rotated = _untouched(signal.parts) is None
+    return Noise(outputs=values, along=values @ signal.direction, beside=beside, rest=rest, rotated=rotated)
 
 
 def _outside(values: Array, basis: Array) -> Array:
-    rank, size = basis.shape
-    untouched = np.flatnonzero(np.abs(basis).max(axis=0, initial=0.0) == 0)
-    if 2 * len(untouched) >= size - rank:
+    rank, untouched = len(basis), _untouched(basis)
+    if untouched is not None:
         return values[:, untouched[:MOST_COORDINATES]].astype(float)
     return _reflected(values.astype(float), basis)[:, rank : rank + MOST_COORDINATES]
+
+
+def _untouched(basis: Array) -> Array | None:
+    """Coordinates that the span leaves alone, where they are most of those outside it."""
+    rank, size = basis.shape
+    found = np.flatnonzero(np.abs(basis).max(axis=0, initial=0.0) == 0)
+    return found if 2 * len(found) >= size - rank else None
 
 
 def _reflected(values: Array, basis: Array) -> Array:

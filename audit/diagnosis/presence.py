@@ -15,8 +15,10 @@ from mechanisms.release import Layout
 FARTHER = 1e5
 """A release this many times as large as all others is not one of a bounded record."""
 ROUND_OFF = 1e-6
-SAME = 1e-5
+SAME = 3e-6
 """Noise of two trials that differs by less than this many deviations, in every coordinate, is the same."""
+SELDOM = 0.01
+"""Share of trials without noise that coarse noise, rounded to zero everywhere, may have."""
 BARE = 0.25
 """Share of the others' deviation below which a coordinate is called short of noise."""
 
@@ -42,9 +44,11 @@ def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) 
 def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     """Whether trials have no noise outside the span of the gradients, which normal noise never has."""
     shares = [_silent_share(side) for side in (without, with_record)]
-    wrong = max(shares) > 0
+    wrong = max(shares) > SELDOM
     if min(shares) == 1:
         says = "there is no noise."
+    elif 1 in shares and 0 in shares:
+        says = f"there is no noise in trials {'with' if shares[1] else 'without'} the record."
     elif wrong:
         says = f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it."
     else:
@@ -75,7 +79,7 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
     found, smallest, least = {}, 1.0, math.inf
     for name, side in sides.items():
         reference = float(np.mean(side.beside.var(axis=0, ddof=1)))
-        if reference <= 0:
+        if reference <= (ROUND_OFF * float(np.abs(side.outputs).max())) ** 2:
             continue
         shares = side.outputs.var(axis=0, ddof=1, dtype=np.float64) / reference
         degrees = len(side.outputs) - 1
@@ -88,7 +92,9 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
     return Diagnosis(
         question="has every coordinate its noise?",
         wrong=bool(found),
-        says=_bare_says(found, layout) if found else f"the smallest deviation of a coordinate is {share:.3g} of theirs.",
+        says=_bare_says(found, layout)
+        if found
+        else f"the smallest deviation of a coordinate is {share:.3g} of theirs.",
         p_value=min(1.0, smallest) if found or smallest >= risk else risk,
         risk=risk,
         assumes="independent trials",
@@ -107,17 +113,17 @@ def _bare_says(found: dict[str, tuple[Array, float]], layout: Layout | None) -> 
 def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     """Whether noise of a trial is used again: equal in two trials, or correlated in successive ones.
 
-    Two of ``n`` trials agree in ``w`` coordinates within h deviations with probability at most ``n^2 / 2 (2 h / 3)^w``
-    or so (a normal density of differences is below .3); products of successive trials are asymptotically normal.
+    Two trials agree in one coordinate within h deviations with probability at most .6 h (a normal density of
+    differences is below .3), and in all of them more rarely: the number of pairs that do is at most about Poisson with
+    mean ``.3 n^2 h``, even where all coordinates are one. The sum of inner products of successive
+    trials is asymptotically normal.
     """
     rows = np.concatenate([without.beside, with_record.beside])
     rows = rows[np.abs(rows).max(axis=1) > 0]
     distinct = _distinct(rows)
-    width = rows.shape[1]
-    by_chance = math.exp(min(0.0, 2 * math.log(max(len(rows), 1)) + width * math.log(SAME)))
-    p_equal = by_chance if distinct < len(rows) else 1.0
+    p_equal = float(stats.poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
     standard = np.concatenate([without.standard, with_record.standard])
-    products = standard[:-1] * standard[1:]
+    products = np.sum(standard[:-1] * standard[1:], axis=1)
     z = float(np.sum(products)) / math.sqrt(max(float(np.sum(products**2)), 1e-300))
     p = min(1.0, 2 * min(p_equal, 2 * float(special.ndtr(-abs(z)))))
     wrong = p < risk
@@ -132,7 +138,7 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         says=says,
         p_value=p,
         risk=risk,
-        assumes="many independent coordinates, or two at least",
+        assumes="independent trials of one scale",
         estimate=float(distinct),
     )
 

@@ -9,12 +9,11 @@ from audit.record.answer import Diagnosis
 
 ALONE = (
     "does the record leave the outputs bounded?",
-    "is noise repeated from trial to trial?",
-    "has every trial noise?",
     "has every coordinate its noise?",
+    "has every trial noise?",
+    "is noise repeated from trial to trial?",
     "does the record move the sum along its gradient?",
     "is noise shared between coordinates?",
-    "is noise repeated across parameters or steps?",
     "does the noise change from trial to trial?",
     "does the noise depend on the record?",
 )

@@ -46,7 +46,7 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
         question="does the noise depend on the record?",
         wrong=wrong,
         says=f"with the record the noise is {ratio:.4g} times ({low:.4g} to {high:.4g}) as large"
-        + (": a divisor or bound that reads the dataset." if wrong else "."),
+        + (": its scale reads the dataset." if wrong else "."),
         p_value=p,
         risk=risk,
         assumes="independent trials; the interval also that means of their logarithmic sizes are normal",
@@ -61,27 +61,23 @@ def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[
     if min(map(len, logs)) < 2:
         ratio = 1.0 if not len(logs[0]) and not len(logs[1]) else math.inf if len(logs[1]) else 0.0
         return ratio, (0.0, math.inf)
+    if min(float(own.std()) for own in logs) < 1e-9:
+        ratio = math.exp(float(logs[1].mean() - logs[0].mean()))
+        return ratio, (ratio, ratio)
     found = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(1 - risk)
     return math.exp(float(logs[1].mean() - logs[0].mean())), (math.exp(float(found.low)), math.exp(float(found.high)))
 
 
-def depends_on_batch(
-    without: Noise, with_record: Noise, *, deviation: float | None = None, risk: float
-) -> Diagnosis:
+def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | None = None, risk: float) -> Diagnosis:
     """Whether the noise changes scale from trial to trial: squares of a trial's coordinates are large together.
 
     With ``y_j`` the square of coordinate j less its mean, ``(sum y)^2 - sum y^2`` has mean zero for independent
-    coordinates of any law; a t test of its mean over all trials. Sums of products lean to the right, where a t test
-    says 'wrong' too rarely.
+    coordinates of any law, and at most their number times their excess kurtosis where they were rotated; a t test of its
+    mean over all trials. Sums of products lean to the right, where a t test says 'wrong' too rarely.
     """
-    rows = []
-    for side in (without, with_record):
-        squares = side.centred**2
-        own = squares - squares.mean(axis=0)
-        rows.append((own.sum(axis=1) ** 2 - np.sum(own**2, axis=1)) / max(float(squares.mean()), 1e-300) ** 2)
-    together = np.concatenate(rows)
-    varies = float(together.std()) > 0
-    p = float(stats.ttest_1samp(together, 0.0, alternative="greater").pvalue) if varies else 1.0
+    together = np.concatenate([_squares_together(side) for side in (without, with_record)])
+    error = float(together.std(ddof=1)) / math.sqrt(len(together))
+    p = float(stats.t.sf(together.mean() / error, len(together) - 1)) if error > 0 else 1.0
     wrong = p < risk
     divisors = _whole_divisors(without, with_record, deviation, risk) if wrong and deviation is not None else ""
     return Diagnosis(
@@ -94,6 +90,22 @@ def depends_on_batch(
         risk=risk,
         assumes="independent coordinates; means are normal",
     )
+
+
+def _squares_together(side: Noise) -> Array:
+    """Every trial's ``(sum y)^2 - sum y^2``, in units of the variance, less what a rotation can make of it."""
+    squares = side.centred**2
+    unit = float(squares.mean())
+    if unit == 0:
+        return np.zeros(len(squares))
+    own = squares / unit - (squares / unit).mean(axis=0)
+    found = own.sum(axis=1) ** 2 - np.sum(own**2, axis=1)
+    if not side.rotated:
+        return found
+    values = side.outputs - side.outputs.mean(axis=0, dtype=np.float64)
+    fourth, second = np.mean(values**4, axis=0), np.mean(values**2, axis=0)
+    excess = np.maximum(fourth / np.maximum(second, 1e-100) ** 2 - 3, 0.0)
+    return found - float(np.sum(excess))
 
 
 def _whole_divisors(without: Noise, with_record: Noise, deviation: float, risk: float) -> str:

@@ -12,7 +12,6 @@ WORDS = {
     "has every coordinate its noise?": "bare",
     "does the record move the sum along its gradient?": "direction",
     "is noise shared between coordinates?": "shared",
-    "is noise repeated across parameters or steps?": "shared",
     "does the noise change from trial to trial?": "division",
     "does the noise depend on the record?": "depends",
     "do batches vary as stated?": "batches",
@@ -40,7 +39,7 @@ def word(answer: Diagnosis) -> str:
     """What an answer blames; noise over sensitivity by which of the two it says is off."""
     if answer.question != OVER_SENSITIVITY:
         return WORDS[answer.question]
-    return "sensitivity" if "but the record" in answer.says else "noise" if "is due." in answer.says else "over"
+    return "sensitivity" if "but the record" in answer.says else "over" if "would be due" in answer.says else "noise"
 
 
 def said(answers: tuple[Diagnosis, ...]) -> list[Diagnosis]:
@@ -120,7 +119,8 @@ CONFORMANCE = {
     "no_noise": ("silent",),
     "noise_without_clip": ("noise",),
     "variance_for_deviation": ("noise",),
-    "noise_of_the_mean": ("noise",),
+    # its divisor is rate times the number of records, another one with the record
+    "noise_of_the_mean": ("noise", "depends"),
     "laplace_noise": ("shape",),
     "uniform_noise": ("shape",),
     "truncated_noise": ("shape", "noise"),

@@ -96,8 +96,8 @@ def datasets() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 
 def pair() -> mechanisms.Neighbours:
-    """The same datasets as gradients, one row a record."""
-    without, with_record = (np.hstack([own["weight"].reshape(-1, 24), own["bias"]]) for own in datasets())
+    """The same datasets as gradients, one row a record, its tensors in the order of a release's flat view."""
+    without, with_record = (np.hstack([own["bias"], own["weight"].reshape(-1, 24)]) for own in datasets())
     return mechanisms.Neighbours(without=without, with_record=with_record, relation="add_remove")
 
 
@@ -105,6 +105,6 @@ def mechanism(bug: str = "") -> mechanisms.BatchMechanism:
     """The step on such rows."""
 
     def on_rows(seed: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-        return step(seed, {"weight": rows[:, :24].reshape(-1, 4, 6), "bias": rows[:, 24:]}, bug=bug)
+        return step(seed, {"weight": rows[:, 6:].reshape(-1, 4, 6), "bias": rows[:, :6]}, bug=bug)
 
     return mechanisms.callable_step(on_rows)
