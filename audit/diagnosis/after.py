@@ -37,8 +37,8 @@ def explain(
 ) -> AuditRecord:
     """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
 
-    The diagnoses share a fifth of a risk as large as the record's, and are drawn with a key of their own. What fails in a
-    diagnosis is said in its place and never costs the record.
+    The diagnoses share a fifth of a risk as large as the record's, and are drawn with a key of their own. What fails in
+    a diagnosis is said in its place and never costs the record.
     """
     if record.verdict != "violation" or record.diagnoses:
         return record

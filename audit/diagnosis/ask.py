@@ -43,8 +43,8 @@ def diagnose(
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
 
     ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
-    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output. Use outputs that
-    were not used to choose what to ask.
+    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output. Use outputs
+    that were not used to choose what to ask.
     """
     require("risk", 0 < risk < 1, "in (0, 1)", risk)
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)

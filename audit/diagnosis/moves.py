@@ -109,8 +109,8 @@ def _why(found: Movement, signal: Signal, stated: Stated, reach: float) -> str:
     moved, length = found.mean / stated.rate, signal.length
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         return (
-            f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by {moved:.3g} "
-            f"where {length:.3g} is due (not clipped, not clipped alone, or counted more than once)."
+            f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
+            f"{moved:.3g} where {length:.3g} is due (not clipped, not clipped alone, or counted more than once)."
         )
     if abs(moved - length) * stated.rate <= reach:
         return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due."
@@ -194,9 +194,9 @@ def _elsewhere_says(without: Noise, with_record: Noise, signal: Signal, layout: 
 def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
     """Whether the sum varies as independent draws at the stated rate make it.
 
-    Without the record, for any gradients along a direction, the mean is ``q sum(a)`` and the variance beside the noise's
-    ``q (1 - q) sum(a^2) >= mean^2 (1 - q) / (q N)`` by Cauchy's inequality. At rate 1 it is zero, along the record's
-    gradient too.
+    Without the record, for any gradients along a direction, the mean is ``q sum(a)`` and the variance beside the
+    noise's ``q (1 - q) sum(a^2) >= mean^2 (1 - q) / (q N)`` by Cauchy's inequality. At rate 1 it is zero,
+    along the record's gradient too.
     """
     question, rate = "do batches vary as stated?", stated.rate
     side, toward = (without, signal.others) if rate < 1 else (with_record, signal.moves)
@@ -218,7 +218,7 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     if wrong:
         says = (
             f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
-            f"{max(excess, 0.0):.3g}, at least {mean**2 * share:.3g} is due): batches are fixed, in their size or order."
+            f"{max(excess, 0.0):.3g}, at least {mean**2 * share:.3g} is due): batches are fixed, in size or order."
             if rate < 1
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
             "is taken."

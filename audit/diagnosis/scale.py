@@ -72,8 +72,8 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
     """Whether the noise changes scale from trial to trial: squares of a trial's coordinates are large together.
 
     With ``y_j`` the square of coordinate j less its mean, ``(sum y)^2 - sum y^2`` has mean zero for independent
-    coordinates of any law, and at most their number times their excess kurtosis where they were rotated; a t test of its
-    mean over all trials. Sums of products lean to the right, where a t test says 'wrong' too rarely.
+    coordinates of any law, and at most their number times their excess kurtosis where they were rotated; a t test of
+    its mean over all trials. Sums of products lean to the right, where a t test says 'wrong' too rarely.
     """
     together = np.concatenate([_squares_together(side) for side in (without, with_record)])
     error = float(together.std(ddof=1)) / math.sqrt(len(together))
