@@ -19,8 +19,10 @@ from mechanisms.constructions import gradient_pair, zero_pair
 from mechanisms.contract import BatchMechanism, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, shape_of
+from mechanisms.structure import structured
 
 
+@structured(numbers=("members",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Battery:
     """A distinguisher that returns one score for each member, shape (members,)."""
@@ -35,6 +37,12 @@ class Battery:
         """The kinds that every member reads."""
         kinds: tuple[OutputKind, ...] = ("vector", "collapsed", "any")
         return tuple(kind for kind in kinds if all(kind in member.accepts for member in self.members))
+
+    @property
+    def length(self) -> int | None:
+        """Of the vectors that its members read, where any of them cares."""
+        lengths = [getattr(member, "length", None) for member in self.members]
+        return next((length for length in lengths if length is not None), None)
 
     @property
     def parameters(self) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from distinguishers.contract import OneScore
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.structure import structured
 
 FEWEST = 20
 """Outputs a side below which nothing can be learnt."""
@@ -24,6 +25,7 @@ CLIP = 30.0
 SMALLEST = 1e-30
 
 
+@structured(numbers=("direction", "location", "scale", "constant", "linear", "quadratic"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Learned(OneScore):
     """ln of two fitted normal densities of the features: ``c + <b, f> + <f, A f>``, f standardised."""

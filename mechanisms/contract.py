@@ -79,6 +79,13 @@ class Described(Protocol):
         """The same law through sufficient statistics, where there is such a simulator."""
         return None
 
+    def on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+        """The release on one dataset as a structured function of the key (mechanisms.structure).
+
+        Programs are then compiled for its structure alone. None: they are compiled for the mechanism as it is.
+        """
+        return None
+
 
 @runtime_checkable
 class Mechanism(Described, Protocol):
@@ -133,6 +140,11 @@ class _Filled:
         own = getattr(self.given, "collapsed", None)
         found = None if own is None else own()
         return None if found is None else mechanism(found)
+
+    def on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+        """The object's own, if it has any."""
+        own = getattr(self.given, "on", None)
+        return None if own is None else own(dataset)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

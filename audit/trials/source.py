@@ -19,6 +19,10 @@ class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 
 
+class LostTrialsError(RuntimeError):
+    """Counts do not sum to the trials that were drawn: an error of this package or of the device, never of a user."""
+
+
 class StaleCountsError(ValueError):
     """Counts that belong to another grid or other thresholds cannot be continued."""
 
@@ -55,6 +59,16 @@ class Tally:
     """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
     test: str = ""
     """A digest of the edges and cuts that the counts belong to, where they are kept to be continued."""
+
+
+def complete(counts: np.ndarray, trials: int) -> np.ndarray:
+    """The counts (members, cells) themselves, if every member's sum to the trials that were drawn."""
+    found = counts.sum(axis=1)
+    if np.any(counts < 0) or np.any(found != trials):
+        raise LostTrialsError(
+            f"{trials} trials were drawn but {found.tolist()} were counted; please report it with the device's name."
+        )
+    return counts
 
 
 def empty_tally(edges: np.ndarray) -> Tally:

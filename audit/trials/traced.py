@@ -13,12 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import MechanismError, NonFiniteScoreError
+from audit.trials.cells import NONE_BROKEN
+from audit.trials.keys import trial_number
+from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
+from audit.trials.source import MechanismError, NonFiniteScoreError, complete
 from distinguishers.contract import Distinguisher
+from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
-from mechanisms.contract import Mechanism
-from mechanisms.neighbours import GradientTable, Neighbours, prepare
+from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
@@ -28,22 +32,31 @@ LARGEST_CHUNK = 2**14
 LARGEST_DEVICE_CHUNK = 2**20
 MOST_AT_ONCE = 2**30
 """Trials that one call of a program counts, in 32-bit integers; the sums are kept in 64 bits."""
-NONE_BROKEN = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """Draw, release, score and count on one dataset, compiled once for every key; outputs never leave the device."""
+    """Draw, release, score and count on one dataset: compiled for a structure; outputs never leave the device."""
 
     side: str
-    dataset: Any
     chunk: int
-    score_chunk: Callable[..., jax.Array]
-    count_chunks: Callable[..., tuple[jax.Array, jax.Array]]
+    release: Release
+    scoring: Scoring
+    programs: Programs
 
     def source(self, key: jax.Array) -> Compiled:
         """The scores that belong to one key."""
         return Compiled(program=self, key=key)
+
+    def score_chunk(self, key: jax.Array, first: Words) -> jax.Array:
+        """Scores of one chunk of trials."""
+        return self.programs.score_chunk(self.release, self.scoring, key, first, size=self.chunk)
+
+    def count_chunks(
+        self, key: jax.Array, first: Words, count: jax.Array, edges: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Counts of many chunks, and the place of the first score that is not finite."""
+        return self.programs.count_chunks(self.release, self.scoring, key, first, count, edges, size=self.chunk)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +76,7 @@ class Compiled:
         parts = []
         for first in range(start, stop, self.chunk):
             wanted = min(self.chunk, stop - first)
-            found = self.program.score_chunk(self.key, self.program.dataset, trial_number(first))
+            found = self.program.score_chunk(self.key, trial_number(first))
             part = np.asarray(found)[:wanted]
             if not np.isfinite(part).all():
                 self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
@@ -76,11 +89,11 @@ class Compiled:
         total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
         for first in range(start, stop, MOST_AT_ONCE):
             count = jnp.int32(min(MOST_AT_ONCE, stop - first))
-            counts, bad = self.program.count_chunks(self.key, self.program.dataset, trial_number(first), count, rows)
+            counts, bad = self.program.count_chunks(self.key, trial_number(first), count, rows)
             if int(bad) != NONE_BROKEN:
                 self._refuse(first + int(bad))
             total += np.asarray(counts, np.int64)
-        return total
+        return complete(total, stop - start)
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
@@ -97,7 +110,7 @@ class TracedSides:
     neighbours: Neighbours
 
     def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
-        """Scores of both sides: two programs, compiled when first used."""
+        """Scores of both sides; one program where their structure is the same, compiled when first used."""
         pair = self.neighbours
         return (
             compile_program(self.mechanism, pair.without, distinguisher, side="without", chunk=chunk),
@@ -110,11 +123,12 @@ class TracedSides:
         """Full outputs of both sides, ``size`` at a time, kept on the host."""
 
         def side(own: jax.Array, dataset: Any) -> np.ndarray:
-            draw = jax.jit(self._draw(own, dataset, size))
+            release = release_of(self.mechanism, dataset)
+            draw = functools.partial(programs_of(release).draw_chunk, release, own, size=size)
             pieces = []
             for start in range(0, trials, size):
                 if deadline is None or time.monotonic() < deadline:
-                    pieces.append(np.asarray(draw(jnp.uint32(start))))
+                    pieces.append(np.asarray(draw(trial_number(start))))
             return np.concatenate(pieces)[:trials] if pieces else np.zeros((0, 1), np.float32)
 
         # two programs to compile, which takes longer than the draws
@@ -127,28 +141,18 @@ class TracedSides:
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
         """Outputs without the record, which never leave the device; only what ``read`` makes of a piece does."""
-        draw = self._draw(key, self.neighbours.without, size)
+        release = release_of(self.mechanism, self.neighbours.without)
+        draw = functools.partial(programs_of(release).draw_chunk, release, key, size=size)
         program = jax.jit(lambda first: read(draw(first)))
         for index in range(pieces):
-            use(program(jnp.uint32(index * size)))
-
-    def _draw(self, key: jax.Array, dataset: Any, size: int) -> Callable[[jax.Array], Any]:
-        """Outputs of ``size`` trials from a first one on."""
-        data = prepare(self.mechanism, dataset)
-
-        def draw(first: jax.Array) -> Any:
-            trials = trials_from(Words(jnp.uint32(0), first), size)
-            return jax.vmap(lambda trial: self.mechanism(trial_keys(key, trial).release, data))(trials)
-
-        return draw
+            use(program(trial_number(index * size)))
 
 
-def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
-    """Trials drawn at once, from the size of one output and the device."""
-    shape = jax.eval_shape(lambda key: mechanism(key, dataset), jax.random.key(0))
-    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
+def chunk_size(kind: OutputKind, output: Any) -> int:
+    """Trials drawn at once, from one output (or its shape) and the device."""
+    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(output)))
     # scoring collapsed statistics takes hundreds of mixture terms, which their few entries do not show
-    small = jax.default_backend() == "cpu" or mechanism.kind == "collapsed"
+    small = jax.default_backend() == "cpu" or kind == "collapsed"
     room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if small else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
     return int(np.clip(room // entries, 1, most))
 
@@ -161,77 +165,19 @@ def compile_program(
     side: str,
     chunk: int | None = None,
 ) -> Program:
-    """One side of an audit as a compiled program. Scores do not depend on the chunk size."""
-    given = prepare(mechanism, dataset)
-    # a table is a few host numbers that the program is built around; arrays are handed to it
-    static = isinstance(given, GradientTable)
+    """One side of an audit as a program; compiled when it is first used. Scores do not depend on the chunk size."""
+    step, score = as_mechanism(mechanism), as_distinguisher(distinguisher)
+    key = jax.random.key(0)
     try:
-        size = chunk or chunk_size(mechanism, given)
-        jax.eval_shape(lambda key: distinguisher(key, mechanism(key, given)), jax.random.key(0))
+        release = release_of(step, dataset)
+        output = programs_of(release).output.eval_shape(release, key)
+        scoring = scoring_of(score, output)
+        programs = programs_of(release, scoring)
+        programs.score.eval_shape(release, scoring, key, trial_number(0))
     except Exception as error:
         raise MechanismError(
-            f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
+            f"{step.name!r} with the distinguisher {score.name!r} failed on the side {side!r}: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-    def score(key: jax.Array, data: Any, trial: Words) -> jax.Array:
-        own = trial_keys(key, trial)
-        output = mechanism(own.release, given if static else data)
-        return jnp.atleast_1d(distinguisher(own.score, output))
-
-    def score_chunk(key: jax.Array, data: Any, first: Words, offset: jax.Array | int = 0) -> jax.Array:
-        return jax.vmap(score, in_axes=(None, None, 0))(key, data, trials_from(first, size, offset))
-
-    def count_chunks(
-        key: jax.Array, data: Any, start: Words, count: jax.Array, edges: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            counts, bad = carry
-            offset = index * size
-            places = offset + jnp.arange(size, dtype=jnp.int32)
-            wanted = places < count
-            found = score_chunk(key, data, start, offset)
-            broken = wanted & ~jnp.isfinite(found).all(axis=1)
-            bad = jnp.minimum(bad, jnp.where(broken, places, NONE_BROKEN).min())
-            return counts + count_cells(found, wanted, edges), bad
-
-        zero = jnp.zeros((edges.shape[0], edges.shape[1] + 1), jnp.int32)
-        return jax.lax.fori_loop(0, -(-count // size), add, (zero, jnp.int32(NONE_BROKEN)))
-
-    return Program(
-        side=side,
-        dataset=None if static else given,
-        chunk=size,
-        score_chunk=jax.jit(score_chunk),
-        count_chunks=jax.jit(count_chunks),
-    )
-
-
-def count_cells(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
-    """How many wanted scores (trials, members) fall in each cell; a score on an edge counts below it."""
-    return jax.lax.platform_dependent(scores, wanted, edges, cpu=_count_by_scatter, default=_count_by_product)
-
-
-def _count_by_scatter(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
-    members, cells = edges.shape[0], edges.shape[1] + 1
-    cell = jax.vmap(lambda row, own: jnp.searchsorted(row, own, side="left"))(edges, scores.T)
-    flat = cell + cells * jnp.arange(members)[:, None]
-    weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
-    counts = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
-    return counts.reshape(members, cells)
-
-
-def _count_by_product(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
-    """A million additions to 200 cells collide on a GPU: one matrix product of two one-hot digits counts instead.
-
-    Exact: a chunk has fewer than 2^24 trials, and float32 counts that far.
-    """
-    members, cells = edges.shape[0], edges.shape[1] + 1
-    base = int(cells**0.5) + 1
-    find = functools.partial(jnp.searchsorted, side="left", method="compare_all")
-    cell = jax.vmap(find)(edges, scores.T)
-    high = ((cell // base)[..., None] == jnp.arange(base)) & wanted[:, None]
-    low = (cell % base)[..., None] == jnp.arange(base)
-    digits = (high.astype(jnp.bfloat16), low.astype(jnp.bfloat16))
-    counts = jnp.einsum("mti,mtj->mij", *digits, preferred_element_type=jnp.float32)
-    return counts.reshape(members, -1)[:, :cells].astype(jnp.int32)
+    size = chunk or chunk_size(step.kind, output)
+    return Program(side=side, chunk=size, release=release, scoring=scoring, programs=programs)
