@@ -25,6 +25,7 @@ from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import GradientTable, prepare
+from mechanisms.release import flatten
 from mechanisms.structure import is_structured, structured
 
 Release = Callable[[jax.Array], Any]
@@ -181,9 +182,9 @@ def release_of(mechanism: Mechanism, dataset: Any) -> Release:
     key = jax.random.key(0)
     if isinstance(given, GradientTable):
         # a few host numbers that the program is built around
-        fixed = lambda key, _: mechanism(key, given)  # noqa: E731
+        fixed = lambda key, _: flatten(mechanism(key, given), mechanism.kind)  # noqa: E731
         return TracedRelease(code=_code(fixed, key, None), data=None, function=fixed)
-    function = lambda key, data: mechanism(key, data)  # noqa: E731
+    function = lambda key, data: flatten(mechanism(key, data), mechanism.kind)  # noqa: E731
     return TracedRelease(code=_code(function, key, given), data=given, function=function)
 
 

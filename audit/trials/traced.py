@@ -16,13 +16,14 @@ import numpy as np
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.keys import trial_number
 from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
-from audit.trials.source import MechanismError, NonFiniteScoreError, complete
+from audit.trials.source import MechanismError, NonFiniteScoreError, common_layout, complete
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours
+from mechanisms.neighbours import Neighbours, prepare
+from mechanisms.release import Layout, layout_of
 
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
@@ -30,6 +31,8 @@ DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**14
 LARGEST_DEVICE_CHUNK = 2**20
+EDGES = 16
+"""Grids are padded to a multiple of this many edges."""
 MOST_AT_ONCE = 2**30
 """Trials that one call of a program counts, in 32-bit integers; the sums are kept in 64 bits."""
 
@@ -85,7 +88,9 @@ class Compiled:
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted on the device, whatever the number of trials."""
-        rows = jnp.asarray(edges, jnp.float32)
+        width = edges.shape[1]
+        # one of a few widths, so that a program serves many grids; repeated edges add empty cells only
+        rows = jnp.asarray(np.pad(edges, ((0, 0), (0, -width % EDGES)), mode="edge"), jnp.float32)
         total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
         for first in range(start, stop, MOST_AT_ONCE):
             count = jnp.int32(min(MOST_AT_ONCE, stop - first))
@@ -93,7 +98,7 @@ class Compiled:
             if int(bad) != NONE_BROKEN:
                 self._refuse(first + int(bad))
             total += np.asarray(counts, np.int64)
-        return complete(total, stop - start)
+        return complete(np.concatenate([total[:, :width], total[:, -1:]], axis=1), stop - start)
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
@@ -116,6 +121,14 @@ class TracedSides:
             compile_program(self.mechanism, pair.without, distinguisher, side="without", chunk=chunk),
             compile_program(self.mechanism, pair.with_record, distinguisher, side="with", chunk=chunk),
         )
+
+    def layout(self) -> Layout:
+        """From the shapes alone."""
+        without, with_record = (
+            layout_of(shapes_of(self.mechanism, dataset), self.mechanism.kind)
+            for dataset in (self.neighbours.without, self.neighbours.with_record)
+        )
+        return common_layout(self.mechanism.name, without, with_record)
 
     def outputs(
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
@@ -146,6 +159,12 @@ class TracedSides:
         program = jax.jit(lambda first: read(draw(first)))
         for index in range(pieces):
             use(program(trial_number(index * size)))
+
+
+def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
+    """The output on a dataset, as shapes and dtypes."""
+    given = prepare(mechanism, dataset)
+    return jax.eval_shape(lambda key: mechanism(key, given), jax.random.key(0))
 
 
 def chunk_size(kind: OutputKind, output: Any) -> int:
