@@ -172,7 +172,7 @@ def _curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> TradeOff | None:
     added = pair.added
     assert added is not None
     shared, extra = (float(np.clip(row.sum() / mechanism.clip, -1, 1)) for row in (pair.shared, added))
-    return guarantees.normalised_round(
+    return _aligned_curve(
         # Equal sizes have equal divisors, and a zero gradient in the batch changes nothing but its size.
         normalise_by="none" if same_size else mechanism.normalise_by,
         records=sum(pair.counts),
@@ -181,7 +181,13 @@ def _curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> TradeOff | None:
         dimension=pair.dimension,
         shared=shared,
         extra=extra,
-    ).curve
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _aligned_curve(**parameters: Any) -> TradeOff:
+    """Kept with the tables that it makes when first asked: audits of one model have one curve."""
+    return guarantees.normalised_round(**parameters).curve
 
 
 def _whole_batch_curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> TradeOff | None:

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
@@ -153,7 +155,10 @@ def conclude(
     ``jointly``: the test that decides is the joint one, not the rectangle.
     """
     able = (jointly_refuting if jointly else power.refuting)(claim, trials_per_side=trials_per_side, risk=risk)
-    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able)
+    at_once = power.TOGETHER if jointly else power.ONE_BY_ONE
+    found = power.detectable(
+        claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able, at_once=at_once
+    )
     if refuted is not None:
         return Judgement(verdict="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
     if found.conclusive:
@@ -168,7 +173,7 @@ def conclude(
     needed = power.trials_needed(claim, delta=delta, risk=risk)
     why = (
         "no counts of this size could refute the claim"
-        if able((0.0, 0.0)) == 0
+        if able(np.zeros(1), np.zeros(1))[0] == 0
         else "a leak of the stated size would be missed too often"
     )
     advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"
