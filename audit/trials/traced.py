@@ -25,12 +25,14 @@ from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, prepare
 from mechanisms.release import Layout, layout_of
 
-CHUNK_ENTRIES = 2**20
+CHUNK_ENTRIES = 2**18
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
 DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
-LARGEST_CHUNK = 2**14
+LARGEST_CHUNK = 2**12
 LARGEST_DEVICE_CHUNK = 2**20
+LARGEST_COLLAPSED_CHUNK = 2**14
+"""On an accelerator too: scoring statistics takes hundreds of mixture terms, which their few entries do not show."""
 EDGES = 16
 """Grids are padded to a multiple of this many edges."""
 MOST_AT_ONCE = 2**30
@@ -170,9 +172,11 @@ def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
 def chunk_size(kind: OutputKind, output: Any) -> int:
     """Trials drawn at once, from one output (or its shape) and the device."""
     entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(output)))
-    # scoring collapsed statistics takes hundreds of mixture terms, which their few entries do not show
-    small = jax.default_backend() == "cpu" or kind == "collapsed"
-    room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if small else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
+    if jax.default_backend() == "cpu":
+        room, most = CHUNK_ENTRIES, LARGEST_CHUNK
+    else:
+        room = DEVICE_CHUNK_ENTRIES
+        most = LARGEST_COLLAPSED_CHUNK if kind == "collapsed" else LARGEST_DEVICE_CHUNK
     return int(np.clip(room // entries, 1, most))
 
 

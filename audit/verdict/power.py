@@ -19,7 +19,7 @@ TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
 POWER = 0.8
 ONE_BY_ONE = (2,) * 14
-TOGETHER = (8, 8, 16, 16)
+TOGETHER = (16, 32, 32)
 """Parts into which the steps of a search divide what is left, to a ten-thousandth: one test or many at a time."""
 
 
@@ -164,14 +164,18 @@ def _smallest(
     power: Callable[[np.ndarray], np.ndarray], low: float, high: float, at_once: tuple[int, ...]
 ) -> float | None:
     """Smallest value with power >= POWER, to a ten-thousandth of the range (power grows with the leak)."""
-    if power(np.array([high]))[0] < POWER:
-        return None
+    found = None
     for parts in at_once:
         between = np.linspace(low, high, parts + 1)
-        enough = np.append(power(between[1:-1]) >= POWER, True)
+        # the end is asked once
+        enough = power(between[1:] if found is None else between[1:-1]) >= POWER
+        enough = enough if found is None else np.append(enough, True)
+        if not enough[-1]:
+            return None
         first = int(np.argmax(enough))
         low, high = float(between[first]), float(between[first + 1])
-    return high
+        found = high
+    return found
 
 
 def trials_needed(claim: Claim, *, delta: float, risk: float, at_most: int = 2**30) -> int | None:
