@@ -53,12 +53,10 @@ def is_structured(part: Any) -> bool:
     return all(isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int) for leaf in leaves)
 
 
-def round_up(length: int, *, least: int = 1) -> int:
-    """The next of the sizes 1 + {4, 5, 6, 7} 2^k, at most a quarter more; N and N + 1 share one for every round N."""
-    size = max(length, least) - 1
-    if size <= 4:
-        return 5
-    step = 1 << max(size.bit_length() - 3, 0)
+def round_up(length: int) -> int:
+    """The next of the sizes 5, 9, 17, 33 and beyond, in steps of a quarter or less: round N and N + 1 share one."""
+    size = max(length - 1, 4)
+    step = 1 << (size - 1).bit_length() if size <= 32 else 1 << (size.bit_length() - 3)
     return 1 + -(-size // step) * step
 
 

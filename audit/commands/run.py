@@ -28,6 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
+    from audit.commands.compiled import keep_compiled
     from audit.record.record import save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress
@@ -36,6 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.suites.looks import unnoticed
     from audit.suites.run import exit_code, run_suite
 
+    keep_compiled()
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
