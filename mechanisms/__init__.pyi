@@ -36,6 +36,7 @@ from mechanisms.one_round import OneRound as OneRound
 from mechanisms.one_round import collapsed_round as collapsed_round
 from mechanisms.one_round import one_round as one_round
 from mechanisms.release import Layout as Layout
+from mechanisms.structure import structured as structured
 from mechanisms.textbook import bit_pair as bit_pair
 from mechanisms.textbook import gaussian_mechanism as gaussian_mechanism
 from mechanisms.textbook import laplace_mechanism as laplace_mechanism

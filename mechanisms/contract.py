@@ -92,7 +92,7 @@ class Described(Protocol):
         """The same law through sufficient statistics, where there is such a simulator."""
         return None
 
-    def on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+    def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
         """The release on one dataset as a structured function of the key (mechanisms.structure).
 
         Programs are then compiled for its structure alone. None: they are compiled for the mechanism as it is.
@@ -155,9 +155,9 @@ class _Filled:
         found = None if own is None else own()
         return None if found is None else mechanism(found)
 
-    def on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+    def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
         """The object's own, if it has any."""
-        own = getattr(self.given, "on", None)
+        own = getattr(self.given, "release_on", None)
         return None if own is None else own(dataset)
 
 

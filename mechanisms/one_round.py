@@ -50,7 +50,7 @@ class OneRound(Described):
         """The same law through sufficient statistics."""
         return CollapsedRound(**dataclasses.asdict(self))
 
-    def on(self, dataset: Any) -> TableRound | DenseRound:
+    def release_on(self, dataset: Any) -> TableRound | DenseRound:
         """The round on a table or an array of per-example gradients, shape (records, dimension)."""
         deviation = self.noise_multiplier * self.clip
         if isinstance(dataset, GradientTable) and dataset.basis is None:
@@ -70,7 +70,7 @@ class OneRound(Described):
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The update on a table or an array of per-example gradients, shape (records, dimension)."""
-        return self.on(dataset)(key)
+        return self.release_on(dataset)(key)
 
 
 one_round = OneRound
@@ -108,7 +108,7 @@ class CollapsedRound(Described):
         """What the noisy sum is divided by; None where it depends on the batch."""
         return divisor(self.normalise_by, records=records, rate=self.rate)
 
-    def on(self, dataset: Any) -> CollapsedTable:
+    def release_on(self, dataset: Any) -> CollapsedTable:
         """The round on a GradientTable."""
         if not isinstance(dataset, GradientTable):
             raise ValueError(
@@ -125,7 +125,7 @@ class CollapsedRound(Described):
 
     def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
         """The update's statistics on a GradientTable."""
-        return self.on(dataset)(key)
+        return self.release_on(dataset)(key)
 
 
 collapsed_round = CollapsedRound

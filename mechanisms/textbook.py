@@ -75,13 +75,13 @@ class GaussianMechanism(Described):
         _positive("noise_multiplier", self.noise_multiplier)
         _positive("sensitivity", self.sensitivity)
 
-    def on(self, dataset: Any) -> NoisySum:
+    def release_on(self, dataset: Any) -> NoisySum:
         """The noisy sum of one dataset."""
         return NoisySum(records=_records(dataset), scale=self.noise_multiplier * self.sensitivity, law="normal")
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The noisy sum of an array of shape (records, dimension)."""
-        return self.on(dataset)(key)
+        return self.release_on(dataset)(key)
 
 
 gaussian_mechanism = GaussianMechanism
@@ -103,13 +103,13 @@ class LaplaceMechanism(Described):
         _positive("epsilon", self.epsilon)
         _positive("sensitivity", self.sensitivity)
 
-    def on(self, dataset: Any) -> NoisySum:
+    def release_on(self, dataset: Any) -> NoisySum:
         """The noisy sum of one dataset."""
         return NoisySum(records=_records(dataset), scale=self.sensitivity / self.epsilon, law="laplace")
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The noisy sum of an array of shape (records, dimension)."""
-        return self.on(dataset)(key)
+        return self.release_on(dataset)(key)
 
 
 laplace_mechanism = LaplaceMechanism
@@ -128,14 +128,14 @@ class RandomisedResponse(Described):
     def __post_init__(self):
         require("epsilon", bool(self.epsilon >= 0 and math.isfinite(self.epsilon)), ">= 0 and finite", self.epsilon)
 
-    def on(self, dataset: Any) -> ToldBits:
+    def release_on(self, dataset: Any) -> ToldBits:
         """The told bits of one dataset."""
         lies = integer_words(probability_to_integer(1 / (1 + math.exp(self.epsilon))))
         return ToldBits(truth=jnp.ravel(jnp.asarray(dataset, jnp.float32)), lies=lies)
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The told bits of an array of zeros and ones."""
-        return self.on(dataset)(key)
+        return self.release_on(dataset)(key)
 
 
 randomised_response = RandomisedResponse

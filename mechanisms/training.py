@@ -233,9 +233,9 @@ class Repeated(Described):
         step = self.step.collapsed()
         return None if step is None else Repeated(step=step, times=self.times)
 
-    def on(self, dataset: Any) -> Stacked | None:
+    def release_on(self, dataset: Any) -> Stacked | None:
         """The step's releases, where it is structured."""
-        step = self.step.on(dataset)
+        step = self.step.release_on(dataset)
         return None if step is None else Stacked(step=step, times=self.times)
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:

@@ -176,7 +176,7 @@ def _code(function: Callable[..., Any], *arguments: Any) -> Code:
 def release_of(mechanism: Mechanism, dataset: Any) -> Release:
     """The mechanism on one dataset, as an argument of programs."""
     given = prepare(mechanism, dataset)
-    known = mechanism.on(given)
+    known = mechanism.release_on(given)
     if known is not None and is_structured(known):
         return jax.device_put(known)
     key = jax.random.key(0)

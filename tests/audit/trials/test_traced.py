@@ -107,7 +107,7 @@ def test_memory_does_not_grow_with_the_number_of_trials():
 
 
 def test_chunks_fit_the_device_whatever_the_dimension():
-    wide = jnp.zeros(1_485_217)
-    assert traced.chunk_size("vector", wide) >= 1
-    assert traced.chunk_size("vector", wide) * wide.size <= 2 * traced.CHUNK_ENTRIES
+    assert traced.chunk_size("vector", jnp.zeros(1_485_217)) == 1
+    wide = jnp.zeros(10_000)
+    assert 1 < traced.chunk_size("vector", wide) * wide.size <= traced.CHUNK_ENTRIES
     assert traced.chunk_size("vector", PAIR.without) == traced.LARGEST_CHUNK
