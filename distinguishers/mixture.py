@@ -22,14 +22,14 @@ LONG_SIZES = (1024, 16)
 
 
 class Component(NamedTuple):
-    """The laws N(mean_i, I / precision_i) of the outputs of batches i, in a frame's units."""
+    """The laws N(mean_i, I / precision_i) of the outputs of batches i, in a frame's units; traced inside a program."""
 
-    means: np.ndarray
+    means: Any
     """Shape (batches, rank)."""
-    precision: np.ndarray
+    precision: Any
     """1 / variance; shape (batches,), or (1,) where the divisor does not depend on the batch."""
-    constant: np.ndarray
-    slope: np.ndarray
+    constant: Any
+    slope: Any
     """ln density outside the span = constant - slope * excess, up to a term common to all laws."""
 
 

@@ -88,7 +88,9 @@ class TableRound:
         # a record's draw depends on the key and its place alone: those beyond the last one change nothing
         present = jnp.arange(self.places) < self.records
         batch = poisson_joins(key, self.places, self.joins) * present
-        total = jnp.pad(batch_sum(self._joined(batch), self.rows), (0, self.dimension - self.rows.shape[1]))
+        total = jnp.pad(
+            batch_sum(self._joined(batch), jnp.asarray(self.rows)), (0, self.dimension - self.rows.shape[1])
+        )
         noisy = total + self.deviation * normal(key, (self.dimension,))
         return noisy * shrunk(self.shrink, jnp.sum(batch))
 

@@ -24,7 +24,7 @@ def keep_compiled() -> Path | None:
     import jax
 
     setting = os.environ.get(SETTING, "")
-    taken = any(name in os.environ for name in OF_JAX) or jax.config.jax_compilation_cache_dir is not None
+    taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
     if taken or setting == "off":
         return None
     folder = (Path(setting).expanduser() if setting else _default()) / _machine()

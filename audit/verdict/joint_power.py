@@ -64,8 +64,8 @@ def jointly_refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Call
             ]
             found = np.array(exact)
         else:
-            moved = [(trials_per_side * rate + 0.5) / (trials_per_side + 1) for rate in (alpha, beta)]
-            distance = joint.evidence_at_all(*moved, lines, trials=(trials_per_side, trials_per_side))
+            first, second = ((trials_per_side * rate + 0.5) / (trials_per_side + 1) for rate in (alpha, beta))
+            distance = joint.evidence_at_all(first, second, lines, trials=(trials_per_side, trials_per_side))
             found = np.where(distance > 0, ndtr(np.sqrt(2 * distance) + ndtri(risk)), 0.0)
         clean = (alpha == 0) & (beta == 0)
         return np.where(clean, refuted_by_none(), found) if clean.any() else found
