@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.cells import NONE_BROKEN, count_cells
-from audit.trials.keys import trial_keys, trials_from
+from audit.trials.keys import key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import Mechanism
@@ -179,13 +179,14 @@ def release_of(mechanism: Mechanism, dataset: Any) -> Release:
     known = mechanism.release_on(given)
     if known is not None and is_structured(known):
         return jax.device_put(known)
-    key = jax.random.key(0)
-    if isinstance(given, GradientTable):
-        # a few host numbers that the program is built around
-        fixed = lambda key, _: flatten(mechanism(key, given), mechanism.kind)  # noqa: E731
-        return TracedRelease(code=_code(fixed, key, None), data=None, function=fixed)
-    function = lambda key, data: flatten(mechanism(key, data), mechanism.kind)  # noqa: E731
-    return TracedRelease(code=_code(function, key, given), data=given, function=function)
+    # a table is a few host numbers that the program is built around; arrays are handed to it
+    table = isinstance(given, GradientTable)
+
+    def release(key: jax.Array, data: Any) -> Any:
+        return flatten(mechanism(key, given if table else data), mechanism.kind)
+
+    data = None if table else given
+    return TracedRelease(code=_code(release, key_from_seed(0), data), data=data, function=release)
 
 
 def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
@@ -193,8 +194,11 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
     if is_structured(distinguisher):
         _compare_lengths(distinguisher, output)
         return jax.device_put(distinguisher)
-    function = lambda key, output: distinguisher(key, output)  # noqa: E731
-    return TracedScoring(code=_code(function, jax.random.key(0), output), function=function)
+
+    def scoring(key: jax.Array, output: Any) -> jax.Array:
+        return distinguisher(key, output)
+
+    return TracedScoring(code=_code(scoring, key_from_seed(0), output), function=scoring)
 
 
 def _compare_lengths(distinguisher: Distinguisher, output: Any) -> None:

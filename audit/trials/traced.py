@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.cells import NONE_BROKEN
-from audit.trials.keys import trial_number
+from audit.trials.keys import key_from_seed, trial_number
 from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
 from audit.trials.source import MechanismError, NonFiniteScoreError, common_layout, complete
 from distinguishers.contract import Distinguisher
@@ -45,6 +45,8 @@ class Program:
 
     side: str
     chunk: int
+    output: Any
+    """The shape of one output."""
     release: Release
     scoring: Scoring
     programs: Programs
@@ -118,10 +120,10 @@ class TracedSides:
 
     def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
         """Scores of both sides; one program where their structure is the same, compiled when first used."""
-        pair = self.neighbours
-        return (
-            compile_program(self.mechanism, pair.without, distinguisher, side="without", chunk=chunk),
-            compile_program(self.mechanism, pair.with_record, distinguisher, side="with", chunk=chunk),
+        without, with_record = self.neighbours.without, self.neighbours.with_record
+        first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
+        return first, compile_program(
+            self.mechanism, with_record, distinguisher, side="with", chunk=chunk, beside=first
         )
 
     def layout(self) -> Layout:
@@ -166,7 +168,7 @@ class TracedSides:
 def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
     """The output on a dataset, as shapes and dtypes."""
     given = prepare(mechanism, dataset)
-    return jax.eval_shape(lambda key: mechanism(key, given), jax.random.key(0))
+    return jax.eval_shape(lambda key: mechanism(key, given), key_from_seed(0))
 
 
 def chunk_size(kind: OutputKind, output: Any) -> int:
@@ -187,14 +189,19 @@ def compile_program(
     *,
     side: str,
     chunk: int | None = None,
+    beside: Program | None = None,
 ) -> Program:
-    """One side of an audit as a program; compiled when it is first used. Scores do not depend on the chunk size."""
+    """One side of an audit as a program; compiled when it is first used. Scores do not depend on the chunk size.
+
+    ``beside`` is the other side: what scores its outputs scores these, where they have the same shape.
+    """
     step, score = as_mechanism(mechanism), as_distinguisher(distinguisher)
-    key = jax.random.key(0)
+    key = key_from_seed(0)
     try:
         release = release_of(step, dataset)
         output = programs_of(release).output.eval_shape(release, key)
-        scoring = scoring_of(score, output)
+        same = beside is not None and beside.output == output
+        scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
         programs = programs_of(release, scoring)
         programs.score.eval_shape(release, scoring, key, trial_number(0))
     except Exception as error:
@@ -203,4 +210,4 @@ def compile_program(
             f"{type(error).__name__}: {error}"
         ) from error
     size = chunk or chunk_size(step.kind, output)
-    return Program(side=side, chunk=size, release=release, scoring=scoring, programs=programs)
+    return Program(side=side, chunk=size, output=output, release=release, scoring=scoring, programs=programs)

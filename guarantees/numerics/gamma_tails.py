@@ -44,7 +44,8 @@ def gamma_tails(shape: float, x: Array) -> tuple[Array, Array]:
 
 
 def _eta(excess: Array) -> Array:
-    """``sign(m) sqrt(2 (m - ln(1 + m)))`` by its series, which does not cancel."""
-    powers = np.arange(2, 28)
+    """``sign(m) sqrt(2 (m - ln(1 + m)))`` by its series, which does not cancel; terms below 1e-18 are left out."""
+    largest = float(np.abs(excess).max(initial=1e-9))
+    powers = np.arange(2, 4 + np.ceil(np.log(1e-18) / np.log(largest)))
     series = np.polynomial.polynomial.polyval(excess, 2 * (-1.0) ** powers / powers)
     return excess * np.sqrt(series)
