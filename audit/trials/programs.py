@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -203,7 +204,8 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
 
 def _compare_lengths(distinguisher: Distinguisher, output: Any) -> None:
     length, shape = getattr(distinguisher, "length", None), getattr(output, "shape", None)
-    if length is not None and shape is not None and shape != (length,):
+    # transcripts are read flat
+    if length is not None and shape is not None and math.prod(shape) != length:
         raise ValueError(f"an output must have shape ({length},), got {shape}.")
 
 
