@@ -1,0 +1,191 @@
+"""One run of a user's PyTorch training, watched from outside: seeded, stopped, and its updates written down."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mechanisms.networks import INITIAL_SEED
+
+STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
+"""Each generator's seed is the trial's, changed by a constant of its own: a user who seeds a loader's generator with
+the trial's seed must not get the stream that the noise is drawn from. Different seeds stay different."""
+
+
+class _Enough(BaseException):
+    """All steps that were asked for are taken. Not an Exception: a user's ``except Exception`` must not catch it."""
+
+
+class Watch:
+    """What a run showed. Everything is found through PyTorch's own hooks: the user's code stays as it is.
+
+    - Modules are built from fixed streams, one for each module in its order, until the first optimizer is built or
+      the first module called: initial weights are the same in every trial and on both datasets. From then on every
+      generator follows the trial's seed.
+    - ``updates``: the gradients with which an optimizer is about to step. Under Opacus that is the optimizer inside its
+      own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
+    - ``accountants``: those of Opacus that were made on the way; ``samples``: its per-example gradients at the first
+      step. Both only where they are asked for.
+    """
+
+    def __init__(self, seed: int, *, steps: int | None, accounts: bool = False, samples: bool = False):
+        self.seed, self.steps, self._asks = seed, steps, {"accounts": accounts, "samples": samples}
+        self.updates: list[list[Any]] = []
+        self.samples: list[Any] | None = None
+        self.accountants: list[Any] = []
+        self.start: list[Any] = []
+        self.parameters: list[Any] = []
+        self.model: Any = None
+        self._owned: list[int] | None = None
+        self._built = 0
+        self._switched = False
+        self._forwards: Any = None
+
+    def run(self, train: Callable[[Any, int], Any], dataset: Any) -> Any:
+        """What ``train(dataset, seed)`` gives back; None where it was stopped."""
+        import torch
+        from torch.nn.modules.module import register_module_forward_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_after(torch.nn.Module, self._module_is_built))
+            stack.enter_context(_after(torch.optim.Optimizer, self._optimizer_is_built))
+            stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
+            self._forwards = register_module_forward_pre_hook(self._forward)
+            stack.enter_context(_removed(self._forwards))
+            if self._asks["accounts"]:
+                stack.enter_context(self._watch_accountants())
+            self._follow_the_trial()
+            try:
+                return train(dataset, self.seed)
+            except _Enough:
+                return None
+
+    def names(self, model: Any = None) -> list[str]:
+        """Of the optimizer's parameters, as the model calls them; by their number where no model was seen."""
+        module = self.model if model is None else model
+        known = {} if module is None else {id(p): plain_name(name) for name, p in module.named_parameters()}
+        return [known.get(id(p), f"parameter_{i}") for i, p in enumerate(self.parameters)]
+
+    def _follow_the_trial(self) -> None:
+        import torch
+
+        # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
+        torch.default_generator.manual_seed(self.seed ^ STREAMS["torch"])
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(self.seed ^ STREAMS["torch"])
+        np.random.seed((self.seed ^ STREAMS["numpy"]) & 0xFFFFFFFF)  # noqa: NPY002
+        random.seed(self.seed ^ STREAMS["random"])
+
+    def _switch(self) -> None:
+        if not self._switched:
+            self._switched = True
+            self._follow_the_trial()
+
+    def _module_is_built(self, _: Any) -> None:
+        if not self._switched:
+            import torch
+
+            torch.default_generator.manual_seed(INITIAL_SEED + self._built)
+            self._built += 1
+
+    def _optimizer_is_built(self, optimizer: Any) -> None:
+        if self._owned is None:
+            self._owned = _identities(optimizer)
+            self.parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+            self.start = [p.detach().clone() for p in self.parameters]
+        self._switch()
+
+    def _forward(self, module: Any, _: Any) -> None:
+        if self.model is None and any(True for _ in module.parameters()):
+            self.model = module
+            # a hook on every call of every module costs a fifth of a small training
+            self._forwards.remove()
+        self._switch()
+
+    def _step(self, optimizer: Any, *_: Any) -> None:
+        if hasattr(optimizer, "original_optimizer"):
+            return
+        if _identities(optimizer) != self._owned:
+            raise ValueError(
+                "the optimizers of this training step on different parameters, so its updates are not of one form; "
+                "release the end of it: releases='final'."
+            )
+        if self._asks["samples"] and not self.updates:
+            self.samples = _samples(self.parameters)
+        self.updates.append([_gradient(p) for p in self.parameters])
+        if self.steps is not None and len(self.updates) >= self.steps:
+            raise _Enough
+
+    def _watch_accountants(self) -> contextlib.AbstractContextManager[None]:
+        try:
+            from opacus.accountants.accountant import IAccountant
+        except ImportError:
+            return contextlib.nullcontext()
+        return _after(IAccountant, self.accountants.append)
+
+
+def plain_name(name: str) -> str:
+    """A tensor's name without what Opacus and DistributedDataParallel put in front of it."""
+    for wrapper in ("_module.", "module."):
+        name = name.removeprefix(wrapper)
+    return name
+
+
+@contextlib.contextmanager
+def _after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
+    """Tell of every object of a class when its ``__init__`` is done."""
+    original: Any = owner.__init__
+
+    @functools.wraps(original)
+    def watched(self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        tell(self)
+
+    setattr(owner, "__init__", watched)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(owner, "__init__", original)  # noqa: B010
+
+
+@contextlib.contextmanager
+def _removed(handle: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _identities(optimizer: Any) -> list[int]:
+    return [id(p) for group in optimizer.param_groups for p in group["params"]]
+
+
+def _gradient(parameter: Any) -> np.ndarray:
+    """What the optimizer is about to read; zero where nothing came."""
+    if parameter.grad is None:
+        return np.zeros(tuple(parameter.shape), np.float32)
+    # a copy: optimizers and zero_grad write into the same memory
+    return parameter.grad.detach().cpu().float().numpy().copy()
+
+
+def _samples(parameters: list[Any]) -> list[Any] | None:
+    """Opacus's per-example gradients of the batch; its clipped sum, one row, where it computes no gradients one by one."""
+    import torch
+
+    found: list[Any] = []
+    for parameter in parameters:
+        sample, total = getattr(parameter, "grad_sample", None), getattr(parameter, "summed_grad", None)
+        if isinstance(sample, list):
+            sample = torch.cat(sample) if sample else None
+        if sample is None and total is not None:
+            sample = total.view_as(parameter)[None]
+        if sample is None:
+            return None
+        found.append(sample.detach().cpu().float().numpy().copy())
+    return found
