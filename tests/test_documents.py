@@ -94,6 +94,7 @@ def test_a_block_runs(name, number, documents, monkeypatch, dp_audit):
 def test_every_document_with_code_is_run():
     assert {name for name, blocks in BLOCKS.items() if blocks} == {
         "README.md",
+        "docs/accountants.md",
         "docs/adapters.md",
         "docs/ci.md",
         "docs/command-protocol.md",

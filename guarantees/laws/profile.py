@@ -99,7 +99,7 @@ def law_from_profile(
 def law_from_promises(promises: Iterable[tuple[float, float]]) -> DiscreteLaw:
     """What several pairs (epsilon, delta) promise together; an epsilon below zero, as accountants give, counts as 0.
 
-    Epsilons are rounded up to multiples of 1e-9, which promises less: the slope between nearer points is lost to rounding.
+    Epsilons are rounded up to multiples of 1e-9, which promises less: slopes between nearer points are lost in digits.
     """
 
     def rounded(epsilon: float) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,10 @@ from guarantees.claim import Claim
 from guarantees.families.books import Entry, claim_from_history, claim_from_table
 from mechanisms.adapters.for_opacus import quiet
 from mechanisms.adapters.torch_watch import Watch, plain_name
-from mechanisms.contract import Described, Draw, OutputKind, name_of
+from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.neighbours import Neighbours
 from mechanisms.release import flatten_rows, host_array, leaves
 
-RELEASES = ("update", "transcript", "final")
 MOST_EMPTY = 100
 """Runs after which a record that no batch held is given up."""
 MOST_RECORDS = 256
@@ -33,8 +32,8 @@ class TorchTraining(Described):
     What is released: the first ``update`` (the training is stopped there), the ``transcript`` of all updates, or the
     ``final`` weights. An update is the gradient with which the optimizer steps, after clipping and noise: what the
     claim speaks about, and all that Adam or a schedule makes of it is post-processing. Final weights are those of the
-    model that ``train`` gives back, with its buffers, or else of its optimizer, as start minus end; anything else that it
-    gives back (tensors, arrays, dicts of them) is released as it is. ``steps`` ends a transcript early.
+    model that ``train`` gives back, with its buffers, or else of its optimizer, as start minus end; anything else that
+    it gives back (tensors, arrays, dicts of them) is released as it is. ``steps`` ends a transcript early.
 
     Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
     optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
@@ -43,7 +42,7 @@ class TorchTraining(Described):
     """
 
     train: Callable[[Any, int], Any] = dataclasses.field(kw_only=False)
-    releases: Literal["update", "transcript", "final"] = "update"
+    releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     steps: int | None = None
     workers: int = 0
     timeout: float = 60.0
@@ -63,8 +62,8 @@ class TorchTraining(Described):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What is released, and by which versions."""
-        own = {"releases": self.releases} | ({} if self.steps is None else {"steps": self.steps})
+        """Where it is ended, and the versions that train."""
+        own = {} if self.steps is None else {"steps": self.steps}
         return own | {library: _version(library) for library in ("torch", "opacus") if _version(library)}
 
     @property
@@ -90,8 +89,8 @@ class TorchTraining(Described):
             for form in forms:
                 if form != forms[0]:
                     raise ValueError(
-                        f"every trial must release one form, got {form} after {forms[0]}; if the number of steps varies, "
-                        "steps= ends a transcript early."
+                        f"every trial must release one form, got {form} after {forms[0]}; if the number of steps "
+                        "varies, steps= ends a transcript early."
                     )
             return {name: np.stack([trial[name] for trial in trials]) for name in trials[0]}
 
@@ -138,8 +137,8 @@ class TorchTraining(Described):
     def claim(self, neighbours: Neighbours, *, deltas: Sequence[float] | None = None) -> Claim:
         """What the training's own Opacus accountant promises for what is released.
 
-        Without ``deltas`` its history, judged exactly: every (noise multiplier, rate, steps) composed. With them what it
-        prints, ``get_epsilon`` at each delta. One run is made on each dataset; where the two accounts differ (the
+        Without ``deltas`` its history, judged exactly: every (noise multiplier, rate, steps) composed. With them what
+        it prints, ``get_epsilon`` at each delta. One run is made on each dataset; where the two accounts differ (the
         rate is 1/len(loader)) the claim is the weaker one: the smaller noise, larger rate and more steps, or
         the larger epsilons.
         """

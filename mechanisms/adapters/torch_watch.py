@@ -175,7 +175,7 @@ def _gradient(parameter: Any) -> np.ndarray:
 
 
 def _samples(parameters: list[Any]) -> list[Any] | None:
-    """Opacus's per-example gradients of the batch; its clipped sum, one row, where it computes no gradients one by one."""
+    """Opacus's per-example gradients of the batch; where it computes none one by one, its clipped sum as one row."""
     import torch
 
     found: list[Any] = []

@@ -143,7 +143,9 @@ LOOPS = [
 ]
 
 
-@pytest.mark.parametrize(("function", "steps", "entry", "deviation"), LOOPS, ids=lambda given: getattr(given, '__name__', ''))
+@pytest.mark.parametrize(
+    ("function", "steps", "entry", "deviation"), LOOPS, ids=lambda given: getattr(given, "__name__", "")
+)
 def test_a_loop_as_users_write_it_is_watched(function, steps, entry, deviation):
     found = drawn(function, releases="transcript")
     assert {name: part.shape for name, part in found.items()} == {
@@ -195,7 +197,8 @@ def test_a_generator_that_users_seed_is_not_the_stream_of_the_noise():
     def own_generator(data, seed):
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        found.append((torch.randn(4, generator=torch.Generator().manual_seed(seed)), torch.randn(4), np.random.rand(2)))
+        own = torch.randn(4, generator=torch.Generator().manual_seed(seed))
+        found.append((own, torch.randn(4), np.random.rand(2)))  # noqa: NPY002
         optimizer.step()
 
     drawn(own_generator, seeds=SEEDS[:3])
@@ -327,7 +330,6 @@ def test_secure_mode_is_audited_where_its_generator_is_there(monkeypatch):
 def test_versions_are_part_of_what_a_record_says():
     said = torch_training(train, releases="transcript", steps=2).parameters
     assert said == {
-        "releases": "transcript",
         "steps": 2,
         "torch": torch.__version__,
         "opacus": opacus.__version__,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 
-import jax
 import numpy as np
 import pytest
 from checks import FALSE_FAILURE
