@@ -17,7 +17,7 @@ from mechanisms.adapters.for_opacus import quiet
 from mechanisms.adapters.torch_watch import Watch, plain_name
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.neighbours import Neighbours
-from mechanisms.release import flatten_rows, host_array, leaves
+from mechanisms.release import host_array, leaves
 
 MOST_EMPTY = 100
 """Runs after which a record that no batch held is given up."""
@@ -96,25 +96,22 @@ class TorchTraining(Described):
 
         return draw
 
-    def gradients(self, dataset: Any) -> np.ndarray:
-        """Per-example gradients at the initial weights, as Opacus computes them, in the order of the flat release.
+    def gradients(self, dataset: Any) -> dict[str, np.ndarray]:
+        """Per-example gradients of every weight at its initial value, (records, ...), as Opacus computes them.
 
         Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes no
-        gradients one by one, it is clipped. Every step of a transcript is taken to have the gradients of the first.
+        gradients one by one, it is clipped.
         """
         records = len(dataset)
         require("dataset", records <= MOST_RECORDS, f"of at most {MOST_RECORDS} records for their gradients", records)
-        form = self._release(dataset, 0)
         rows = [self._sample(one_record(dataset, index)) for index in range(records)]
-        if not rows[0].keys() & form.keys():
-            raise ValueError(f"{self.name} releases none of the weights whose gradients are known.")
-        zeros = {name: np.zeros(part.shape, np.float32) for name, part in form.items()}
-        filled = {
-            name: np.stack([np.broadcast_to(row.get(name, zero), zero.shape) for row in rows])
-            for name, zero in zeros.items()
-        }
-        flat, _ = flatten_rows(filled, records, self.kind)
-        return flat.reshape(records, -1)
+        if self.releases != "final":
+            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        # a released model has buffers, too
+        form = {name: np.zeros(part.shape, np.float32) for name, part in self._release(dataset, 0).items()}
+        if not rows[0].keys() <= form.keys():
+            raise ValueError(f"{self.name} gives back something else than the weights whose gradients are known.")
+        return {name: np.stack([row.get(name, zero) for row in rows]) for name, zero in form.items()}
 
     def _sample(self, dataset: Any) -> dict[str, np.ndarray]:
         """The gradient of the one record, from the first run whose batch holds it."""
