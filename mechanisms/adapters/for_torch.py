@@ -82,9 +82,20 @@ class TorchTraining(Described):
             import torch
 
             torch.set_num_threads(1)
+        first: list[list[Any]] = []
+
+        def release(seed: int) -> dict[str, np.ndarray]:
+            watch = self._watched(dataset, seed)
+            first[1:] = [watch.start]
+            if not _equal(first[0], watch.start):
+                raise ValueError(
+                    f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
+                    "build its model anew, and draw initial weights from no generator that follows the trial's seed."
+                )
+            return self._release(watch)
 
         def draw(seeds: np.ndarray) -> Any:
-            trials = [self._release(dataset, int(seed)) for seed in seeds]
+            trials = [release(int(seed)) for seed in seeds]
             forms = [{name: part.shape for name, part in trial.items()} for trial in trials]
             for form in forms:
                 if form != forms[0]:
@@ -99,8 +110,8 @@ class TorchTraining(Described):
     def gradients(self, dataset: Any) -> dict[str, np.ndarray]:
         """Per-example gradients of every weight at its initial value, (records, ...), as Opacus computes them.
 
-        Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes no
-        gradients one by one, it is clipped.
+        Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes
+        none one by one, it is clipped.
         """
         records = len(dataset)
         require("dataset", records <= MOST_RECORDS, f"of at most {MOST_RECORDS} records for their gradients", records)
@@ -108,7 +119,8 @@ class TorchTraining(Described):
         if self.releases != "final":
             return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         # a released model has buffers, too
-        form = {name: np.zeros(part.shape, np.float32) for name, part in self._release(dataset, 0).items()}
+        released = self._release(self._watched(dataset, 0))
+        form = {name: np.zeros(part.shape, np.float32) for name, part in released.items()}
         if not rows[0].keys() <= form.keys():
             raise ValueError(f"{self.name} gives back something else than the weights whose gradients are known.")
         return {name: np.stack([row.get(name, zero) for row in rows]) for name, zero in form.items()}
@@ -118,13 +130,13 @@ class TorchTraining(Described):
         for seed in range(MOST_EMPTY):
             watch = Watch(seed=seed, steps=1, samples=True)
             try:
-                model = _model(self._run(watch, dataset))
+                self._run(watch, dataset)
             except Exception as error:
                 raise ValueError(f"{self.name} does not run on one record alone: {error}") from error
             if watch.samples is None:
                 break
             if all(len(sample) for sample in watch.samples):
-                return {name: own[0] for name, own in zip(watch.names(model), watch.samples, strict=True)}
+                return {name: own[0] for name, own in zip(watch.names, watch.samples, strict=True)}
         raise ValueError(f"{self.name} does not tell its per-example gradients.")
 
     def history(self, dataset: Any) -> list[Entry]:
@@ -177,10 +189,10 @@ class TorchTraining(Described):
     def _most_steps(self) -> int | None:
         return 1 if self.releases == "update" else self.steps
 
-    def _run(self, watch: Watch, dataset: Any) -> Any:
+    def _run(self, watch: Watch, dataset: Any) -> None:
         with quiet():
             try:
-                return watch.run(self.train, dataset)
+                watch.run(self.train, dataset)
             except ImportError as error:
                 if "torchcsprng" not in str(error):
                     raise
@@ -190,11 +202,14 @@ class TorchTraining(Described):
                     "generator and in summing four draws for one."
                 ) from error
 
-    def _release(self, dataset: Any, seed: int) -> dict[str, np.ndarray]:
+    def _watched(self, dataset: Any, seed: int) -> Watch:
         watch = Watch(seed=seed, steps=self._most_steps)
-        given = self._run(watch, dataset)
+        self._run(watch, dataset)
+        return watch
+
+    def _release(self, watch: Watch) -> dict[str, np.ndarray]:
         if self.releases == "final":
-            return _final(watch, given)
+            return _final(watch)
         wanted = self._most_steps or 1
         if len(watch.updates) < wanted:
             raise ValueError(
@@ -202,9 +217,9 @@ class TorchTraining(Described):
                 "released; a loop that updates weights by hand is audited by what it gives back: releases='final'."
             )
         if self.releases == "update":
-            return dict(zip(watch.names(_model(given)), watch.updates[0], strict=True))
+            return dict(zip(watch.names, watch.updates[0], strict=True))
         parts = zip(*watch.updates, strict=True)
-        return {name: np.stack(part) for name, part in zip(watch.names(_model(given)), parts, strict=True)}
+        return {name: np.stack(part) for name, part in zip(watch.names, parts, strict=True)}
 
 
 torch_training = TorchTraining
@@ -242,21 +257,19 @@ def _weaker(histories: list[list[Entry]]) -> list[Entry]:
     return [(min(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])) for a, b in zip(one, other, strict=True)]
 
 
-def _model(given: Any) -> Any:
-    """The module in what ``train`` gave back: itself, or the first of a tuple; None where there is none."""
+def _equal(one: list[Any], other: list[Any]) -> bool:
     import torch
 
-    parts = given if isinstance(given, tuple | list) else (given,)
-    return next((part for part in parts if isinstance(part, torch.nn.Module)), None)
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _final(watch: Watch, given: Any) -> dict[str, np.ndarray]:
+def _final(watch: Watch) -> dict[str, np.ndarray]:
     """Start minus end of every weight that is trained, the buffers as they are; or what was given back instead."""
-    model = _model(given)
-    if model is None and given is not None:
-        return {name: host_array(leaf).astype(np.float32) for name, leaf in leaves(given)}
+    model = watch.released
+    if model is None and watch.given is not None:
+        return {name: host_array(leaf).astype(np.float32) for name, leaf in leaves(watch.given)}
     if model is None:
-        ends = list(zip(watch.names(), watch.parameters, strict=True))
+        ends = list(zip(watch.names, watch.parameters, strict=True))
     else:
         state = [*model.named_parameters(), *model.named_buffers()]
         ends = [(plain_name(name), tensor) for name, tensor in state if tensor.is_floating_point()]

@@ -41,13 +41,14 @@ class Watch:
         self.start: list[Any] = []
         self.parameters: list[Any] = []
         self.model: Any = None
+        self.given: Any = None
         self._owned: list[int] | None = None
         self._built = 0
         self._switched = False
         self._forwards: Any = None
 
-    def run(self, train: Callable[[Any, int], Any], dataset: Any) -> Any:
-        """What ``train(dataset, seed)`` gives back; None where it was stopped."""
+    def run(self, train: Callable[[Any, int], Any], dataset: Any) -> None:
+        """Call ``train(dataset, seed)``; ``given`` is what it gives back, None where it was stopped."""
         import torch
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -60,15 +61,23 @@ class Watch:
             stack.enter_context(_removed(self._forwards))
             if self._asks["accounts"]:
                 stack.enter_context(self._watch_accountants())
+            stack.enter_context(_generators_kept())
             self._follow_the_trial()
-            try:
-                return train(dataset, self.seed)
-            except _Enough:
-                return None
+            with contextlib.suppress(_Enough):
+                self.given = train(dataset, self.seed)
 
-    def names(self, model: Any = None) -> list[str]:
+    @property
+    def released(self) -> Any:
+        """The module in what was given back: itself, or the first of a tuple; None where there is none."""
+        import torch
+
+        parts = self.given if isinstance(self.given, tuple | list) else (self.given,)
+        return next((part for part in parts if isinstance(part, torch.nn.Module)), None)
+
+    @property
+    def names(self) -> list[str]:
         """Of the optimizer's parameters, as the model calls them; by their number where no model was seen."""
-        module = self.model if model is None else model
+        module = self.model if self.released is None else self.released
         known = {} if module is None else {id(p): plain_name(name) for name, p in module.named_parameters()}
         return [known.get(id(p), f"parameter_{i}") for i, p in enumerate(self.parameters)]
 
@@ -152,6 +161,20 @@ def _after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
         yield
     finally:
         setattr(owner, "__init__", original)  # noqa: B010
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """The process's own generators, as they were before the trial."""
+    import torch
+
+    state = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state[0])
+        np.random.set_state(state[1])  # noqa: NPY002
+        random.setstate(state[2])
 
 
 @contextlib.contextmanager

@@ -206,6 +206,27 @@ def test_a_generator_that_users_seed_is_not_the_stream_of_the_noise():
     assert len({float(ours[0]) for _, ours, _ in found}) == len({float(n[0]) for _, _, n in found}) == 3
 
 
+def test_a_model_that_trials_share_is_refused():
+    shared = Net()
+
+    def goes_on(data, seed):
+        optimizer = torch.optim.SGD(shared.parameters(), lr=0.1)
+        for p in shared.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+
+    with pytest.raises(ValueError, match="build its model anew"):
+        drawn(goes_on, releases="final", seeds=SEEDS[:2])
+
+
+def test_the_generators_of_the_process_are_left_as_they_were():
+    torch.default_generator.manual_seed(7)
+    expected = torch.rand(2)
+    torch.default_generator.manual_seed(7)
+    drawn(train, seeds=SEEDS[:1])
+    assert torch.equal(torch.rand(2), expected)
+
+
 def test_nothing_is_left_behind_after_an_error():
     before = nn.Module.__init__, torch.optim.Optimizer.__init__
 
