@@ -86,7 +86,8 @@ class TorchTraining(Described):
 
         def release(seed: int) -> dict[str, np.ndarray]:
             watch = self._watched(dataset, seed)
-            first[1:] = [watch.start]
+            if not first:
+                first.append(watch.start)
             if not _equal(first[0], watch.start):
                 raise ValueError(
                     f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
