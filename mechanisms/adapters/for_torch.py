@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -187,8 +188,8 @@ class TorchTraining(Described):
         return counted
 
     @property
-    def _most_steps(self) -> int | None:
-        return 1 if self.releases == "update" else self.steps
+    def _most_steps(self) -> float:
+        return {"update": 1, "transcript": self.steps or math.inf, "final": 0}[self.releases]
 
     def _run(self, watch: Watch, dataset: Any) -> None:
         with quiet():
@@ -211,7 +212,7 @@ class TorchTraining(Described):
     def _release(self, watch: Watch) -> dict[str, np.ndarray]:
         if self.releases == "final":
             return _final(watch)
-        wanted = self._most_steps or 1
+        wanted = self.steps or 1
         if len(watch.updates) < wanted:
             raise ValueError(
                 f"{self.name} took {len(watch.updates)} steps with optimizers of torch.optim, {wanted} were to be "

@@ -27,13 +27,14 @@ class Watch:
     - Modules are built from fixed streams, one for each module in its order, until the first optimizer is built or
       the first module called: initial weights are the same in every trial and on both datasets. From then on every
       generator follows the trial's seed.
-    - ``updates``: the gradients with which an optimizer is about to step. Under Opacus that is the optimizer inside its
+    - ``updates``: the gradients with which an optimizer is about to step, at most ``steps`` times: then the run is
+      ended, unless that is 0, which asks for none. Under Opacus that is the optimizer inside its
       own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
     - ``accountants``: those of Opacus that were made on the way; ``samples``: its per-example gradients at the first
       step. Both only where they are asked for.
     """
 
-    def __init__(self, seed: int, *, steps: int | None, accounts: bool = False, samples: bool = False):
+    def __init__(self, seed: int, *, steps: float, accounts: bool = False, samples: bool = False):
         self.seed, self.steps, self._asks = seed, steps, {"accounts": accounts, "samples": samples}
         self.updates: list[list[Any]] = []
         self.samples: list[Any] | None = None
@@ -42,7 +43,7 @@ class Watch:
         self.parameters: list[Any] = []
         self.model: Any = None
         self.given: Any = None
-        self._owned: list[int] | None = None
+        self._owned: set[int] = set()
         self._built = 0
         self._switched = False
         self._forwards: Any = None
@@ -56,7 +57,8 @@ class Watch:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_after(torch.nn.Module, self._module_is_built))
             stack.enter_context(_after(torch.optim.Optimizer, self._optimizer_is_built))
-            stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
+            if self.steps:
+                stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
             self._forwards = register_module_forward_pre_hook(self._forward)
             stack.enter_context(_removed(self._forwards))
             if self._asks["accounts"]:
@@ -104,10 +106,12 @@ class Watch:
             self._built += 1
 
     def _optimizer_is_built(self, optimizer: Any) -> None:
-        if self._owned is None:
-            self._owned = _identities(optimizer)
-            self.parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-            self.start = [p.detach().clone() for p in self.parameters]
+        for p in _parameters(optimizer):
+            if id(p) not in self._owned:
+                self._owned.add(id(p))
+                if p.requires_grad:
+                    self.parameters.append(p)
+                    self.start.append(p.detach().clone())
         self._switch()
 
     def _forward(self, module: Any, _: Any) -> None:
@@ -120,7 +124,7 @@ class Watch:
     def _step(self, optimizer: Any, *_: Any) -> None:
         if hasattr(optimizer, "original_optimizer"):
             return
-        if _identities(optimizer) != self._owned:
+        if {id(p) for p in _parameters(optimizer)} != self._owned:
             raise ValueError(
                 "the optimizers of this training step on different parameters, so its updates are not of one form; "
                 "release the end of it: releases='final'."
@@ -128,7 +132,7 @@ class Watch:
         if self._asks["samples"] and not self.updates:
             self.samples = _samples(self.parameters)
         self.updates.append([_gradient(p) for p in self.parameters])
-        if self.steps is not None and len(self.updates) >= self.steps:
+        if len(self.updates) >= self.steps:
             raise _Enough
 
     def _watch_accountants(self) -> contextlib.AbstractContextManager[None]:
@@ -185,8 +189,8 @@ def _removed(handle: Any) -> Iterator[None]:
         handle.remove()
 
 
-def _identities(optimizer: Any) -> list[int]:
-    return [id(p) for group in optimizer.param_groups for p in group["params"]]
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _gradient(parameter: Any) -> np.ndarray:

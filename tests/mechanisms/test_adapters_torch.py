@@ -264,6 +264,20 @@ def test_final_weights_are_released_from_their_start():
     assert found["mean_of_inputs"].shape == (2, COLUMNS)
 
 
+def test_two_optimizers_release_their_end():
+    def two(data, seed):
+        models = Net(), nn.Linear(2, 1)
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in models]
+        for model, optimizer in zip(models, optimizers, strict=True):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            optimizer.step()
+
+    assert np.allclose(flat(drawn(two, releases="final", seeds=SEEDS[:2])), 0.5)
+    with pytest.raises(ValueError, match="releases='final'"):
+        drawn(two, releases="transcript", seeds=SEEDS[:2])
+
+
 def test_whatever_else_is_given_back_is_the_release():
     def metrics(data, seed):
         return {"loss": torch.randn(()), "weights": [np.ones(3), torch.zeros(2, dtype=torch.bfloat16)]}
