@@ -207,6 +207,11 @@ class TorchTraining(Described):
     def _watched(self, dataset: Any, seed: int) -> Watch:
         watch = Watch(seed=seed, steps=self._most_steps)
         self._run(watch, dataset)
+        if watch.never_began:
+            raise ValueError(
+                f"{self.name} builds modules but neither calls one, as module(x), nor builds an optimizer of "
+                "torch.optim: where its training begins, and with it the trial's own randomness, cannot be seen."
+            )
         return watch
 
     def _release(self, watch: Watch) -> dict[str, np.ndarray]:

@@ -64,7 +64,7 @@ class Watch:
             if self._asks["accounts"]:
                 stack.enter_context(self._watch_accountants())
             stack.enter_context(_generators_kept())
-            self._follow_the_trial()
+            seed_all(self.seed)
             with contextlib.suppress(_Enough):
                 self.given = train(dataset, self.seed)
 
@@ -83,26 +83,19 @@ class Watch:
         known = {} if module is None else {id(p): plain_name(name) for name, p in module.named_parameters()}
         return [known.get(id(p), f"parameter_{i}") for i, p in enumerate(self.parameters)]
 
-    def _follow_the_trial(self) -> None:
-        import torch
-
-        # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
-        torch.default_generator.manual_seed(self.seed ^ STREAMS["torch"])
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(self.seed ^ STREAMS["torch"])
-        np.random.seed((self.seed ^ STREAMS["numpy"]) & 0xFFFFFFFF)  # noqa: NPY002
-        random.seed(self.seed ^ STREAMS["random"])
+    @property
+    def never_began(self) -> bool:
+        """Whether modules were built, and all random numbers after that are still those that build modules."""
+        return self._built > 0 and not self._switched
 
     def _switch(self) -> None:
         if not self._switched:
             self._switched = True
-            self._follow_the_trial()
+            seed_all(self.seed)
 
     def _module_is_built(self, _: Any) -> None:
         if not self._switched:
-            import torch
-
-            torch.default_generator.manual_seed(INITIAL_SEED + self._built)
+            seed_all(INITIAL_SEED + self._built)
             self._built += 1
 
     def _optimizer_is_built(self, optimizer: Any) -> None:
@@ -141,6 +134,18 @@ class Watch:
         except ImportError:
             return contextlib.nullcontext()
         return _after(IAccountant, self.accountants.append)
+
+
+def seed_all(seed: int) -> None:
+    """The generators that a process has, each with a seed of its own."""
+    import torch
+
+    # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
+    torch.default_generator.manual_seed(seed ^ STREAMS["torch"])
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed ^ STREAMS["torch"])
+    np.random.seed((seed ^ STREAMS["numpy"]) & 0xFFFFFFFF)  # noqa: NPY002
+    random.seed(seed ^ STREAMS["random"])
 
 
 def plain_name(name: str) -> str:

@@ -288,8 +288,10 @@ def test_whatever_else_is_given_back_is_the_release():
 
 def test_a_loop_without_an_optimizer_is_told_what_to_do():
     def by_hand(data, seed):
-        return Net()
+        return Net()(data.tensors[0])
 
+    with pytest.raises(ValueError, match="where its training begins"):
+        drawn(lambda data, seed: nn.Linear(COLUMNS, 1).forward(data.tensors[0]), releases="final")
     with pytest.raises(ValueError, match="releases='final'"):
         drawn(by_hand)
     with pytest.raises(ValueError, match="nothing is released"):
