@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -147,7 +148,9 @@ class TracedSides:
 
         def draw(first: jax.Array) -> Any:
             trials = trials_from(Words(jnp.uint32(0), first), size)
-            return jax.vmap(lambda trial: flatten(step(trial_keys(key, trial).release, data), step.kind))(trials)
+            # or XLA would work out what depends on the data alone while it compiles, in minutes for a network
+            given = data if isinstance(data, GradientTable) else jax.lax.optimization_barrier(data)
+            return jax.vmap(lambda trial: flatten(step(trial_keys(key, trial).release, given), step.kind))(trials)
 
         return draw
 
@@ -167,6 +170,15 @@ def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
     return int(np.clip(room // entries, 1, most))
 
 
+@contextlib.contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """An exception of a user's code as one that says whose it was."""
+    try:
+        yield
+    except Exception as error:
+        raise MechanismError(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def compile_program(
     mechanism: Mechanism,
     dataset: Any,
@@ -179,16 +191,12 @@ def compile_program(
     given = prepare(mechanism, dataset)
     # a table is a few host numbers that the program is built around; arrays are handed to it
     static = isinstance(given, GradientTable)
-    try:
+    with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
         size = chunk or chunk_size(mechanism, given)
-        jax.eval_shape(
-            lambda key: distinguisher(key, flatten(mechanism(key, given), mechanism.kind)), jax.random.key(0)
-        )
-    except Exception as error:
-        raise MechanismError(
-            f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        output = jax.eval_shape(lambda key: flatten(mechanism(key, given), mechanism.kind), jax.random.key(0))
+    shapes = [leaf.shape for leaf in jax.tree.leaves(output)]
+    with blamed(f"the distinguisher {distinguisher.name!r} failed on outputs of {mechanism.name!r}, of shape {shapes}"):
+        jax.eval_shape(distinguisher, jax.random.key(0), output)
 
     def score(key: jax.Array, data: Any, trial: Words) -> jax.Array:
         own = trial_keys(key, trial)
