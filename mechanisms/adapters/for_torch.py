@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+import jax
 import numpy as np
 
 from guarantees.checks import require
@@ -17,6 +18,7 @@ from guarantees.families.books import Entry, claim_from_history, claim_from_tabl
 from mechanisms.adapters.for_opacus import quiet
 from mechanisms.adapters.torch_watch import Watch, plain_name
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
+from mechanisms.datasets import is_torch_dataset, records_of
 from mechanisms.neighbours import Neighbours
 from mechanisms.release import host_array, leaves
 
@@ -115,9 +117,10 @@ class TorchTraining(Described):
         Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes
         none one by one, it is clipped.
         """
-        records = len(dataset)
-        require("dataset", records <= MOST_RECORDS, f"of at most {MOST_RECORDS} records for their gradients", records)
-        rows = [self._sample(one_record(dataset, index)) for index in range(records)]
+        records = records_of(dataset)
+        good = records is not None and records <= MOST_RECORDS
+        require("dataset", good, f"of a known number of records, at most {MOST_RECORDS}, for their gradients", records)
+        rows = [self._sample(one_record(dataset, index)) for index in range(records or 0)]
         if self.releases != "final":
             return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         # a released model has buffers, too
@@ -239,11 +242,11 @@ def one_record(dataset: Any, index: int) -> Any:
 
     if isinstance(dataset, TensorDataset):
         return TensorDataset(*(tensor[index : index + 1] for tensor in dataset.tensors))
-    if isinstance(dataset, Mapping):
-        return {name: part[index : index + 1] for name, part in dataset.items()}
-    if isinstance(dataset, list) or hasattr(dataset, "shape"):
+    if is_torch_dataset(dataset):
+        return Subset(dataset, [index])
+    if isinstance(dataset, list):
         return dataset[index : index + 1]
-    return Subset(dataset, [index])
+    return jax.tree.map(lambda column: column[index : index + 1], dataset)
 
 
 def _version(library: str) -> str:

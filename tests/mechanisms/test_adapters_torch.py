@@ -11,7 +11,7 @@ from scipy import stats
 import guarantees
 import mechanisms
 from mechanisms.adapters.batch import trial_seeds
-from mechanisms.adapters.for_torch import torch_training
+from mechanisms.adapters.for_torch import one_record, torch_training
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 opacus = pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
@@ -418,3 +418,13 @@ def test_gradients_that_nobody_computes_are_not_known():
 
     with pytest.raises(ValueError, match="does not tell"):
         torch_training(plain).gradients(dataset(2))
+
+
+def test_records_of_any_dataset_are_taken_one_by_one():
+    rows = np.arange(6.0).reshape(3, 2)
+    assert np.array_equal(one_record(rows, 1), rows[1:2])
+    assert one_record([1, 2, 3], 1) == [2]
+    assert np.array_equal(one_record({"x": rows, "y": (rows,)}, 2)["y"][0], rows[2:])
+    joined = torch.utils.data.ConcatDataset([dataset(2), dataset(1, value=1.0)])
+    ((row, _),) = one_record(joined, 2)
+    assert row.sum() == COLUMNS
