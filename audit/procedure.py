@@ -65,8 +65,8 @@ def run_audit(
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
     """
     step = as_mechanism(mechanism)
-    given = default_battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
     _check(step, neighbours, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
+    given = default_battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
     _check_kind(step, given)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)

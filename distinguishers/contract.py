@@ -83,7 +83,7 @@ class Learner(Protocol):
 class Score(OneScore):
     """A user's function or callable object, made into a distinguisher by ``distinguisher``."""
 
-    given: Callable[..., jax.Array]
+    given: Callable[..., Any]
     takes_key: bool
     name: str
     parameters: Mapping[str, Any]
@@ -110,7 +110,9 @@ def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
     asked once for ``name``, ``parameters``, ``accepts`` and ``curve``, and what it leaves out is its class's name,
     nothing, any kind of output, and no curve. ``parameters`` is what records say about a function.
     """
-    if isinstance(given, Distinguisher | Learner) and not parameters:
+    if isinstance(given, Learner):
+        return given
+    if isinstance(given, Distinguisher) and not parameters:
         return given
     if not callable(given):
         raise TypeError(f"a distinguisher is a function of an output, or of a key and an output, got {given!r}.")

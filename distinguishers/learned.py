@@ -125,9 +125,9 @@ class Fit:
         halves = [_halves(jax.random.fold_in(key_halves, i), side) for i, side in enumerate(sides)]
         if self.given is None:
             view = View(layout=layout)
-            rows = [view.rows(first) for first, _ in halves]
-            read: Read = learn_features(*rows, view, given=_of_rounds(self.record, layout))
-            names, trained = read.names, [second for _, second in halves]
+            without_rows, with_rows = (view.rows(first) for first, _ in halves)
+            found = learn_features(without_rows, with_rows, view, given=_of_rounds(self.record, layout))
+            read, names, trained = found, found.names, [second for _, second in halves]
         else:
             read, trained = _Given(given=self.given), sides
             size = jax.eval_shape(read, jax.tree.map(lambda leaf: leaf[0], sides[0])).size

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 WHITENED = 600
-"""Coordinates up to which the full covariance is inverted."""
-LONGEST = 2**14
-"""Coordinates up to which directions of changed spread are looked for."""
+"""Coordinates up to which full covariances are inverted and compared."""
 EACH = 2
 """Directions of each kind of spread."""
 RIDGE = 1e-6
@@ -46,7 +43,7 @@ def separating(
             found[f"decorrelated_{name}"] = _solve(covariance, vector, soft)
             if len(centred) > 4 * len(shift):
                 found[f"sharp_{name}"] = _solve(covariance, vector, RIDGE)
-    if 2 * EACH + 1 < len(shift) <= LONGEST:
+    if 2 * EACH < len(shift) <= WHITENED:
         found.update(_changed_spread(centred, len(first)))
     return {name: _unit(vector) for name, vector in found.items() if np.isfinite(vector).all() and np.any(vector)}
 
@@ -69,22 +66,11 @@ def _solve(covariance: np.ndarray, vector: np.ndarray, ridge: float) -> np.ndarr
 
 def _changed_spread(centred: np.ndarray, first: int) -> dict[str, np.ndarray]:
     """Eigenvectors of the difference of the two covariances at both ends, and of their sum at its upper one."""
-    zero, one = centred[:first], centred[first:]
-
-    def product(sign: float) -> LinearOperator:
-        def apply(vector: np.ndarray) -> np.ndarray:
-            v = vector.ravel().astype(np.float32)
-            return one.T @ (one @ v) / len(one) + sign * (zero.T @ (zero @ v)) / len(zero)
-
-        return LinearOperator((centred.shape[1],) * 2, matvec=apply, dtype=np.float64)
-
-    start = np.ones(centred.shape[1])
+    zero, one = (part.T.astype(np.float64) @ part / len(part) for part in (centred[:first], centred[first:]))
+    changed, all_in_all = (np.linalg.eigh(matrix)[1] for matrix in (one - zero, one + zero))
     found = {}
-    for name, sign, end in (("more_spread", -1.0, "LA"), ("less_spread", -1.0, "SA"), ("widest", 1.0, "LA")):
-        try:
-            _, vectors = eigsh(product(sign), k=EACH, which=end, v0=start, tol=1e-2, maxiter=200)
-        except ArpackError:
-            # no convergence, or nothing varies: there is no such direction
-            continue
-        found.update({f"{name}_{i}": vectors[:, i] for i in range(EACH)})
+    for i in range(EACH):
+        found[f"more_spread_{i}"] = changed[:, -1 - i]
+        found[f"less_spread_{i}"] = changed[:, i]
+        found[f"widest_{i}"] = all_in_all[:, -1 - i]
     return found

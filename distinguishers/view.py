@@ -48,6 +48,14 @@ class View:
         rounds = [(f"round {i}", slice(i * size, (i + 1) * size)) for i in range(self.rounds)]
         return tuple(group for parts in (tensors, rounds) if len(parts) > 1 for group in _few(parts))
 
+    @property
+    def shares(self) -> np.ndarray:
+        """One over each group's size at its coordinates, (groups, own coordinates): rows that take means."""
+        found = np.zeros((len(self.groups), self.own), np.float32)
+        for row, (_, part) in zip(found, self.groups, strict=True):
+            row[part] = 1 / (part.stop - part.start)
+        return found
+
     def rows(self, outputs: Any) -> np.ndarray:
         """Many outputs on the host, (trials, coordinates)."""
         parts = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(outputs)]

@@ -47,7 +47,8 @@ def key_from_seed(seed: int) -> jax.Array:
 def audit_keys(key: jax.Array) -> AuditKeys:
     """The keys of one audit."""
     own = jax.random.fold_in(key, AUDIT)
-    return AuditKeys(*jax.random.split(own, 4), jax.random.fold_in(own, LEARN))
+    fit_without, fit_with, without, with_record = jax.random.split(own, 4)
+    return AuditKeys(fit_without, fit_with, without, with_record, jax.random.fold_in(own, LEARN))
 
 
 def trial_number(number: int) -> Words:
