@@ -92,8 +92,7 @@ class JaxTraining(Described):
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
         """What is released of one training."""
-        # XLA would work out gradients at constant weights while it compiles, in minutes
-        data, start = jax.lax.optimization_barrier((as_columns(dataset), self._start))
+        data, start = as_columns(dataset), self._start
         records = len(jax.tree.leaves(data)[0])
         steps = self.rounds(records)
         index, mask = step_batches(self.sampler, key, records, steps)
