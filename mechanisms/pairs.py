@@ -26,8 +26,6 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
     for name, dataset in (("without", without), ("with_record", with_record)):
         if not isinstance(dataset, GradientTable) and records_of(dataset) is None:
             raise TypeError(f"{name} must be {KINDS}, got {type(dataset).__name__}.")
-        if (found := not_finite(dataset)) is not None:
-            raise ValueError(f"{name} must be finite, got {found}.")
     made = Neighbours(without=without, with_record=with_record, relation=relation)
     return _named("pair", made, _differing(without, with_record, relation), {})
 
@@ -68,14 +66,12 @@ def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
 
 
 def _checked(dataset: Any, index: int | None = None) -> Any:
-    """A dataset of a known kind with finite numbers, and a place in it, counted from the front."""
+    """A dataset of a known kind, and a place in it, counted from the front."""
     dataset = np.asarray(materialise(dataset)) if isinstance(dataset, GradientTable) else dataset
     size = records_of(dataset)
     if size is None:
         raise TypeError(f"a dataset is {KINDS}, got {type(dataset).__name__}.")
     require("dataset", size >= 1, "of at least one record", size)
-    if (found := not_finite(dataset)) is not None:
-        raise ValueError(f"dataset must be finite, got {found}.")
     if index is None:
         return dataset
     require("index", -size <= index < size, f"the place of one of the {size} records", index)
@@ -110,7 +106,10 @@ def _rows(dataset: Any) -> Any:
 
 
 def _named(name: str, made: Neighbours, index: int, parameters: dict[str, Any]) -> Neighbours:
-    """The pair under its constructor's name; a record says how many records there are, and a digest of them."""
+    """The pair under its constructor's name, its numbers finite; what it says is their number and a digest of them."""
+    for side, dataset in (("without", made.without), ("with_record", made.with_record)):
+        if (found := not_finite(dataset)) is not None:
+            raise ValueError(f"{side} must be finite, got {found}.")
     content = contents(_rows(made.without))
     told = {} if content is None else {"content": hashlib.sha256(b"\n".join(content)).hexdigest()[:16]}
     size = made.records_without

@@ -150,9 +150,7 @@ class TracedSides:
 
         def draw(first: jax.Array) -> Any:
             trials = trials_from(Words(jnp.uint32(0), first), size)
-            # or XLA would work out what depends on the data alone while it compiles, in minutes for a network
-            given = data if isinstance(data, GradientTable) else jax.lax.optimization_barrier(data)
-            return jax.vmap(lambda trial: flatten(step(trial_keys(key, trial).release, given), step.kind))(trials)
+            return jax.vmap(lambda trial: flatten(step(trial_keys(key, trial).release, data), step.kind))(trials)
 
         return draw
 

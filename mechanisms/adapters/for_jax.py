@@ -76,17 +76,23 @@ class JaxTraining(Described):
         if self.own_gradients is not None:
             found = self.own_gradients(data)
         elif self.loss is not None:
-            found = jax.jit(jax.vmap(jax.grad(self.loss), in_axes=(None, 0)))(self._weights(self._start), data)
+            found = self._gradients_of(self.loss, data)
         else:
-            raise ValueError(
-                f"{self.name} does not tell its per-example gradients: give jax_training loss= or gradients=."
-            )
+            raise ValueError(f"{self.name} does not tell its per-example gradients; loss= or gradients= would.")
         return flatten_rows(found, records)[0]
+
+    def _gradients_of(self, loss: Callable[[Any, Any], jax.Array], data: Any) -> Any:
+        try:
+            return jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(self._weights(self._start), data)
+        except TypeError as error:
+            read = "the state" if self.weights is None else "weights(state)"
+            raise TypeError(
+                f"loss= of {self.name} has no gradient at {read}: {error} weights= says which part of a state it reads."
+            ) from error
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
         """What is released of one training."""
-        # XLA would work out gradients at constant weights while it compiles, in minutes
-        data, start = jax.lax.optimization_barrier((as_columns(dataset), self._start))
+        data, start = as_columns(dataset), self._start
         records = len(jax.tree.leaves(data)[0])
         steps = self.rounds(records)
         index, mask = step_batches(self.sampler, key, records, steps)

@@ -30,7 +30,15 @@ EXAMPLES = {
 }
 
 
-ADAPTERS = {"opacus_step", "optax_step", "jax_privacy_step", "command_step", "flax_step"}
+ADAPTERS = {
+    "opacus_step",
+    "optax_step",
+    "jax_privacy_step",
+    "command_step",
+    "flax_step",
+    "callable_step",
+    "jax_training",
+}
 """Other people's code, tried in tests of its own."""
 
 
