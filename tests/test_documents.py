@@ -28,6 +28,7 @@ LONG = {
     ("docs/adapters.md", 2),
     ("docs/adapters.md", 4),
     ("docs/ci.md", 0),
+    ("docs/own-model.md", 4),
 }
 """Trainings by PyTorch and what reads their records, and batteries on ten thousand trials."""
 VERDICT = re.compile(r"verdict\)? +# \"?(violation|no_violation_found|inconclusive)")
@@ -99,6 +100,7 @@ def test_every_document_with_code_is_run():
         "docs/ci.md",
         "docs/command-protocol.md",
         "docs/extending.md",
+        "docs/own-model.md",
         "docs/theorems.md",
         "docs/trainings.md",
     }
