@@ -9,16 +9,13 @@ import jax
 import numpy as np
 
 from audit.trials.both_sides import BothSides
-from audit.trials.source import NonFiniteScoreError
+from audit.trials.source import NonFiniteScoreError, piece_size
 from distinguishers.contract import Distinguisher, Learner
 
 MOST_ENTRIES = 2**25
 """Coordinates of fit outputs that are kept of one side, 128 MiB."""
 FEWEST = 20
 """Outputs a side, however long they are."""
-AT_ONCE = 2**20
-"""Coordinates drawn at once."""
-LARGEST_PIECE = 256
 TIME = 1 / 3
 """Of what is left until the deadline, for drawing fit outputs."""
 
@@ -47,9 +44,8 @@ def learn(
         return Learnt(chosen, 0)
     layout = sides.layout()
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
-    size = int(np.clip(AT_ONCE // layout.entries, 1, min(wanted, LARGEST_PIECE)))
     key_draw, key_learn = jax.random.split(key)
-    drawn = sides.outputs(key_draw, wanted, size=size, deadline=_part_of(deadline))
+    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=_part_of(deadline))
     count = min(len(jax.tree.leaves(side)[0]) for side in drawn)
     if count < FEWEST:
         raise ValueError(
