@@ -15,7 +15,7 @@ from distinguishers.contract import Distinguisher, Learner
 MOST_ENTRIES = 2**25
 """Coordinates of fit outputs that are kept of one side, 128 MiB."""
 FEWEST = 20
-"""Outputs a side, however long they are."""
+"""Outputs a side, however long they are and however little time there is."""
 TIME = 1 / 3
 """Of what is left until the deadline, for drawing fit outputs."""
 
@@ -46,16 +46,18 @@ def learn(
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
     key_draw, key_learn = jax.random.split(key)
     drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=_part_of(deadline))
-    count = min(len(jax.tree.leaves(side)[0]) for side in drawn)
-    if count < FEWEST:
-        raise ValueError(
-            f"the time budget ended after {count} of {wanted} outputs a side to learn from; allow more time, or name a "
-            "distinguisher that needs no learning."
-        )
+    if _count(drawn) < FEWEST:
+        # as with judged trials: however little time there is, some are drawn
+        drawn = sides.outputs(key_draw, FEWEST, size=min(piece_size(layout), FEWEST))
+    count = _count(drawn)
     without, with_record = (jax.tree.map(lambda leaf: leaf[:count], side) for side in drawn)
     for name, side in (("without", without), ("with", with_record)):
         _refuse(name, side)
     return Learnt(chosen.learn(key_learn, without, with_record, layout), 2 * count)
+
+
+def _count(drawn: tuple[Any, Any]) -> int:
+    return min(len(jax.tree.leaves(side)[0]) for side in drawn)
 
 
 def _part_of(deadline: float | None) -> float | None:
