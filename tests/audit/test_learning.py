@@ -16,7 +16,6 @@ import audit
 import distinguishers
 import guarantees
 import mechanisms
-from audit.trials.keys import audit_keys
 from audit.trials.source import NonFiniteScoreError
 
 KEY = jax.random.key(1)
@@ -78,11 +77,6 @@ def test_a_tensor_without_noise_is_found_at_once_and_the_record_says_by_whom():
     again = audit.run_audit(two_tensors, trees(1e-3), resume=kept[0], **given)
     assert again.points == record.points
     assert again.grids == record.grids
-
-
-def test_learning_draws_under_a_key_of_its_own():
-    words = [tuple(np.asarray(jax.random.key_data(one)).tolist()) for one in audit_keys(KEY)]
-    assert len(set(words)) == len(words) == 5
 
 
 def test_an_audit_without_time_learns_from_the_fewest_outputs():
