@@ -37,8 +37,10 @@ class NumpyStep:
         return "transcript" if self.library.fault in TWO_STEPS else "vector"
 
     def prepare(self, dataset):
+        gradients = np.asarray(dataset)
+
         def draw(seeds):
-            rows = [self.library.outputs(np.random.default_rng(int(seed)), dataset, 1)[0] for seed in seeds]
+            rows = [self.library.outputs(np.random.default_rng(int(seed)), gradients, 1)[0] for seed in seeds]
             slices = self.library.layout.slices
             return {str(i): np.stack(rows)[..., part] for i, part in enumerate(slices)}
 
