@@ -47,7 +47,7 @@ def batches(key, records):
 def private_sum(key, weights, batch, mask):
     """Clipped per-example gradients, summed over the batch, plus noise."""
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(weights, batch)
-    factors = mask / jnp.maximum(1.0, jax.vmap(optax.global_norm)(gradients) / CLIP)
+    factors = mask / jnp.maximum(1.0, jax.vmap(optax.tree.norm)(gradients) / CLIP)
     sums, as_tree = ravel_pytree(jax.tree.map(lambda g: jnp.tensordot(factors, g, axes=1), gradients))
     return as_tree(sums), as_tree(NOISE * CLIP * jax.random.normal(key, sums.shape))
 

@@ -28,6 +28,7 @@ LONG = {
     ("docs/adapters.md", 2),
     ("docs/adapters.md", 4),
     ("docs/ci.md", 0),
+    ("docs/own-model.md", 2),
     ("docs/own-model.md", 4),
 }
 """Trainings by PyTorch and what reads their records, and batteries on ten thousand trials."""

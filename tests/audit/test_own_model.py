@@ -55,7 +55,7 @@ def test_the_example_of_an_own_flax_model(broken, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     import own_flax
 
-    record = own_flax.main(own_flax.broken_update if broken else own_flax.update, trials=200)
+    record = own_flax.main(own_flax.broken_update if broken else own_flax.update, trials=300)
     assert record.releases == "transcript"
     assert (record.verdict == "violation") == broken
     sys.modules.pop("own_flax")
