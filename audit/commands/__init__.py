@@ -72,6 +72,9 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
     parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
     parser.add_argument("--power", type=float, default=0.8, help="of what is called detectable (default: %(default)s)")
+    parser.add_argument(
+        "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
+    )
     _json(parser)
 
 
@@ -160,6 +163,13 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="sweep.pdf", metavar="FILE", help="(default: %(default)s)")
 
 
+def _reproduce(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("papers", nargs="*", metavar="PAPER", help="keys of papers, as gomez2025 (default: all)")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes more than a few seconds")
+    parser.add_argument("--out", default="reproduction", metavar="DIR", help="(default: %(default)s)")
+    _json(parser)
+
+
 def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", metavar="RECORDS.json")
     parser.add_argument(
@@ -212,5 +222,6 @@ COMMANDS = (
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
     Command(name="verify", help="compute every bound and verdict of a record file again", options=_verify),
     Command(name="report", help="turn records into HTML, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report),
+    Command(name="reproduce", help="the five papers, item by item: theirs, ours, match or why not", options=_reproduce),
     Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.keys import key_from_seed, trial_number
 from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
-from audit.trials.source import MechanismError, NonFiniteScoreError, common_layout, complete
+from audit.trials.separate import Draw, separate
+from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, complete, piece_size
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
@@ -117,9 +119,18 @@ class TracedSides:
 
     mechanism: Mechanism
     neighbours: Neighbours
+    _draws: dict[tuple[str, int], Draw] = dataclasses.field(default_factory=dict)
 
-    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
-        """Scores of both sides; one program where their structure is the same, compiled when first used."""
+    def scored(
+        self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
+    ) -> tuple[Scored, Scored]:
+        """Scores of both sides; one program where their structure is the same, compiled when first used.
+
+        A learnt score is compiled apart from the draws.
+        """
+        if learnt:
+            size = chunk or piece_size(self.layout())
+            return separate(self._draw("without", size), self._draw("with", size), distinguisher, chunk=size)
         without, with_record = self.neighbours.without, self.neighbours.with_record
         first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
         return first, compile_program(
@@ -139,32 +150,37 @@ class TracedSides:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, ``size`` at a time, kept on the host."""
 
-        def side(own: jax.Array, dataset: Any) -> np.ndarray:
-            release = release_of(self.mechanism, dataset)
-            draw = functools.partial(programs_of(release).draw_chunk, release, own, size=size)
+        def side(own: jax.Array, name: str) -> np.ndarray:
+            draw = self._draw(name, size)
             pieces = []
             for start in range(0, trials, size):
                 if deadline is None or time.monotonic() < deadline:
-                    pieces.append(jax.tree.map(np.asarray, draw(trial_number(start))))
+                    pieces.append(jax.tree.map(np.asarray, draw(own, trial_number(start))))
             if not pieces:
                 return np.zeros((0, 1), np.float32)
             return jax.tree.map(lambda *parts: np.concatenate(parts)[:trials], *pieces)
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
-            datasets = (self.neighbours.without, self.neighbours.with_record)
-            without, with_record = pool.map(side, jax.random.split(key), datasets)
+            without, with_record = pool.map(side, jax.random.split(key), ("without", "with"))
         return without, with_record
 
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
         """Outputs without the record, which never leave the device; only what ``read`` makes of a piece does."""
-        release = release_of(self.mechanism, self.neighbours.without)
-        draw = functools.partial(programs_of(release).draw_chunk, release, key, size=size)
-        program = jax.jit(lambda first: read(draw(first)))
+        draw = self._draw("without", size)
+        program = jax.jit(lambda first: read(draw(key, first)))
         for index in range(pieces):
             use(program(trial_number(index * size)))
+
+    def _draw(self, side: str, size: int) -> Draw:
+        """Outputs of ``size`` trials from a first one on."""
+        if (side, size) not in self._draws:
+            dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
+            release = release_of(self.mechanism, dataset)
+            self._draws[side, size] = functools.partial(programs_of(release).draw_chunk, release, size=size)
+        return self._draws[side, size]
 
 
 def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
@@ -184,6 +200,15 @@ def chunk_size(kind: OutputKind, output: Any) -> int:
     return int(np.clip(room // entries, 1, most))
 
 
+@contextlib.contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """An exception of a user's code as one that says whose it was."""
+    try:
+        yield
+    except Exception as error:
+        raise MechanismError(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def compile_program(
     mechanism: Mechanism,
     dataset: Any,
@@ -199,17 +224,14 @@ def compile_program(
     """
     step, score = as_mechanism(mechanism), as_distinguisher(distinguisher)
     key = key_from_seed(0)
-    try:
+    with blamed(f"{step.name!r} failed on the side {side!r}"):
         release = release_of(step, dataset)
         output = programs_of(release).output.eval_shape(release, key)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(output)]
+    with blamed(f"the distinguisher {score.name!r} failed on outputs of {step.name!r}, of shape {shapes}"):
         same = beside is not None and beside.output == output
         scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
         programs = programs_of(release, scoring)
         programs.score.eval_shape(release, scoring, key, trial_number(0))
-    except Exception as error:
-        raise MechanismError(
-            f"{step.name!r} with the distinguisher {score.name!r} failed on the side {side!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
     size = chunk or chunk_size(step.kind, output)
     return Program(side=side, chunk=size, output=output, release=release, scoring=scoring, programs=programs)
