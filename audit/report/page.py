@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked, looks_wrong, remarks
 from audit.report.plots import trade_off_svg
 from audit.report.table import readable, readable_p_value
+from audit.report.visible import shown, visible
 
 
-def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) -> Path:
+def write_report(records: tuple[AuditRecord, ...], folder: str | os.PathLike[str], *, title: str) -> Path:
     """Write index.html into a folder; the page needs nothing else to be read."""
     import jinja2
 
+    records, folder = tuple(map(shown, records)), Path(folder)
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(looks_wrong=looks_wrong, remarks=remarks, asked=asked)
     page = environment.get_template("index.html").render(
-        title=title,
+        title=visible(title),
         records=records,
         plots=[trade_off_svg(record) for record in records],
         unexpected=sum(not record.as_expected for record in records),
         suite_risk=sum(record.risk for record in records),
     )
     path = folder / "index.html"
-    path.write_text(page)
+    path.write_text(page, encoding="utf-8")
     return path
 
 

@@ -12,7 +12,7 @@ import jax
 
 from audit.diagnosis.after import explain
 from audit.procedure import run_audit
-from audit.record.record import AuditRecord, plain
+from audit.record.record import AuditRecord, plain, seen_below
 from audit.suites.build import Built, build
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
@@ -97,13 +97,17 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
     tested: Any = multipletests([record.p_value for record in records], alpha=risk, method="holm")
     rejected, adjusted = tested[:2]
     return tuple(
-        dataclasses.replace(
-            record,
-            adjusted_p_value=float(p),
-            verdict="violation" if violated else record.verdict,
-            reason=HOLM_REASON if violated and record.verdict != "violation" else record.reason,
-        )
+        _adjusted(record, float(p), violated=bool(violated))
         for record, violated, p in zip(records, rejected, adjusted, strict=True)
+    )
+
+
+def _adjusted(record: AuditRecord, p: float, *, violated: bool) -> AuditRecord:
+    if not violated or record.verdict == "violation":
+        return dataclasses.replace(record, adjusted_p_value=p)
+    # Its own share of the risk proves nothing: what was seen is told instead.
+    return dataclasses.replace(
+        record, adjusted_p_value=p, verdict="violation", reason=HOLM_REASON, violated_at=seen_below(record)
     )
 
 
