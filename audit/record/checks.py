@@ -24,7 +24,9 @@ def check(record: AuditRecord) -> None:
     require_key("seconds", 0 <= record.seconds < math.inf, "at least 0", record.seconds)
     require_key("policy.kind", isinstance(record.policy.get("kind"), str), "a string", record.policy.get("kind"))
     require_key("points", len(record.points) > 0, "at least one", record.points)
+    members = {grid.member for grid in record.grids}
     for index, point in enumerate(record.points):
+        require_key(f"points[{index}].member", point.member in members, f"one of {sorted(members)}", point.member)
         for key in ("risk", "alpha_upper", "beta_upper"):
             _rates(f"points[{index}].{key}", [getattr(point, key)])
     _claim(record)

@@ -37,7 +37,9 @@ def _read(kind: Any, data: Any, key: str) -> Any:
     if origin in (Union, types.UnionType):
         return _optional(kind, data, key)
     if origin is Literal:
-        require_key(key, isinstance(data, str) and data in typing.get_args(kind), f"one of {typing.get_args(kind)}", data)
+        require_key(
+            key, isinstance(data, str) and data in typing.get_args(kind), f"one of {typing.get_args(kind)}", data
+        )
         return data
     if origin is tuple:
         return _tuple(typing.get_args(kind), data, key)

@@ -35,7 +35,10 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         if record.diagnoses:
             said = markdown_text(" ".join(looks_wrong(record.diagnoses)))
             counted = asked(record.diagnoses)
-            lines += ["", f"**{markdown_text(record.name)}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
+            lines += [
+                "",
+                f"**{markdown_text(record.name)}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else ""),
+            ]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
     return "\n".join(lines) + "\n"
 

@@ -39,6 +39,14 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     return without
 
 
+def sentence(error: BaseException) -> str:
+    """An exception in one line; what is no plain refusal of a value says its kind."""
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 

@@ -7,12 +7,46 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-WORDS = ("", "x", "inf", "nan", "one_round", "gaussian", "violation", "ab\x1b[2J\n|c<b>", "[red]", "é" * 9, "0.5", "m:n")
-NUMBERS = (0, 1, -1, 2, 3, 10**6, 2**32, 2**63, 10**400, 0.0, 0.5, 1.0, -0.5, 1e-300, 1e308, math.inf, -math.inf, math.nan)
+WORDS = (
+    "",
+    "x",
+    "inf",
+    "nan",
+    "one_round",
+    "gaussian",
+    "violation",
+    "ab\x1b[2J\n|c<b>",
+    "[red]",
+    "é" * 9,
+    "0.5",
+    "m:n",
+)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    10**6,
+    2**32,
+    2**63,
+    10**400,
+    0.0,
+    0.5,
+    1.0,
+    -0.5,
+    1e-300,
+    1e308,
+    math.inf,
+    -math.inf,
+    math.nan,
+)
 JUNK = st.one_of(
     st.sampled_from(WORDS),
     st.sampled_from(NUMBERS),
-    st.sampled_from([True, False, [], {}, [[]], [0.1, 0.5], ["a", "b"], {"kind": "gaussian"}, {"kind": 3}, {"a": {"b": 1}}]),
+    st.sampled_from(
+        [True, False, [], {}, [[]], [0.1, 0.5], ["a", "b"], {"kind": "gaussian"}, {"kind": 3}, {"a": {"b": 1}}]
+    ),
     st.text(max_size=5),
     st.integers(),
     st.floats(),
