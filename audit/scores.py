@@ -116,8 +116,9 @@ def from_scores(
 
     Without ``thresholds`` a tenth of the scores, drawn at random by ``seed``, chooses one for each number; the rest is
     judged by the joint inversion [docs/validity.md, section 15]. Given thresholds (fixed before looking at the
-    scores) are judged on all. A score may be infinite. Every number has a share of the risk, fixed beforehand; ``target`` spends all of it on
-    one. A band answers every other question. ``conditions`` lists what the user must vouch for.
+    scores) are judged on all. A score may be infinite. Every number has a share of the risk, fixed beforehand;
+    ``target`` spends all of it on one. A band answers every other question. ``conditions`` lists what the user must
+    vouch for.
     """
     require_risk(risk)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ def _claim(record: AuditRecord) -> None:
     _curve("claim.curve", claim.curve)
     alpha = claim.curve.alpha
     require_key("claim.curve.alpha", len(alpha) >= 2, "two numbers or more", alpha)
-    growing = all(a <= b for a, b in zip(alpha, alpha[1:], strict=False)) and alpha[0] < alpha[-1]
+    growing = all(a <= b for a, b in itertools.pairwise(alpha)) and alpha[0] < alpha[-1]
     require_key("claim.curve.alpha", growing, "in increasing order", alpha)
 
 
@@ -58,7 +59,7 @@ def _curve(key: str, curve: Curve) -> None:
 
 
 def _grid(key: str, grid: ScoreGrid, trials: int) -> None:
-    ordered = all(a <= b for a, b in zip(grid.edges, grid.edges[1:], strict=False))
+    ordered = all(a <= b for a, b in itertools.pairwise(grid.edges))
     require_key(f"{key}.edges", ordered, "in increasing order", grid.edges)
     for side in ("without", "with_record"):
         counts = getattr(grid, side)

@@ -59,7 +59,7 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse, before hours of work, a file that could not be written: no folder, a folder in its place, no permission."""
+    """Refuse, before hours of work, a file that could not be written: no folder, a folder there, no permission."""
     file = Path(path)
     if file.is_dir():
         raise told(path, "written", OSError(errno.EISDIR, os.strerror(errno.EISDIR)))

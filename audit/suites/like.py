@@ -26,8 +26,8 @@ def test_of(record: AuditRecord, *, where: str) -> Reused:
     kind, method = record.policy["kind"], record.policy.get("method", "joint")
     if kind not in KINDS or method not in METHODS:
         raise SuiteError(
-            f"{where}: the record of {record.name!r} was judged by the policy {kind!r}, whose test cannot be used again; "
-            f"only those of {', '.join(KINDS)} can."
+            f"{where}: the record of {record.name!r} was judged by the policy {kind!r}, whose test cannot be "
+            f"used again; only those of {', '.join(KINDS)} can."
         )
     members = [grid.member for grid in record.grids]
     cuts = tuple(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.keys import trial_keys, trial_number, trials_from
+from audit.trials.keys import IMPLEMENTATION, trial_keys, trial_number, trials_from
 from audit.trials.source import MechanismError, NonFiniteScoreError, common_layout
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
@@ -155,7 +155,7 @@ class TracedSides:
 def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
     """The output on a dataset, as shapes and dtypes."""
     given = prepare(mechanism, dataset)
-    return jax.eval_shape(lambda key: mechanism(key, given), jax.random.key(0))
+    return jax.eval_shape(lambda key: mechanism(key, given), jax.random.key(0, impl=IMPLEMENTATION))
 
 
 def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
@@ -182,9 +182,10 @@ def compile_program(
     try:
         size = chunk or chunk_size(mechanism, given)
         jax.eval_shape(
-            lambda key: distinguisher(key, flatten(mechanism(key, given), mechanism.kind)), jax.random.key(0)
+            lambda key: distinguisher(key, flatten(mechanism(key, given), mechanism.kind)),
+            jax.random.key(0, impl=IMPLEMENTATION),
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise MechanismError(
             f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
             f"{type(error).__name__}: {error}"

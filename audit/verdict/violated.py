@@ -37,7 +37,7 @@ class ViolatedAt:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """Where a test's error rates exceed an allowance ``1 - beta <= e^epsilon alpha + delta`` most, or its mirror image."""
+    """Where error rates exceed an allowance ``1 - beta <= e^epsilon alpha + delta``, or its mirror image, most."""
 
     epsilon: float
     reached: float
