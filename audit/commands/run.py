@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import secrets
+import shlex
 import shutil
 import sys
 from importlib import resources
@@ -55,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     for sentence in unnoticed(_earlier(out / "records.json"), records):
         print(f"warning: {sentence}", file=sys.stderr)
     save_records(records, out / "records.json")
-    page = write_report(records, out, title=suite.title)
+    page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
     shutil.rmtree(resume_in, ignore_errors=True)
     _speak_ci(records, suite.title, arguments)
     if arguments.json:
@@ -74,6 +75,15 @@ def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         also.append(os.environ.get("GITHUB_STEP_SUMMARY"))
     return [out / "records.json", out / "index.html", *filter(None, also)]
+
+
+def _command(arguments: argparse.Namespace, suite: Suite) -> str:
+    """What repeats this run: everything that changes its numbers."""
+    words = ["dpsgd-audit", "run", *([arguments.suite] if arguments.suite else []), "--seed", str(suite.seed)]
+    for option in ("trials", "confidence", "look", "like"):
+        if (value := getattr(arguments, option)) is not None:
+            words += [f"--{option}", str(value)]
+    return shlex.join([*words, *(["--stop-early"] if arguments.stop_early else [])])
 
 
 def _earlier(path: Path) -> tuple[AuditRecord, ...]:

@@ -87,6 +87,8 @@ class ProvenPoint:
     counts: ErrorCounts
     alpha_upper: float
     beta_upper: float
+    on_alpha: float = 0.5
+    """The part of its risk that is spent on the false-alarm rate."""
 
     @property
     def limits(self) -> Limits:
@@ -156,6 +158,8 @@ class AuditRecord:
     """After a violation: what looks wrong. They explain and never decide."""
     violated_at: ViolatedAt | None = None
     """What a violation exceeds, and by how much: the message leads with it."""
+    exact_epsilon: float | None = None
+    """Epsilon of the exact curve at the record's delta, where the distinguisher knows that curve."""
     look: int = 0
     """Which look at this audit, each with 2^-look of the risk and trials of its own; 0: the only one."""
     releases: str = ""

@@ -37,6 +37,7 @@ def test_of(record: AuditRecord, *, where: str) -> Reused:
             threshold=point.threshold,
             rejects="above" if point.rejects == "above" else "below",
             risk=point.risk,
+            on_alpha=point.on_alpha,
         )
         for point in record.points
     )
