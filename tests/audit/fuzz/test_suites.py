@@ -44,7 +44,10 @@ SUITES = [
                 "name": "own code",
                 "mechanism": {"step": "toys:Shift", "mu": 1.0},
                 "neighbours": {"step": "toys:PAIR"},
-                "distinguisher": {"kind": "projection", "neighbours": {"kind": "zero_pair", "records": 2}},
+                "distinguisher": {
+                    "kind": "projection",
+                    "neighbours": {"kind": "zero_pair", "records": 2, "dimension": 3, "clip": 1.0},
+                },
                 "claim": {"kind": "subsampled_gaussian", "rate": 0.5, "noise_multiplier": 2.0},
                 "policy": {"kind": "split", "fit_trials": 200},
             }
