@@ -30,12 +30,12 @@ def load_scores(name: str) -> np.ndarray:
 
 def _arrays(path: str, column: str) -> np.ndarray:
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            if column:
-                raise ValueError("it holds one array, and no name is needed")
-            return found
-        with found:
+        with open(path, "rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                if column:
+                    raise ValueError("it holds one array, and no name is needed")
+                return found
             names = list(found.files)
             if not column and len(names) != 1:
                 raise ValueError(f"it holds the arrays {names}; say which: {path}:{(names or ['NAME'])[0]}")

@@ -55,6 +55,15 @@ def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
 
 def build(spec: AuditSpec) -> Built:
     """Construct every part of one audit; a wrong word gets a message with its place."""
+    try:
+        return _built(spec)
+    except SuiteError:
+        raise
+    except Exception as error:
+        raise SuiteError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
+
+
+def _built(spec: AuditSpec) -> Built:
     known = catalogue()
     step = _mechanism(spec.mechanism, known["mechanism"], spec)
     _refuse_missing(step, spec)
@@ -169,7 +178,7 @@ def _entry_point(table: Mapping[str, Any], spec: AuditSpec) -> Any:
             "module, whose import must only define things."
         ) from error
     arguments = {key: value for key, value in table.items() if key != "step"}
-    if not arguments:
+    if not arguments and not isinstance(found, type):
         return found
     try:
         return found(**arguments)
