@@ -18,7 +18,7 @@ from audit.suites.claim_text import CLAIMS
 from audit.suites.file import PARTS, AuditSpec, SuiteError, is_part, nearest, refuse_unknown
 from audit.trials.both_sides import Auditable
 from audit.trials.source import sentence
-from distinguishers.contract import Distinguisher
+from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
 from mechanisms.neighbours import Neighbours
 
@@ -37,7 +37,7 @@ class Built:
     spec: AuditSpec
     mechanism: Auditable
     neighbours: Neighbours
-    distinguisher: Distinguisher | None
+    distinguisher: Distinguisher | Learner | None
     claim: Claim
     policy: Policy | None
 
