@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from audit.record.read import require_key
 
 if TYPE_CHECKING:
-    from audit.record.record import AuditRecord, Curve, ScoreGrid
+    from audit.record.record import AuditRecord, Band, Curve, ScoreGrid
 
 
 def check(record: AuditRecord) -> None:
@@ -52,7 +52,7 @@ def _claim(record: AuditRecord) -> None:
     require_key("claim.curve.alpha", growing, "in increasing order", alpha)
 
 
-def _curve(key: str, curve: Curve) -> None:
+def _curve(key: str, curve: Curve | Band) -> None:
     require_key(f"{key}.beta", len(curve.alpha) == len(curve.beta), "as long as alpha", curve.beta)
     _rates(f"{key}.alpha", curve.alpha)
     _rates(f"{key}.beta", curve.beta)

@@ -89,7 +89,7 @@ def _change(draw: st.DrawFn, inside: Any, place: Any, junk: st.SearchStrategy) -
     elif change == "rename" and isinstance(inside, dict):
         inside[str(place)[:-1] + "s"] = inside.pop(place)
     elif change == "add" and isinstance(value, dict):
-        value[draw(st.sampled_from(["extra", "kind", "step", "risk", "seed", "name"]))] = draw(junk)
+        value[draw(st.sampled_from(["extra", "kind", "step", "risk", "seed", "name"]))] = copy.deepcopy(draw(junk))
     elif change == "cut" and isinstance(value, list | str):
         inside[place] = value[: len(value) // 2]
     elif change == "repeat" and isinstance(value, list):
@@ -97,7 +97,7 @@ def _change(draw: st.DrawFn, inside: Any, place: Any, junk: st.SearchStrategy) -
     elif change == "swap" and isinstance(value, list):
         inside[place] = value[::-1]
     else:
-        inside[place] = draw(junk)
+        inside[place] = copy.deepcopy(draw(junk))
 
 
 def toml(document: dict[str, Any]) -> str:
