@@ -51,8 +51,12 @@ def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float 
     Holds for one test fixed before these trials, and for one gamma fixed before them; p never falls below gamma, so
     choose gamma well below the risk (a fiftieth of it, say). A large p-value shows nothing.
     """
+    return joint_p_value_of_lines(counts, tabulate(claim), gamma=gamma)
+
+
+def joint_p_value_of_lines(counts: ErrorCounts, lines: SupportingLines, *, gamma: float) -> float:
+    """The same for a claim that is given by its supporting lines."""
     require("gamma", 0 < gamma < 1, "in (0, 1)", gamma)
-    lines = tabulate(claim)
     statistic = evidence(counts, lines)
     if statistic <= 0:
         return 1.0

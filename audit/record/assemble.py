@@ -80,6 +80,7 @@ def assemble(
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
+        violated_at=judgement.violated_at,
         key=describe_key(subject.key),
         environment=describe_environment(),
         started=subject.started,

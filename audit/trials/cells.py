@@ -34,8 +34,9 @@ def _count_by_product(scores: jax.Array, wanted: jax.Array, edges: jax.Array) ->
     base = int(cells**0.5) + 1
     find = functools.partial(jnp.searchsorted, side="left", method="compare_all")
     cell = jax.vmap(find)(edges, scores.T)
-    high = ((cell // base)[..., None] == jnp.arange(base)) & wanted[:, None]
-    low = (cell % base)[..., None] == jnp.arange(base)
+    digit = jnp.arange(base)[None, None]
+    high = ((cell // base)[..., None] == digit) & wanted[None, :, None]
+    low = (cell % base)[..., None] == digit
     digits = (high.astype(jnp.bfloat16), low.astype(jnp.bfloat16))
     counts = jnp.einsum("mti,mtj->mij", *digits, preferred_element_type=jnp.float32)
     return counts.reshape(members, -1)[:, :cells].astype(jnp.int32)

@@ -48,6 +48,14 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     return without
 
 
+def sentence(error: BaseException) -> str:
+    """An exception in one line; what is no plain refusal of a value says its kind."""
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
+
+
 def piece_size(layout: Layout) -> int:
     """Outputs drawn at once where they are kept, or scored by another program."""
     return int(np.clip(PIECE_ENTRIES // layout.entries, 1, LARGEST_PIECE))

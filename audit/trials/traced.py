@@ -205,7 +205,7 @@ def blamed(what: str) -> Iterator[None]:
     """An exception of a user's code as one that says whose it was."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise MechanismError(f"{what}: {type(error).__name__}: {error}") from error
 
 
