@@ -176,9 +176,8 @@ def _own(part: str, table: Mapping[str, Any], spec: AuditSpec) -> Any:
         try:
             found = found(**arguments)
         except (Exception, SystemExit) as error:
-            raise SuiteError(
-                f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} failed with {arguments}: {sentence(error)}"
-            ) from error
+            what = f"{word} = {table[word]!r} of audit {spec.name!r}"
+            raise SuiteError(f"{spec.where}: {what} failed with {arguments}: {sentence(error)}") from error
     if made is not None and not isinstance(found, made):
         raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} gave no {part}: {found!r}.")
     return found

@@ -13,7 +13,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.suites.run import audit_key
-from audit.trials.traced import count_cells
+from audit.trials.cells import count_cells
 
 spec = importlib.util.spec_from_file_location(
     "mechanism_examples", Path(__file__).parents[1] / "mechanisms" / "test_conformance.py"
