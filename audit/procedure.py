@@ -78,7 +78,7 @@ def run_audit(
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
-    without, with_record = both.scored(chosen, chunk=chunk)
+    without, with_record = both.scored(chosen, chunk=chunk, learnt=learnt_from > 0)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2

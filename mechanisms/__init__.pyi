@@ -10,6 +10,7 @@ from mechanisms.adapters.for_jax_privacy import jax_privacy_step as jax_privacy_
 from mechanisms.adapters.for_opacus import opacus_step as opacus_step
 from mechanisms.adapters.for_optax import optax_claim as optax_claim
 from mechanisms.adapters.for_optax import optax_step as optax_step
+from mechanisms.adapters.for_torch import torch_training as torch_training
 from mechanisms.adapters.opacus_claims import opacus_claim as opacus_claim
 from mechanisms.catalogue import CATALOGUE as CATALOGUE
 from mechanisms.catalogue import NEIGHBOURS as NEIGHBOURS

@@ -12,6 +12,7 @@ from mechanisms.adapters.for_jax import jax_training
 from mechanisms.adapters.for_jax_privacy import jax_privacy_step
 from mechanisms.adapters.for_opacus import opacus_step
 from mechanisms.adapters.for_optax import optax_step
+from mechanisms.adapters.for_torch import torch_training
 from mechanisms.constructions import opposite_pair, orthogonal_pair, worst_case_pair, zero_pair
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.images import image_pair
@@ -34,6 +35,7 @@ CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProx
         "command_step": command_step,
         "callable_step": callable_step,
         "jax_training": jax_training,
+        "torch_training": torch_training,
         "flax_step": flax_step,
     }
 )

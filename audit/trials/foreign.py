@@ -108,8 +108,11 @@ class ForeignSides:
             self._datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
         self._drawer = drawer(mechanism, self._datasets)
 
-    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[BatchProgram, BatchProgram]:
-        """Scores of both sides; the score is compiled once for both."""
+    def scored(
+        self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
+    ) -> tuple[BatchProgram, BatchProgram]:
+        """Scores of both sides; any score is compiled once for both."""
+        del learnt
 
         def score(key: jax.Array, trial: Words, output: jax.Array) -> jax.Array:
             return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
