@@ -19,10 +19,12 @@ from guarantees.trade_off import TradeOff
 from mechanisms.constructions import gradient_pair, zero_pair
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours, shape_of
+from mechanisms.neighbours import Neighbours
 from mechanisms.release import Layout
+from mechanisms.structure import structured
 
 
+@structured(numbers=("parts",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Battery:
     """A distinguisher that returns one score for each member, shape (members,)."""
@@ -44,6 +46,12 @@ class Battery:
     def accepts(self) -> tuple[OutputKind, ...]:
         """The kinds that every part reads."""
         return tuple(kind for kind in OUTPUT_KINDS if all({kind, "any"} & set(part.accepts) for part in self.parts))
+
+    @property
+    def length(self) -> int | None:
+        """Of the vectors that its parts read, where any of them cares."""
+        lengths = [getattr(part, "length", None) for part in self.parts]
+        return next((length for length in lengths if length is not None), None)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -147,11 +155,13 @@ def default_battery(
 
 
 def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | None) -> Neighbours:
-    """The pair itself, or what a network makes of it."""
-    shape = shape_of(neighbours.without)
-    if mechanism is None or mechanism.coordinates is None or shape is None:
+    """What the mechanism makes of the records, or the pair itself where it does not say."""
+    if mechanism is None:
         return neighbours
     try:
         return gradient_pair(neighbours, mechanism.gradients)
     except ValueError:
-        return zero_pair(records=shape[0], dimension=mechanism.coordinates, clip=1.0, relation=neighbours.relation)
+        records, dimension = neighbours.records_without, mechanism.coordinates
+        if records is None or dimension is None:
+            return neighbours
+        return zero_pair(records=records, dimension=dimension, clip=1.0, relation=neighbours.relation)

@@ -6,19 +6,28 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mechanisms.release import Layout
 
+if TYPE_CHECKING:
+    import jax
+
 LAST_TRIAL = 2**62
+PIECE_ENTRIES = 2**20
+LARGEST_PIECE = 128
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
 
 
 class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
+
+
+class LostTrialsError(RuntimeError):
+    """Counts do not sum to the trials that were drawn: an error of this package or of the device, never of a user."""
 
 
 class StaleCountsError(ValueError):
@@ -39,6 +48,19 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     return without
 
 
+def sentence(error: BaseException) -> str:
+    """An exception in one line; what is no plain refusal of a value says its kind."""
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
+
+
+def piece_size(layout: Layout) -> int:
+    """Outputs drawn at once where they are kept, or scored by another program."""
+    return int(np.clip(PIECE_ENTRIES // layout.entries, 1, LARGEST_PIECE))
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 
@@ -56,6 +78,14 @@ class Source(Protocol):
         ...
 
 
+class Scored(Protocol):
+    """One side with a score: everything but the key."""
+
+    def source(self, key: jax.Array) -> Source:
+        """The scores that belong to one key."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tally:
     """Counts of both sides over the same grid, and how many trials a side they stand for."""
@@ -67,6 +97,16 @@ class Tally:
     """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
     test: str = ""
     """A digest of the edges and cuts that the counts belong to, where they are kept to be continued."""
+
+
+def complete(counts: np.ndarray, trials: int) -> np.ndarray:
+    """The counts (members, cells) themselves, if every member's sum to the trials that were drawn."""
+    found = counts.sum(axis=1)
+    if np.any(counts < 0) or np.any(found != trials):
+        raise LostTrialsError(
+            f"{trials} trials were drawn but {found.tolist()} were counted; please report it with the device's name."
+        )
+    return counts
 
 
 def empty_tally(edges: np.ndarray) -> Tally:
