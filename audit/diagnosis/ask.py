@@ -107,8 +107,9 @@ def _about_noise(
 
 def _about_shape(without: Noise, with_record: Noise, standard: Array) -> tuple[Question, ...]:
     deviation = math.sqrt(min(without.variance, with_record.variance))
+    drawn = without.outputs if without.rotated else without.beside
     return (
-        lambda risk: distribution.grained(without.outputs, deviation, risk=risk),
+        lambda risk: distribution.grained(drawn, deviation, risk=risk),
         lambda risk: distribution.cut_tails(standard, risk=risk),
         lambda risk: distribution.not_normal(standard, risk=risk),
     )

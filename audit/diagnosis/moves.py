@@ -206,7 +206,9 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
         says = "the gradients' sum is zero."
         return Diagnosis(question=question, wrong=False, says=says, p_value=1.0, risk=risk, assumes=assumes)
     sums = side.outputs @ (toward / size)
-    mean, centred = float(sums.mean()), sums - sums.mean()
+    # noise may have a mean of its own: no more is due than the gradients' sum has at the noise's scale
+    mean = min(abs(float(sums.mean())), rate * size * math.sqrt(side.variance) / stated.deviation)
+    centred = sums - sums.mean()
     excess = float(centred.var(ddof=1)) - side.variance
     share = (1 - rate) / (rate * signal.records)
     rows = centred**2 - side.sizes**2 - 2 * mean * share * centred

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.places import places
@@ -115,17 +115,14 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
 
     Two trials agree in one coordinate within h deviations with probability at most .6 h (a normal density of
     differences is below .3), and in all of them more rarely: the number of pairs that do is at most about Poisson with
-    mean ``.3 n^2 h``, even where all coordinates are one. The sum of inner products of successive
-    trials is asymptotically normal.
+    mean ``.3 n^2 h``, even where all coordinates are one. In every three
+    trials the first's inner products with the other two have one law; their difference is judged by a t test.
     """
     rows = np.concatenate([without.beside, with_record.beside])
     rows = rows[np.abs(rows).max(axis=1) > 0]
     distinct = _distinct(rows)
     p_equal = float(stats.poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
-    standard = np.concatenate([without.standard, with_record.standard])
-    products = np.sum(standard[:-1] * standard[1:], axis=1)
-    z = float(np.sum(products)) / math.sqrt(max(float(np.sum(products**2)), 1e-300))
-    p = min(1.0, 2 * min(p_equal, 2 * float(special.ndtr(-abs(z)))))
+    p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))
     wrong = p < risk
     says = "no trial repeats the noise of another."
     if wrong and p_equal < risk / 2:
@@ -141,6 +138,14 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         assumes="independent trials of one scale",
         estimate=float(distinct),
     )
+
+
+def _successive(rows: Array) -> float:
+    """Of 'a trial's noise is as like the next as the one after': triples are independent, and a constant drops out."""
+    triples = rows[: len(rows) // 3 * 3].reshape(-1, 3, rows.shape[1])
+    differences = np.sum(triples[:, 0] * (triples[:, 1] - triples[:, 2]), axis=1)
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return 2 * float(stats.t.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
 
 
 def _distinct(rows: Array) -> int:

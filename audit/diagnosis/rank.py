@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 from audit.record.answer import Diagnosis
 
+OVER = "is the noise over the sensitivity what is due?"
+RECORD = "does the noise depend on the record?"
+SLIGHT = 0.95
+
 ALONE = (
     "does the record leave the outputs bounded?",
     "has every coordinate its noise?",
@@ -34,13 +38,23 @@ EXPLAINS = {
 
 def ranked(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """The most telling first: wrong answers that stand for themselves, those that follow, and the rest as asked."""
-    wrong = {answer.question for answer in answers if answer.wrong}
+    wrong = {answer.question for answer in answers if answer.wrong and not _slight(answer)}
+    slight = {answer.question for answer in answers if answer.wrong and _slight(answer)}
+    if OVER not in wrong:
+        wrong |= slight
     told = [answer if not answer.wrong else _explained(answer, wrong) for answer in answers]
     return tuple(sorted(told, key=_place))
 
 
+def _slight(answer: Diagnosis) -> bool:
+    """A noise that the record changes by a few percent, as sums that were cut do too."""
+    return answer.question == RECORD and SLIGHT < (answer.estimate or 0.0) < 1 / SLIGHT
+
+
 def _explained(answer: Diagnosis, wrong: set[str]) -> Diagnosis:
     before = ALONE[: ALONE.index(answer.question)] if answer.question in ALONE else ALONE
+    if answer.question not in wrong:
+        return dataclasses.replace(answer, follows=OVER)
     causes = [*before, *(cause for cause, caused in EXPLAINS.items() if answer.question in caused)]
     return dataclasses.replace(answer, follows=next((cause for cause in causes if cause in wrong), ""))
 
