@@ -74,6 +74,35 @@ def movement(without: Noise, with_record: Noise) -> Movement:
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Which rate explains how the record moves mean and variance along its gradient.
+
+    Taken with probability p, it moves the mean by ``m = p a`` and the variance by ``v = p (1 - p) a^2``: at the stated
+    rate ``v = m^2 (1 - q) / q``; with noise as due, whatever the rate, ``v = m (a - m)`` with ``a = s L / (sigma C)``.
+    """
+
+    found: float
+    """The rate, if the noise over the sensitivity is as due."""
+    p_stated: float
+    p_found: float
+
+    @classmethod
+    def of(cls, found: Movement, signal: Signal, stated: Stated) -> Rates:
+        """Both hypotheses tested."""
+        mean, odds = found.mean, (1 - stated.rate) / stated.rate
+        due = found.noise * signal.length / stated.deviation
+        return cls(
+            found=mean / max(due, 1e-300),
+            p_stated=found.p_value(2 * mean * odds, found.spread - mean**2 * odds),
+            p_found=found.p_value(due - 2 * mean, found.spread - mean * (due - mean)),
+        )
+
+    def may_explain(self, rate: float, risk: float) -> bool:
+        """Whether a larger rate is not ruled out."""
+        return self.p_found >= risk and rate < self.found < 1 + CLOSE
+
+
 def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
     """Noise deviation over what the record moves, against noise multiplier times clip over its clipped length.
 
@@ -92,6 +121,10 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
     if wrong:
         limits = f"{interval[0]:.2g} to {interval[1]:.2g}"
         says = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}): {_why(found, signal, stated, reach)}"
+        rates = Rates.of(found, signal, stated)
+        if signal.rounds == 1 and rates.may_explain(stated.rate, risk):
+            other = f"the record is taken at rate {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated."
+            says = f"{says[:-1]}, or {other}"
     return Diagnosis(
         question=OVER_SENSITIVITY,
         wrong=wrong,
@@ -121,29 +154,19 @@ def _why(found: Movement, signal: Signal, stated: Stated, reach: float) -> str:
 
 
 def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
-    """Whether a record that moves the mean too far is taken too often: then the spread along its gradient fits that.
-
-    Taken with probability p, the record moves the mean by ``m = p a`` and the variance by ``v = p (1 - p) a^2``: at the
-    stated rate ``v = m^2 (1 - q) / q``; with noise as due, whatever the rate, ``v = m (a - m)`` with
-    ``a = s L / (sigma C)``. Wrong where the first fails and the second does not.
-    """
-    rate, mean = stated.rate, found.mean
-    due = found.noise * signal.length / stated.deviation
-    slope = 2 * mean * (1 - rate) / rate
-    p_rate = found.p_value(slope, found.spread - mean**2 * (1 - rate) / rate)
-    p_noise = found.p_value(due - 2 * mean, found.spread - mean * (due - mean))
-    ratio = mean / max(due, 1e-300)
-    wrong = beyond and p_rate < risk <= p_noise and rate < ratio < 1 + CLOSE
+    """Whether a record that moves the mean too far is taken too often: the stated rate fails, and another would do."""
+    rates = Rates.of(found, signal, stated)
+    wrong = beyond and rates.p_stated < risk and rates.may_explain(stated.rate, risk)
     return Diagnosis(
         question=SAMPLED,
         wrong=wrong,
-        says=f"the record is taken at rate {min(ratio, 1.0):.2f} or so where {rate:g} is stated."
+        says=f"the record is taken at rate {min(rates.found, 1.0):.2g} or so where {stated.rate:g} is stated."
         if wrong
         else "another rate does not explain how the record moves the sum.",
-        p_value=p_rate if wrong else 1.0,
+        p_value=rates.p_stated if wrong else 1.0,
         risk=risk,
         assumes="records are taken independently; sums of many trials are normal",
-        estimate=ratio,
+        estimate=rates.found,
     )
 
 

@@ -104,7 +104,7 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
 
 def _bare_says(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
     masks = [mask for mask, _ in found.values()]
-    both = len(masks) == 2 and np.array_equal(*masks)
+    both = len(masks) == 2 and np.array_equal(masks[0], masks[1])
     (name, (mask, largest)) = next(iter(found.items()))
     amount = "no noise" if largest < 1e-3 else f"at most {largest:.2g} of the others' noise"
     return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}."

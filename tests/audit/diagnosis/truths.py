@@ -39,6 +39,8 @@ def word(answer: Diagnosis) -> str:
     """What an answer blames; noise over sensitivity by which of the two it says is off."""
     if answer.question != OVER_SENSITIVITY:
         return WORDS[answer.question]
+    if " or the record is taken at rate" in answer.says:
+        return "open"
     return "sensitivity" if "but the record" in answer.says else "over" if "would be due" in answer.says else "noise"
 
 
@@ -52,7 +54,8 @@ def judged(answers: tuple[Diagnosis, ...], truths: tuple[str, ...], *, unseen: b
     words = {word(answer) for answer in said(answers)}
     if unseen:
         words = {UNSEEN_WORDS.get(own, own) for own in words}
-    return "nothing" if not words else "right" if words <= set(truths) else "wrong"
+    either = ("open",) if {"rate", "sampling", "noise", "sensitivity"} & set(truths) else ()
+    return "nothing" if not words else "right" if words <= {*truths, *either} else "wrong"
 
 
 ZOO = {
