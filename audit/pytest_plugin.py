@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from audit.trials.seeds import require_seed
 from dpsgd_audit.pytest_plugin import DEFAULT_TRIALS, FOUND
 
 if TYPE_CHECKING:
+    import jax
+
     from audit.policies.policy import Policy
     from audit.record.record import AuditRecord
     from distinguishers.contract import Distinguisher, Learner
@@ -43,6 +46,15 @@ def _declares(item: Any) -> bool:
 def share_of_call(call: int) -> float:
     """The part of a test's risk that its k-th audit spends: 0.9, then 0.1 / ((k - 1) k); the sum stays below 1."""
     return FIRST_CALL if call == 1 else (1 - FIRST_CALL) / ((call - 1) * call)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What one call of a test may use."""
+
+    call: str
+    risk: float
+    key: jax.Array
 
 
 class Auditor:
@@ -74,22 +86,19 @@ class Auditor:
     ) -> AuditRecord:
         """Run one audit, at ``share_of_call`` of the test's share."""
         from audit.procedure import run_audit
-        from audit.suites.run import audit_key
 
-        self._calls += 1
-        stated = self._stated()
-        call = self._node.nodeid if self._calls == 1 else f"{self._node.nodeid} #{self._calls}"
+        stated, spent = self._stated(), self.spend()
         record = run_audit(
             step,
             neighbours,
             distinguisher,
             claim=claim,
             trials=trials or self._option("trials") or stated.get("trials") or DEFAULT_TRIALS,
-            risk=stated.get("risk", self._share) * share_of_call(self._calls),
-            key=audit_key(self._option("seed"), call),
+            risk=spent.risk,
+            key=spent.key,
             delta=delta if delta is not None else stated.get("delta", 1e-5),
             policy=policy,
-            name=name or call,
+            name=name or spent.call,
             deadline=self._deadline(stated),
         )
         self._node.stash.setdefault(FOUND, []).append(record.to_json())
@@ -99,6 +108,15 @@ class Auditor:
         if record.verdict == "inconclusive":
             warnings.warn(InconclusiveAuditWarning(f"{record.name}: {record.reason}"), stacklevel=2)
         return record
+
+    def spend(self) -> Spent:
+        """The next call's part of the risk and its key, for a test of any kind; what is spent does not come back."""
+        from audit.suites.run import audit_key
+
+        self._calls += 1
+        call = self._node.nodeid if self._calls == 1 else f"{self._node.nodeid} #{self._calls}"
+        risk = self._stated().get("risk", self._share) * share_of_call(self._calls)
+        return Spent(call=call, risk=risk, key=audit_key(self._option("seed"), call))
 
     def _option(self, name: str) -> Any:
         return self._config.getoption(f"--dp-audit-{name}")
@@ -130,11 +148,15 @@ class Auditor:
     def _failure(self, record: AuditRecord) -> str:
         from audit.report.text import record_lines
 
+        return "\n".join([*record_lines(record), f"  reproduce: {self.reproduce()}"])
+
+    def reproduce(self) -> str:
+        """The command that repeats this test."""
         # run alone, the test has the whole risk: stating its share gives the same thresholds and bounds
         again = f'pytest "{self._node.nodeid}" --dp-audit-seed={self._option("seed")} --dp-audit-risk={self._share!r}'
         if (trials := self._option("trials")) is not None:
             again += f" --dp-audit-trials={trials}"
-        return "\n".join([*record_lines(record), f"  reproduce: {again}"])
+        return again
 
 
 def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:

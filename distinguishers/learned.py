@@ -194,13 +194,17 @@ def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
 
 
 def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarray]:
-    """The record's gradient in all rounds and in each of the first few, if it is one of this output."""
-    if record is None or len(record) != layout.size:
-        return {}
+    """The record's gradient in all rounds and in each of the first few, if it is one of this output.
+
+    It may be one for each round, or the same in all of them.
+    """
     rounds = layout.rounds or 1
-    found = {"record": np.tile(record, rounds)}
+    if record is None or len(record) not in (layout.size, layout.size * rounds):
+        return {}
+    each = np.broadcast_to(record.reshape(-1, layout.size), (rounds, layout.size))
+    found = {"record": each.ravel()}
     for one in range(min(rounds, ROUNDS) if rounds > 1 else 0):
-        found[f"record in round {one}"] = np.concatenate([np.zeros(one * layout.size), record])
+        found[f"record in round {one}"] = np.concatenate([np.zeros(one * layout.size), each[one]])
     return found
 
 

@@ -1,0 +1,120 @@
+"""'My optimizer is the subsampled Gaussian mechanism': a class of audits that library authors subclass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from audit.conformance.cases import STEP_CASES, TRAINING_CASES, Case
+
+if TYPE_CHECKING:
+    from audit.conformance.library import Library
+    from mechanisms.neighbours import Relation
+
+DIMENSION = 30
+LAW_TRIALS = 2000
+LAW_STEPS = 3
+LAW_CLIP = 2.0
+REFUSALS = (ValueError, ArithmeticError, AssertionError, RuntimeError)
+"""What a step may raise at a gradient of NaN."""
+
+
+class SubsampledGaussianConformance:
+    """Audits of a DP-SGD step, and of a training of several, against what accountants claim; and of its exact law.
+
+    Subclass it in a test file and give ``make_step``, and ``make_training`` where the library has one. A step gets a
+    key (``library = "jax"``) or a whole number as its seed (``"numpy"``, ``"torch"``, whose global generators are
+    also seeded with it) and per-example gradients: an array (records, coordinates), or with ``tensors`` a dict of
+    arrays (records, *shape). It takes each record with probability ``rate``, clips each gradient to ``clip`` and
+    returns the noisy sum in the same form, divided by the constant ``divisor`` if it is one.
+
+    Two kinds of failure: 'violation' is a proven leak; 'not the mechanism stated' is another law than the stated one.
+    """
+
+    library: Library = "jax"
+    tensors: Mapping[str, tuple[int, ...]] | None = None
+    divisor = 1.0
+    trials: int | None = None
+    relation: Relation = "add_remove"
+
+    def make_step(self, *, rate: float, clip: float, noise_multiplier: float) -> Callable[..., Any]:
+        """One step of the implementation under audit."""
+        raise TypeError(f"{type(self).__name__} must define make_step(self, *, rate, clip, noise_multiplier).")
+
+    def make_training(self, *, steps: int, rate: float, clip: float, noise_multiplier: float) -> Callable[..., Any]:
+        """Several steps: a function of the key or seed and a list of per-example gradients, one a step.
+
+        It returns the list of noisy sums. The right thing draws fresh batches and fresh noise at every step.
+        """
+        pytest.skip(f"{type(self).__name__} does not define make_training: reuse between steps was not looked for")
+
+    @pytest.mark.parametrize("case", STEP_CASES)
+    def test_a_step_keeps_its_promise(self, dp_audit, case):
+        """One step on each pair, against the accountants' claim."""
+        self._audit(dp_audit, STEP_CASES[case])
+
+    @pytest.mark.parametrize("case", TRAINING_CASES)
+    def test_a_training_keeps_its_promise(self, dp_audit, case):
+        """Several steps on each pair, against the claim about all of them."""
+        self._audit(dp_audit, TRAINING_CASES[case])
+
+    def test_a_step_is_the_mechanism_stated(self, dp_audit):
+        """One step at little noise against its exact law."""
+        self._compare(dp_audit, None)
+
+    def test_a_training_is_the_mechanism_stated(self, dp_audit):
+        """Three steps at little noise against their exact law."""
+        self._compare(dp_audit, LAW_STEPS)
+
+    def _sizes(self) -> tuple[int, ...]:
+        return (DIMENSION,) if self.tensors is None else tuple(map(math.prod, self.tensors.values()))
+
+    def _mechanism(self, settings: Mapping[str, float], steps: int | None) -> Any:
+        from audit.conformance.library import Form, LibraryStep
+
+        made = self.make_step(**settings) if steps is None else self.make_training(steps=steps, **settings)
+        form = Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)
+        return LibraryStep(step=made, form=form, library=self.library, settings=settings)
+
+    def _audit(self, dp_audit: Callable[..., Any], case: Case) -> None:
+        mechanism = self._mechanism(case.settings(), None if case.steps == 1 else case.steps)
+        pair = case.neighbours(self._sizes(), self.relation)
+        if math.isnan(case.length) and self.library != "jax":
+            _skip_where_refused(mechanism, pair.with_record)
+        dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=self.trials)
+
+    def _compare(self, dp_audit: Any, steps: int | None) -> None:
+        from audit.conformance import law
+        from audit.trials.both_sides import both_sides
+        from mechanisms.neighbours import Neighbours
+
+        dimension = sum(self._sizes())
+        settings = {"rate": law.RATE, "clip": LAW_CLIP, "noise_multiplier": law.NOISE}
+        mechanism = self._mechanism(settings, steps)
+        given = law.gradients(dimension, LAW_CLIP, steps or 1)
+        rows = given.reshape(len(given), -1)
+        spent = dp_audit.spend()
+        pair = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove", name="law")
+        _, outputs = both_sides(mechanism, pair).outputs(spent.key, LAW_TRIALS, size=LAW_TRIALS)
+        found = law.judge(self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP)
+        if found.p_value <= spent.risk:
+            again = dp_audit.reproduce()
+            pytest.fail(
+                f"not the mechanism stated (p-value {found.p_value:.2g}): {found.worst.what}.\n"
+                f"  looked at: {LAW_TRIALS:,} trials, {len(found.findings)} statistics of known law, {settings}\n"
+                f"  this is no proof of a leak: the audits of this class look for one.\n  reproduce: {again}",
+                pytrace=False,
+            )
+
+
+def _skip_where_refused(mechanism: Any, dataset: Any) -> None:
+    """A library may refuse a gradient of NaN; that it stopped tells whoever sees it that there was one."""
+    import numpy as np
+
+    try:
+        mechanism.prepare(dataset)(np.zeros(1, np.uint64))
+    except REFUSALS as refusal:
+        pytest.skip(f"a gradient of NaN is refused ({type(refusal).__name__}): nothing is released")

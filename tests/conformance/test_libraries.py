@@ -1,0 +1,54 @@
+"""Every bug of every library goes red in the default run, as what it is; a right library stays green."""
+
+import pytest
+from checks import assert_rate_at_most
+
+from conformance.bugs import BUGS, DIFFERS, LEAKS
+from conformance.classes import LIBRARIES
+from conformance.session import GREEN, session
+
+REPETITIONS = 20
+ONE_OF_EACH = [
+    ("numpy", "max_norm", LEAKS),
+    ("torch", "too_much_noise", DIFFERS),
+]
+
+
+@pytest.fixture(autouse=True)
+def _needs_torch(request):
+    if request.node.callspec.params["library"] == "torch":
+        pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(("library", "bug", "verdict"), ONE_OF_EACH)
+def test_one_bug_of_each_kind_goes_red_as_what_it_is(library, bug, verdict):
+    assert session(library, bug, only=BUGS[bug].shows)["verdict"] == verdict
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("bug", BUGS)
+def test_every_bug_goes_red_where_it_shows_most(library, bug):
+    found = session(library, bug, only=BUGS[bug].shows)
+    assert found["verdict"] == BUGS[bug].verdict, found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("bug", [name for name, bug in BUGS.items() if bug.verdict == DIFFERS])
+def test_what_does_not_leak_is_never_called_a_violation(library, bug):
+    found = session(library, bug)
+    assert found["verdict"] == DIFFERS, found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_right_library_stays_green_and_its_p_values_are_not_below_uniform(library):
+    """The verdict's p-values of all audits together; those of the exact law are pooled in test_law.py."""
+    pooled = []
+    for seed in range(REPETITIONS):
+        found = session(library, "", seed=seed, more=("--dp-audit-trials=2000",))
+        assert found["verdict"] == GREEN, found
+        pooled += found["p_values"].values()
+    for level in (0.01, 0.05):
+        assert_rate_at_most(sum(p <= level for p in pooled), len(pooled), level)
