@@ -7,20 +7,21 @@ import functools
 import math
 
 import numpy as np
-from scipy.special import erf, erfc, gammainc, gammaincc, gammaincinv
+from scipy.optimize import root_scalar
+from scipy.special import erf, erfc, gammainc, gammaincc
 
 from guarantees.numerics.array import Array
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
 from guarantees.numerics.line_table import LineTable
 
-TABULATED = 30.0
+TABULATED = 200.0
 """Degrees of freedom from which a table is used: below, the law's root at 0 and its long tail want many nodes."""
 MANY = 4096
 """Fewer tails are not worth a table."""
 STEP = 0.04
-"""Step of the table in standard deviations of ln w: the interpolation then costs about 1e-13 of a tail."""
-LEAST = 1e-45
-"""Smaller tails are 0."""
+"""Step of the table in standard deviations of ln w: the interpolation then costs less than 1e-11 of any tail."""
+LEAST = 1e-280
+"""Smaller tails are 0. A delta at epsilon 600 still needs them: they are multiplied by e^epsilon."""
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 """ln Gamma(a) beyond Stirling's formula, in powers ``a^-1, a^-3, ...``."""
 
@@ -72,8 +73,7 @@ class _Table:
 def _table(degrees: float) -> _Table:
     shape = degrees / 2
     step = STEP / math.sqrt(shape)
-    low, high = math.log(_lowest(shape) / shape), math.log(_highest(shape) / shape)
-    below, above = math.ceil(-low / step), math.ceil(high / step)
+    below, above = math.ceil(-_end(shape, lower=True) / step), math.ceil(_end(shape, lower=False) / step)
     lower, upper = step * np.arange(-below, 1), step * np.arange(above + 1)
     return _Table(
         degrees=degrees,
@@ -82,17 +82,11 @@ def _table(degrees: float) -> _Table:
     )
 
 
-def _lowest(shape: float) -> float:
-    """Half the w below which the lower tail is at most LEAST."""
-    if shape >= LARGE_SHAPE:
-        return shape * math.exp(-15.0 / math.sqrt(shape))
-    return float(gammaincinv(shape, LEAST))
-
-
-def _highest(shape: float) -> float:
-    """Half a w beyond which the upper tail is at most LEAST: ``Q <= e^-t`` at a + 2 sqrt(a t) + 2 t. [laurent2000]"""
-    room = -math.log(LEAST)
-    return shape + math.sqrt(4 * shape * room / 2) + room
+def _end(shape: float, *, lower: bool) -> float:
+    """The y at which ``a (e^y - 1 - y)``, which bounds -ln of the tail from below, is that of LEAST."""
+    far = -math.log(LEAST) / shape
+    between = (-far - 1.0, 0.0) if lower else (0.0, math.log1p(far + math.sqrt(2 * far)) + 1.0)
+    return root_scalar(lambda y: math.expm1(y) - y - far, bracket=between).root
 
 
 def _logarithms(shape: float, y: Array, *, lower: bool) -> Array:

@@ -176,9 +176,9 @@ def test_verdict_and_bounds_never_contradict_each_other():
     ("without", "message"),
     [
         (np.zeros((3, 2)), "one-dimensional"),
-        (np.zeros(2), "at least four"),
+        (np.zeros(2), "at least 4"),
         (np.array([0.0, np.nan, 1.0, 2.0]), r"without\[1\] is nan"),
-        (np.array(["a", "b", "c", "d"]), "array of numbers"),
+        (np.array(["a", "b", "c", "d"]), "array of real numbers"),
     ],
 )
 def test_bad_scores_get_a_message(without, message):

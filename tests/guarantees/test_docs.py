@@ -13,7 +13,7 @@ import guarantees
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "theorems.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-KEY = re.compile(r"\b[a-z]+(?:19|20)\d{2}[a-z]?\b")
+KEY = re.compile(r"\b[a-z]{2,}(?:19|20)\d{2}[a-z]?\b")
 
 
 @pytest.mark.parametrize("number", range(1, len(SNIPPETS) + 1))

@@ -135,7 +135,7 @@ def test_an_interrupted_run_continues_and_loses_nothing(suite, tmp_path, monkeyp
         ("noise_multiplier = 1.0", "noise_multiplier = 0.0", "noise_multiplier must be"),
         ("noise_multiplier = 1.0", "noise = 1.0", "unknown key 'noise'.*did you mean 'noise_multiplier'"),
         (", noise_multiplier = 1.0", "", "needs 'noise_multiplier'"),
-        ("mechanism = { kind", "mechanism = { step = 'no.such:thing', kind", "cannot import step"),
+        ("mechanism = { kind", "mechanism = { step = 'no.such:thing', kind", "unknown key 'step'"),
     ],
 )
 def test_a_wrong_suite_ends_with_2_before_anything_runs(tmp_path, capsys, old, new, message):

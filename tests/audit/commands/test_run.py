@@ -121,8 +121,8 @@ def test_local_code_is_found_and_a_file_with_one_of_our_names_is_not_taken_for_o
 
 
 def test_a_local_file_with_one_of_our_names_cannot_be_named_and_the_message_says_why(tmp_path):
-    (tmp_path / "mechanisms.py").write_text(RELEASE)
-    (tmp_path / "suite.toml").write_text(LOCAL.replace("my_step:", "mechanisms:"))
+    (tmp_path / "mechanisms.py").write_text(RELEASE.replace("release", "their_release"))
+    (tmp_path / "suite.toml").write_text(LOCAL.replace("my_step:release", "mechanisms:their_release"))
     done = command(tmp_path, "run", "suite.toml")
     assert done.returncode == 2
     assert str(tmp_path / "mechanisms.py") in done.stderr

@@ -101,7 +101,7 @@ def test_the_working_folder_is_searched_last(suite, tmp_path):
     ("words", "message"),
     [
         ({"mechanism": '{ kind = "callable_step", function = "own_parts:nothing" }'}, "cannot import function = 'own"),
-        ({"neighbours": '{ function = "own_parts:init" }'}, "'own_parts:init' of audit 'mine': .*missing"),
+        ({"neighbours": '{ function = "own_parts:init" }'}, "'own_parts:init' of audit 'mine' failed.*missing"),
         ({"neighbours": '{ function = "own_parts:claim" }'}, "gave no neighbours"),
     ],
 )

@@ -115,3 +115,14 @@ def test_rounds_of_a_pure_change_of_scale_are_more_coordinates():
 def test_bad_arguments_are_named(field, value):
     with pytest.raises(ValueError, match=field):
         variance_pair(**{"dimension": 3, "scale": 0.5, "shift": 0.0, field: value})
+
+
+@pytest.mark.parametrize(
+    ("dimension", "scale", "epsilon"), [(1581, 1.2335791952190274, 99.43), (185, 0.10917283179434074, 330.2)]
+)
+def test_a_tiny_shift_changes_no_far_tail(dimension, scale, epsilon):
+    """e^epsilon times a tail of 1e-46 or 1e-146 is a tenth of delta."""
+    central = variance_pair(dimension=dimension, scale=scale)
+    shifted = variance_pair(dimension=dimension, scale=scale, shift=1e-6)
+    for direction in ("with_given_without", "without_given_with"):
+        assert shifted.delta(epsilon, direction) == pytest.approx(central.delta(epsilon, direction), rel=1e-5)

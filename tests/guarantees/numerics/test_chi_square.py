@@ -46,3 +46,16 @@ def test_few_degrees_and_the_ends_are_exact():
         assert np.allclose(below + above, 1, atol=1e-15)
         many = chi_square_tails(np.repeat(w, 1000), degrees)
         assert np.allclose(many[0][::1000], below, atol=1e-14)
+
+
+@pytest.mark.parametrize("degrees", [200.0, 1581.0, 20_000.0])
+def test_tails_far_out_keep_their_digits(degrees):
+    """A delta at epsilon 600 multiplies them by e^600."""
+    spread = np.sqrt(2 * degrees)
+    w = np.concatenate([degrees + spread * np.linspace(-9, 30, chi_square.MANY), [degrees]])
+    w = w[w > 0]
+    below, above = chi_square_tails(w, degrees)
+    exact = gammainc(degrees / 2, w / 2), gammaincc(degrees / 2, w / 2)
+    for tail, own in zip((below, above), exact, strict=True):
+        seen = own > 1e-270
+        np.testing.assert_allclose(tail[seen], own[seen], rtol=1e-10)
