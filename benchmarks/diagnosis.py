@@ -2,7 +2,7 @@
 
 python benchmarks/diagnosis.py [--trials 1000] [--only NAME ...]
 
-Each bug is drawn on the pair on which it shows best, with the settings that its users stated; the answers share a risk
+Each bug is drawn on the pair where it shows best, with the settings that its users stated; the answers share a risk
 of 1%. Right: everything that reports would show is true. The last ten bugs were written, and committed, before their
 author had read a rule.
 """

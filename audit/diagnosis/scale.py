@@ -42,11 +42,14 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
     p = float(stats.mannwhitneyu(first, second).pvalue) if np.ptp(np.append(first, second)) > 0 else 1.0
     ratio, (low, high) = _size_ratio(first, second, risk)
     wrong = p < risk
+    deviations = (
+        f"deviation {math.sqrt(without.variance):.3g} without it, {math.sqrt(with_record.variance):.3g} with it"
+    )
     return Diagnosis(
         question="does the noise depend on the record?",
         wrong=wrong,
         says=f"with the record the noise is {ratio:.4g} times ({low:.4g} to {high:.4g}) as large"
-        + (": its scale reads the dataset." if wrong else "."),
+        + (f" ({deviations}): its scale reads the dataset." if wrong else "."),
         p_value=p,
         risk=risk,
         assumes="independent trials; the interval also that means of their logarithmic sizes are normal",
