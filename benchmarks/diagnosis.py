@@ -1,6 +1,6 @@
 """What the diagnosis says of every known bug: right, wrong, or nothing.
 
-python benchmarks/diagnosis.py [--trials 1000] [--only NAME ...]
+python benchmarks/diagnosis.py [--trials 1000] [--library numpy|torch|jax] [--lists zoo conformance unseen] [--only NAME ...]
 
 Each bug is drawn on the pair where it shows best, with the settings that its users stated; the answers share a risk
 of 1%. Right: everything that reports would show is true. The last ten bugs were written, and committed, before their
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ Case = tuple[str, tuple[str, ...], Any, Any, dict[str, float]]
 """Name, truths, mechanism, pair, and what was stated."""
 
 
-def zoo_cases() -> Iterator[Case]:
+def zoo_cases(_: str) -> Iterator[Case]:
     for fault in zoo():
         yield fault.name, ZOO[fault.name], fault.step, fault.neighbours, _stated(fault)
 
@@ -47,26 +48,26 @@ def _stated(fault: Fault) -> dict[str, float]:
     return {"clip": clip, "noise_multiplier": noise, "rate": told.get("rate", 1.0)}
 
 
-def conformance_cases() -> Iterator[Case]:
-    from conformance import numpy_library
+def conformance_cases(library: str) -> Iterator[Case]:
     from conformance.bugs import BUGS
     from conformance.classes import TENSORS
 
     from audit.conformance import STEP_CASES, TRAINING_CASES
     from audit.conformance.library import Form, LibraryStep
 
+    code = importlib.import_module(f"conformance.{library}_library")
     sizes = (24, 6)
     for name, truths in CONFORMANCE.items():
         case = {**STEP_CASES, **TRAINING_CASES}[BUGS[name].shows]
         steps, settings = (None if case.steps == 1 else case.steps), case.settings()
-        own = numpy_library.step if steps is None else numpy_library.training
+        own = code.step if steps is None else code.training
         step = functools.partial(own, **settings, bug=name)
         form = Form(tensors=TENSORS, dimension=sum(sizes), steps=steps)
-        mechanism = LibraryStep(step=step, form=form, library="numpy", settings=settings)
+        mechanism = LibraryStep(step=step, form=form, library=library, settings=settings)
         yield name, truths, mechanism, case.neighbours(sizes, "add_remove"), settings
 
 
-def unseen_cases() -> Iterator[Case]:
+def unseen_cases(_: str) -> Iterator[Case]:
     settings = {"clip": unseen_bugs.CLIP, "noise_multiplier": unseen_bugs.NOISE, "rate": unseen_bugs.RATE}
     for name, bug in unseen_bugs.UNSEEN.items():
         yield name, bug.truths, unseen_bugs.mechanism(name), unseen_bugs.pair(), settings
@@ -74,7 +75,7 @@ def unseen_cases() -> Iterator[Case]:
 
 LISTS = {
     "the zoo": zoo_cases,
-    "the conformance libraries (NumPy)": conformance_cases,
+    "a conformance library": conformance_cases,
     "ten bugs of an author who had not read the rules": unseen_cases,
 }
 
@@ -96,12 +97,16 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--trials", type=int, default=1000)
     options.add_argument("--seed", type=int, default=2026)
+    options.add_argument("--library", choices=("numpy", "torch", "jax"), default="numpy")
+    options.add_argument("--lists", nargs="*", choices=("zoo", "conformance", "unseen"))
     options.add_argument("--only", nargs="*")
     given = options.parse_args()
     for place, (title, cases) in enumerate(LISTS.items()):
+        if given.lists and cases.__name__.removesuffix("_cases") not in given.lists:
+            continue
         counted: collections.Counter[str] = collections.Counter()
         print(f"\n### {title[0].upper()}{title[1:]}\n\n| bug | judged | said |\n|---|---|---|")
-        for index, (name, truths, step, pair, stated) in enumerate(cases()):
+        for index, (name, truths, step, pair, stated) in enumerate(cases(given.library)):
             if given.only and name not in given.only:
                 continue
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(given.seed), place), index)
