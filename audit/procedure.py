@@ -127,6 +127,11 @@ def _check(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "
             f"build the pair with relation={claim.relation!r} or restate the claim."
         )
+    if claim.group < neighbours.group:
+        raise ValueError(
+            f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
+            f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
+        )
     if step.kind not in distinguisher.accepts and "any" not in distinguisher.accepts:
         raise ValueError(
             f"the distinguisher {distinguisher.name!r} reads {' or '.join(distinguisher.accepts)} outputs but the "

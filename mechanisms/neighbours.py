@@ -88,7 +88,7 @@ def shape_of(dataset: Any) -> tuple[int, ...] | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbours:
-    """Two datasets that differ in one record, and how they differ.
+    """Two datasets that differ in one record, or in a group of records, and how they differ.
 
     A dataset is whatever the mechanism reads: a GradientTable (handed to ordinary mechanisms as a dense array), an
     array of gradients, images and labels, ...
@@ -99,9 +99,12 @@ class Neighbours:
     relation: Relation
     name: str = "given"
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    group: int = 1
+    """In how many records they differ: a promise about one says nothing about two."""
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
+        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
         without, with_record = shape_of(self.without), shape_of(self.with_record)
         if without is None or with_record is None:
             return
@@ -109,7 +112,7 @@ class Neighbours:
             raise ValueError(f"a dataset must have at least one record, got shapes {without} and {with_record}.")
         if without[1:] != with_record[1:]:
             raise ValueError(f"the two datasets must have equal dimension, got shapes {without} and {with_record}.")
-        more = 1 if self.relation == "add_remove" else 0
+        more = self.group if self.relation == "add_remove" else 0
         if with_record[0] - without[0] != more:
             raise ValueError(
                 f"{self.relation} neighbours must differ in size by {more}, with_record the larger; "

@@ -13,7 +13,6 @@ from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, estimate
 from guarantees.numerics.array import Array
 
 
-
 def _quantile(below: float, above: float) -> float:
     with np.errstate(divide="ignore"):
         return float(np.clip(ndtri(below) if below < 0.5 else -ndtri(above), -40, 40))

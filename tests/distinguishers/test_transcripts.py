@@ -1,5 +1,8 @@
 """Likelihood ratios of transcripts: they have the law that guarantees computes, and are the density ratio."""
 
+import itertools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,6 +47,7 @@ EXACT = {
     ),
     "deterministic": (training(sampling.deterministic(batch_size=1)), "deterministic_batches", 1),
     "poisson": (training(sampling.poisson(rate=1 / ROUNDS, steps=ROUNDS), sees="isolated"), "poisson", 1),
+    "fixed size": (training(sampling.fixed_size(batch_size=1, steps=ROUNDS), sees="isolated"), "poisson", 1),
     "balls and bins": (training(sampling.balls_and_bins(steps=ROUNDS), sees="isolated"), "isolated_shuffle", 1),
 }
 
@@ -124,6 +128,63 @@ def test_a_ratio_is_that_of_the_densities(sampler):
     assert float(ratio(KEY, step(KEY, pair.with_record))) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+def every_batch(sampler, records, group):
+    """All batches that one epoch may have, as (others, differing) counts by round, with their probabilities."""
+    others = records - group
+    if sampler.name == "balls_and_bins":
+        for bins in itertools.product(range(sampler.steps), repeat=records):
+            seats = np.eye(sampler.steps)[list(bins)]
+            yield seats[:others].sum(axis=0), seats[others:].sum(axis=0), float(sampler.steps) ** -records
+        return
+    rounds = []
+    for attends in itertools.product((0, 1), repeat=records):
+        size, differing = sum(attends), sum(attends[others:])
+        if sampler.name == "fixed_size":
+            if size == sampler.batch_size:
+                rounds.append((size - differing, differing, 1 / math.comb(records, size)))
+            continue
+        weight = sampler.rate**size * (1 - sampler.rate) ** (records - size)
+        if size <= getattr(sampler, "most", records):
+            rounds.append((size - differing, differing, weight))
+            continue
+        members = [i for i in range(records) if attends[i]]
+        for kept in itertools.combinations(members, sampler.most):
+            own = sum(i >= others for i in kept)
+            rounds.append((sampler.most - own, own, weight / math.comb(size, sampler.most)))
+    for parts in itertools.product(rounds, repeat=sampler.steps):
+        yield *(np.array(column) for column in list(zip(*parts, strict=True))[:2]), math.prod(p[2] for p in parts)
+
+
+@pytest.mark.parametrize("sees", ["updates", "isolated"])
+@pytest.mark.parametrize(
+    ("sampler", "group"),
+    [
+        (sampling.fixed_size(batch_size=2, steps=2), 1),
+        (sampling.truncated_poisson(rate=0.6, steps=2, most=2), 1),
+        (sampling.balls_and_bins(steps=3), 1),
+        (sampling.poisson(rate=0.3, steps=2), 2),
+    ],
+    ids=["fixed size", "cut Poisson", "balls and bins", "group of two"],
+)
+def test_a_ratio_mixes_over_every_batch(sampler, group, sees):
+    pair = mechanisms.worst_case_pair(
+        records=4, dimension=1, clip=1.0, shared=-0.5, extra=0.7, relation="zero_out", group=group
+    )
+    ratio = distinguishers.likelihood_ratio(training(sampler, sees=sees, group=group), pair)
+    shared = -0.5 if sees == "updates" else 0.0
+    batches = list(every_batch(sampler, 4 + group, group))
+    assert sum(weight for *_, weight in batches) == pytest.approx(1.0)
+    for out in np.random.default_rng(3).normal(-0.5, 1.0, (3, sampler.steps)):
+
+        def density(own, out=out):
+            means = np.array([shared * others + own * differing for others, differing, _ in batches])
+            return stats.norm.pdf(out, means, NOISE).prod(axis=1) @ [weight for *_, weight in batches]
+
+        expected = np.log(density(0.7)) - np.log(density(0.0))
+        found = ratio(KEY, mechanisms.Collapsed(jnp.asarray(out[:, None], jnp.float32), jnp.zeros(sampler.steps)))
+        assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
+
+
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
     step = training(sampling.shuffle(batch_size=1), sees=sees)
@@ -156,8 +217,9 @@ def test_repeated_rounds_have_the_composed_curve(normalise_by):
 
 
 def test_what_has_no_exact_ratio_is_refused_with_a_remedy():
-    with pytest.raises(ValueError, match="sees='isolated'"):
-        distinguishers.likelihood_ratio(training(sampling.balls_and_bins(steps=4)), PAIR)
+    group = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0, relation="zero_out", group=2)
+    with pytest.raises(ValueError, match="1 but for Poisson and deterministic batches"):
+        distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1), group=2), group)
     pair = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0)
     with pytest.raises(ValueError, match="aligned gradients"):
         distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1)), pair)
