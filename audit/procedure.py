@@ -89,6 +89,7 @@ def run_audit(
         name=name or step.name,
         expect=expect,
         mechanism=_part(step, step.kind),
+        releases=step.releases,
         neighbours=_part(neighbours, neighbours.relation),
         distinguisher=_part(chosen),
         members=tuple(member.name for member in chosen.members),

@@ -16,7 +16,7 @@ from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
 from mechanisms.constructions import gradient_pair, zero_pair
-from mechanisms.contract import BatchMechanism, Mechanism, OutputKind
+from mechanisms.contract import BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, shape_of
 
@@ -42,7 +42,8 @@ class Battery:
         return {**pair_parameters(self.neighbours), "members": [member.name for member in self.members]}
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """All scores of one output."""
+        """All scores of one output, of which members see the flat view."""
+        output = output if isinstance(output, Collapsed) else jnp.ravel(output)
         return jnp.stack([member(jax.random.fold_in(key, i), output) for i, member in enumerate(self.members)])
 
 

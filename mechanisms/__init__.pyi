@@ -17,11 +17,13 @@ from mechanisms.constructions import orthogonal_pair as orthogonal_pair
 from mechanisms.constructions import worst_case_pair as worst_case_pair
 from mechanisms.constructions import zero_pair as zero_pair
 from mechanisms.contract import OUTPUT_KINDS as OUTPUT_KINDS
+from mechanisms.contract import RELEASES as RELEASES
 from mechanisms.contract import BatchMechanism as BatchMechanism
 from mechanisms.contract import Collapsed as Collapsed
 from mechanisms.contract import Described as Described
 from mechanisms.contract import Mechanism as Mechanism
 from mechanisms.contract import OutputKind as OutputKind
+from mechanisms.contract import Releases as Releases
 from mechanisms.contract import Step as Step
 from mechanisms.contract import mechanism as mechanism
 from mechanisms.images import image_pair as image_pair
@@ -33,6 +35,7 @@ from mechanisms.one_round import CollapsedRound as CollapsedRound
 from mechanisms.one_round import OneRound as OneRound
 from mechanisms.one_round import collapsed_round as collapsed_round
 from mechanisms.one_round import one_round as one_round
+from mechanisms.release import Layout as Layout
 from mechanisms.textbook import bit_pair as bit_pair
 from mechanisms.textbook import gaussian_mechanism as gaussian_mechanism
 from mechanisms.textbook import laplace_mechanism as laplace_mechanism

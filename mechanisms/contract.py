@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_args, overload, runtime_checkable
 
 import numpy as np
+
+from guarantees.checks import require
 
 if TYPE_CHECKING:
     import jax
@@ -22,8 +24,14 @@ OutputKind = Literal["vector", "collapsed", "transcript", "collapsed_transcript"
 OUTPUT_KINDS = ("vector", "collapsed", "transcript", "collapsed_transcript", "any")
 """Every kind of output."""
 
-Draw = Callable[[np.ndarray], np.ndarray]
-"""Seeds, uint64 of shape (trials,), to outputs, float32 of shape (trials, coordinates)."""
+Releases = Literal["update", "transcript", "final"]
+"""What is released: one step's update, every update of a training, or only what it ends with (weights, say)."""
+RELEASES: tuple[Releases, ...] = get_args(Releases)
+"""Every answer. An update is judged against one step's claim, the other two against the whole training's."""
+
+Draw = Callable[[np.ndarray], Any]
+"""Seeds, uint64 of shape (trials,), to outputs: float32 of shape (trials, coordinates), of a transcript (trials,
+rounds, coordinates), or any pytree of arrays with the trials first (mechanisms/release.py)."""
 
 
 class Collapsed(NamedTuple):
@@ -54,6 +62,11 @@ class Described(Protocol):
         return "vector"
 
     @property
+    def releases(self) -> Releases:
+        """How much of a training an output is: one step's update, unless it says more."""
+        return "update"
+
+    @property
     def libraries(self) -> tuple[str, ...]:
         """Import names of the libraries that it needs when it runs and that may be missing."""
         return ()
@@ -82,7 +95,7 @@ class Described(Protocol):
 
 @runtime_checkable
 class Mechanism(Described, Protocol):
-    """One release. Pure and traceable by JAX: it is vmapped over keys and compiled."""
+    """One release, any pytree of arrays. Pure and traceable by JAX: it is vmapped over keys and compiled."""
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
         """The output on one dataset."""
@@ -119,6 +132,7 @@ class _Filled:
     name: str
     parameters: Mapping[str, Any]
     kind: OutputKind
+    releases: Releases
     libraries: tuple[str, ...]
     reads_tables: bool
     coordinates: int | None
@@ -166,19 +180,22 @@ def mechanism(given: BatchMechanism) -> BatchMechanism: ...
 @overload
 def mechanism(given: Callable[[jax.Array, Any], Any], **parameters: Any) -> Mechanism: ...
 def mechanism(given: Any, **parameters: Any) -> Mechanism | BatchMechanism:
-    """The border: ``function(key, dataset) -> vector``, or an object that answers in part, as a full mechanism.
+    """The border: ``function(key, dataset) -> output``, or an object that answers in part, as a full mechanism.
 
     What answers every question of the contract comes back as it is. Anything else is asked once for what it has
     (``name``, ``parameters``, ``kind``, ``coordinates``, ...), and the rest is as in ``Described``. An object with
     ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). ``parameters`` is what records say about a
     function. A wrong answer of the object is not found here: it shows when the trials run.
     """
+    releases = getattr(given, "releases", "update")
+    require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     if isinstance(given, Mechanism | BatchMechanism) and not parameters:
         return given
     answers: dict[str, Any] = {
         "name": name_of(given),
         "parameters": {**getattr(given, "parameters", {}), **parameters},
         "kind": getattr(given, "kind", "vector"),
+        "releases": releases,
         "libraries": tuple(getattr(given, "libraries", ())),
         "reads_tables": bool(getattr(given, "reads_tables", False)),
         "coordinates": getattr(given, "coordinates", None),

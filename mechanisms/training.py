@@ -13,14 +13,12 @@ import jax.numpy as jnp
 from guarantees.checks import require
 from mechanisms import sampling
 from mechanisms.chi_square import mean_square
-from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind
+from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases
 from mechanisms.neighbours import GradientTable, materialise
 from mechanisms.noise import normal
 from mechanisms.one_round import clip_rows, clipped_rows
 from mechanisms.sampling import Sampler
 
-Releases = Literal["update", "transcript", "final"]
-RELEASES: tuple[str, ...] = get_args(Releases)
 Sees = Literal["updates", "isolated"]
 SEES: tuple[str, ...] = get_args(Sees)
 Query = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -44,7 +42,7 @@ class ManyRounds(Described):
     noise_multiplier: float
     epochs: int = 1
     sees: Sees = "updates"
-    releases: Releases = "transcript"
+    releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
     group: int = 1
     query: Query | None = None
 
@@ -129,7 +127,7 @@ class CollapsedRounds(Described):
     noise_multiplier: float
     epochs: int = 1
     sees: Sees = "updates"
-    releases: Releases = "transcript"
+    releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
     group: int = 1
 
     def __post_init__(self):
@@ -222,6 +220,11 @@ class Repeated(Described):
     def kind(self) -> OutputKind:
         """A transcript of what the step gives."""
         return "collapsed_transcript" if self.step.kind == "collapsed" else "transcript"
+
+    @property
+    def releases(self) -> Releases:
+        """Every release."""
+        return "transcript"
 
     @property
     def reads_tables(self) -> bool:

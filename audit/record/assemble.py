@@ -17,6 +17,7 @@ from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
+from mechanisms.contract import Releases
 
 MOST_POINTS = 200
 """Points of a record; of a band's many only those on its lower left hull are kept."""
@@ -29,6 +30,7 @@ class Subject:
     name: str
     expect: Verdict
     mechanism: Part
+    releases: Releases
     neighbours: Part
     distinguisher: Part
     members: tuple[str, ...]
@@ -61,6 +63,7 @@ def assemble(
         points=tuple(_hull([_point(*entry, members) for entry in entries])),
         claim=_claim_part(goal.claim, goal.delta),
         mechanism=subject.mechanism,
+        releases=subject.releases,
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),

@@ -154,6 +154,8 @@ class AuditRecord:
     """After a violation: what looks wrong. They explain and never decide."""
     look: int = 0
     """Which look at this audit, each with 2^-look of the risk and trials of its own; 0: the only one."""
+    releases: str = ""
+    """How much of a training an output is: update, transcript or final; empty in records that did not say."""
     schema: int = SCHEMA
 
     @property

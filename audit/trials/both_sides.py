@@ -15,6 +15,7 @@ from distinguishers.contract import Distinguisher
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
+from mechanisms.release import Layout
 
 Auditable = Mechanism | BatchMechanism
 """Whatever releases: traced by JAX, or foreign."""
@@ -33,6 +34,10 @@ class BothSides(Protocol):
 
     def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Scored, Scored]:
         """Scores without and with the record; ``chunk`` is the number of trials drawn at once."""
+        ...
+
+    def layout(self) -> Layout:
+        """What the outputs are made of, the same on both sides; scores read their flat view."""
         ...
 
     def outputs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import NonFiniteScoreError
+from audit.trials.source import NonFiniteScoreError, common_layout
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import BatchMechanism
 from mechanisms.neighbours import Neighbours, materialise, shape_of
+from mechanisms.release import Layout
 
 BATCH_TRIALS = 64
 BATCH_ENTRIES = 2**22
@@ -76,10 +78,10 @@ class BatchSource:
         self.program.drawer.draw(batches, lambda first, outputs: use(first, self._score(first, outputs)))
 
     def _score(self, first: int, outputs: np.ndarray) -> np.ndarray:
-        self._refuse(np.asarray(np.isfinite(outputs).all(axis=1)), first, "output")
         wanted = len(outputs)
+        self._refuse(np.asarray(np.isfinite(outputs).reshape(wanted, -1).all(axis=1)), first, "output")
         # one shape, so that the score is compiled once
-        padded = np.pad(outputs, ((0, self.chunk - wanted), (0, 0)), mode="edge")
+        padded = np.pad(outputs, ((0, self.chunk - wanted), *[(0, 0)] * (outputs.ndim - 1)), mode="edge")
         trials = trials_from(trial_number(first), self.chunk)
         scores = np.asarray(self.program.score(self.key, trials, padded), np.float32)[:wanted]
         self._refuse(np.asarray(np.isfinite(scores).all(axis=1)), first, "score")
@@ -97,6 +99,7 @@ class ForeignSides:
     """BothSides of foreign code; its workers, if it has any, serve everything that is asked."""
 
     def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours):
+        self._name = mechanism.name
         self._coordinates = mechanism.coordinates
         self._datasets: dict[str, Any] = {}
         for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
@@ -133,6 +136,16 @@ class ForeignSides:
             np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()
         )
         return without, with_record
+
+    def layout(self) -> Layout:
+        """From one output of each side, which nothing judges; drawn once."""
+        return self._layout
+
+    @functools.cached_property
+    def _layout(self) -> Layout:
+        words = np.zeros(2, np.uint32)
+        without, with_record = (self._drawer.layout(Batch(side, words, 0, 1)) for side in ("without", "with"))
+        return common_layout(self._name, without, with_record)
 
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]

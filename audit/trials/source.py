@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mechanisms.release import Layout
+
 LAST_TRIAL = 2**62
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
@@ -25,6 +27,16 @@ class StaleCountsError(ValueError):
 
 class MechanismError(RuntimeError):
     """User code failed while it was audited."""
+
+
+def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
+    """The layout of both sides' outputs; where they differ the form alone tells the sides apart."""
+    if without != with_record:
+        raise MechanismError(
+            f"{name!r} releases another form on each side, so that anyone can tell them apart without an audit: "
+            f"{without.shapes} without the record, {with_record.shapes} with it."
+        )
+    return without
 
 
 class Source(Protocol):

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import MechanismError, NonFiniteScoreError
+from audit.trials.source import MechanismError, NonFiniteScoreError, common_layout
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import Mechanism
 from mechanisms.neighbours import GradientTable, Neighbours, prepare
+from mechanisms.release import Layout, flatten, layout_of
 
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
@@ -104,6 +105,14 @@ class TracedSides:
             compile_program(self.mechanism, pair.with_record, distinguisher, side="with", chunk=chunk),
         )
 
+    def layout(self) -> Layout:
+        """From the shapes alone."""
+        without, with_record = (
+            layout_of(shapes_of(self.mechanism, dataset), self.mechanism.kind)
+            for dataset in (self.neighbours.without, self.neighbours.with_record)
+        )
+        return common_layout(self.mechanism.name, without, with_record)
+
     def outputs(
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -134,19 +143,24 @@ class TracedSides:
 
     def _draw(self, key: jax.Array, dataset: Any, size: int) -> Callable[[jax.Array], Any]:
         """Outputs of ``size`` trials from a first one on."""
-        data = prepare(self.mechanism, dataset)
+        step, data = self.mechanism, prepare(self.mechanism, dataset)
 
         def draw(first: jax.Array) -> Any:
             trials = trials_from(Words(jnp.uint32(0), first), size)
-            return jax.vmap(lambda trial: self.mechanism(trial_keys(key, trial).release, data))(trials)
+            return jax.vmap(lambda trial: flatten(step(trial_keys(key, trial).release, data), step.kind))(trials)
 
         return draw
 
 
+def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
+    """The output on a dataset, as shapes and dtypes."""
+    given = prepare(mechanism, dataset)
+    return jax.eval_shape(lambda key: mechanism(key, given), jax.random.key(0))
+
+
 def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
     """Trials drawn at once, from the size of one output and the device."""
-    shape = jax.eval_shape(lambda key: mechanism(key, dataset), jax.random.key(0))
-    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shape)))
+    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shapes_of(mechanism, dataset))))
     # scoring collapsed statistics takes hundreds of mixture terms, which their few entries do not show
     small = jax.default_backend() == "cpu" or mechanism.kind == "collapsed"
     room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if small else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
@@ -167,7 +181,9 @@ def compile_program(
     static = isinstance(given, GradientTable)
     try:
         size = chunk or chunk_size(mechanism, given)
-        jax.eval_shape(lambda key: distinguisher(key, mechanism(key, given)), jax.random.key(0))
+        jax.eval_shape(
+            lambda key: distinguisher(key, flatten(mechanism(key, given), mechanism.kind)), jax.random.key(0)
+        )
     except Exception as error:
         raise MechanismError(
             f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
@@ -176,7 +192,7 @@ def compile_program(
 
     def score(key: jax.Array, data: Any, trial: Words) -> jax.Array:
         own = trial_keys(key, trial)
-        output = mechanism(own.release, given if static else data)
+        output = flatten(mechanism(own.release, given if static else data), mechanism.kind)
         return jnp.atleast_1d(distinguisher(own.score, output))
 
     def score_chunk(key: jax.Array, data: Any, first: Words, offset: jax.Array | int = 0) -> jax.Array:

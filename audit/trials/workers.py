@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from mechanisms.adapters.batch import checked_outputs, trial_seeds
+from mechanisms.adapters.batch import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
+from mechanisms.release import Layout, flatten_rows
 
 START_SECONDS = 180.0
 """What a worker may take to import a library and build its objects, before its first batch."""
@@ -36,11 +37,22 @@ class Batch(NamedTuple):
     stop: int
 
 
+class Drawn(NamedTuple):
+    """Outputs of one batch in their flat view, and what they are made of."""
+
+    rows: np.ndarray
+    layout: Layout
+
+
 class Drawer(Protocol):
     """Draws batches and hands each to ``use(first trial, outputs)``, in any order."""
 
     def draw(self, batches: list[Batch], use: Use) -> None:
         """Draw them all."""
+        ...
+
+    def layout(self, batch: Batch) -> Layout:
+        """What the outputs of a batch are made of."""
         ...
 
 
@@ -57,13 +69,13 @@ class _Trials:
         self.datasets = datasets
         self.prepared: dict[str, Draw] = {}
 
-    def run(self, batch: Batch) -> np.ndarray:
+    def run(self, batch: Batch) -> Drawn:
         """Outputs of one batch, or a ForeignError that names the first trial that fails."""
         seeds = trial_seeds(batch.key_data, batch.start, batch.stop)
         try:
             if batch.side not in self.prepared:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
-            return checked_outputs(self.prepared[batch.side](seeds), len(seeds))
+            return Drawn(*flatten_rows(self.prepared[batch.side](seeds), len(seeds), self.mechanism.kind))
         except Exception:
             text = traceback.format_exc()
             raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
@@ -78,7 +90,7 @@ class _Trials:
             return f"preparing the trials {where} failed:"
         for index in range(len(seeds)):
             try:
-                checked_outputs(draw(seeds[index : index + 1]), 1)
+                flatten_rows(draw(seeds[index : index + 1]), 1, self.mechanism.kind)
             except Exception:
                 return f"trial {batch.start + index} {where} (seed {seeds[index]}) failed:"
         return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
@@ -95,8 +107,13 @@ class Local:
         """One batch after the other; the sides are counted in two threads, and foreign code seeds global generators."""
         for batch in batches:
             with self._turn:
-                outputs = self._trials.run(batch)
-            use(batch.start, outputs)
+                drawn = self._trials.run(batch)
+            use(batch.start, drawn.rows)
+
+    def layout(self, batch: Batch) -> Layout:
+        """Drawn here."""
+        with self._turn:
+            return self._trials.run(batch).layout
 
 
 def _serve(connection: Connection, payload: bytes) -> None:
@@ -143,9 +160,16 @@ class Workers:
     def draw(self, batches: list[Batch], use: Use) -> None:
         """Every worker gets the next batch when it has answered; one caller at a time, since the pipes are shared."""
         with self._turn:
-            self._draw(batches, use)
+            self._draw(batches, lambda start, drawn: use(start, drawn.rows))
 
-    def _draw(self, batches: list[Batch], use: Use) -> None:
+    def layout(self, batch: Batch) -> Layout:
+        """Drawn by a worker."""
+        found: list[Layout] = []
+        with self._turn:
+            self._draw([batch], lambda _, drawn: found.append(drawn.layout))
+        return found[0]
+
+    def _draw(self, batches: list[Batch], use: Callable[[int, Drawn], None]) -> None:
         if not self._close.alive:
             raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit anew.")
         waiting = batches[::-1]
@@ -171,20 +195,20 @@ class Workers:
             self._died(pipe, batch)
         return batch, time.monotonic() + allowed
 
-    def _receive(self, busy: dict[Connection, tuple[Batch, float]], use: Use) -> None:
+    def _receive(self, busy: dict[Connection, tuple[Batch, float]], use: Callable[[int, Drawn], None]) -> None:
         until = min(deadline for _, deadline in busy.values())
         ready = wait(list(busy), timeout=max(0.0, until - time.monotonic()))
         for pipe in ready:
             assert isinstance(pipe, Connection)
             batch, _ = busy.pop(pipe)
             try:
-                start, outputs, error = pipe.recv()
+                start, drawn, error = pipe.recv()
             except (EOFError, ConnectionError):
                 self._died(pipe, batch)
             else:
                 if error is not None:
                     raise ForeignError(error)
-                use(start, outputs)
+                use(start, drawn)
         late = [batch for batch, deadline in busy.values() if deadline <= time.monotonic()]
         if late:
             raise ForeignError(

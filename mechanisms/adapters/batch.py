@@ -1,9 +1,8 @@
-"""What foreign code is given, one integer seed a trial, and what it must give back."""
+"""What foreign code is given: one integer seed a trial."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
@@ -36,11 +35,3 @@ def _mix(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-def checked_outputs(outputs: Any, trials: int) -> np.ndarray:
-    """Outputs as float32 of shape (trials, coordinates), or an error that says what came instead."""
-    array = np.asarray(outputs, np.float32)
-    if array.ndim != 2 or len(array) != trials:
-        raise ValueError(f"outputs must have shape ({trials}, coordinates), one row for every seed, got {array.shape}.")
-    return array

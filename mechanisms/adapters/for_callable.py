@@ -9,25 +9,28 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.adapters.batch import checked_outputs
-from mechanisms.contract import Described, Draw, name_of
+from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
+from mechanisms.release import stack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallableStep(Described):
-    """Audit ``function(seed, dataset) -> vector``; the seed, below 2^64, must be its only source of randomness.
+    """Audit ``function(seed, dataset) -> output``; the seed, below 2^64, must be its only source of randomness.
 
+    An output is an array, a tensor or any pytree of them; of a transcript every one has the rounds as its first axis.
     With ``workers`` the function is called in that many spawned processes, so it must be importable (defined at
     the top of a module); ``settings`` is what the record says about it.
     """
 
     function: Callable[[int, Any], Any] = dataclasses.field(kw_only=False)
     settings: Mapping[str, Any] | None = None
+    releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     workers: int = 0
     timeout: float = 60.0
 
     def __post_init__(self):
         require("function", callable(self.function), "callable", self.function)
+        require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)
 
@@ -41,12 +44,16 @@ class CallableStep(Described):
         """What the record should say about the function."""
         return dict(self.settings or {})
 
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript, or a vector."""
+        return "transcript" if self.releases == "transcript" else "vector"
+
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials."""
 
-        def draw(seeds: np.ndarray) -> np.ndarray:
-            rows = [np.asarray(self.function(int(seed), dataset), np.float32).ravel() for seed in seeds]
-            return checked_outputs(np.stack(rows), len(seeds))
+        def draw(seeds: np.ndarray) -> Any:
+            return stack([self.function(int(seed), dataset) for seed in seeds])
 
         return draw
 

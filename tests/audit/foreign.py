@@ -10,7 +10,7 @@ import numpy as np
 CLIP, NOISE = 1.0, 0.5
 
 
-def noisy_sum(seed: int, dataset: np.ndarray) -> np.ndarray:
+def noisy_sum(seed: int | list[int], dataset: np.ndarray) -> np.ndarray:
     generator = np.random.default_rng(seed)
     return dataset.sum(axis=0) + NOISE * CLIP * generator.standard_normal(dataset.shape[1])
 
@@ -43,3 +43,13 @@ def seeds_a_global_generator(seed: int, dataset: np.ndarray) -> np.ndarray:
     np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
     time.sleep(1e-4)
     return dataset.sum(axis=0) + np.random.standard_normal(dataset.shape[1])  # noqa: NPY002
+
+
+def released_parts(seed: int, dataset: np.ndarray) -> dict[str, object]:
+    noisy = noisy_sum(seed, dataset)
+    return {"first": float(noisy[0]), "rest": noisy[1:]}
+
+
+def released_rounds(seed: int, dataset: np.ndarray) -> dict[str, np.ndarray]:
+    rounds = np.stack([noisy_sum([seed, turn], dataset) for turn in range(4)])
+    return {"first": rounds[:, 0], "rest": rounds[:, 1:]}

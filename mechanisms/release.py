@@ -1,0 +1,148 @@
+"""What a release is made of: any pytree of arrays, and the flat float32 view of it that scores read.
+
+JAX is imported only where a pytree comes: workers of foreign code that gives arrays need not wait for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from guarantees.checks import require
+from mechanisms.contract import Collapsed, OutputKind
+
+PLAIN = "output"
+"""The name of the one part of a plain array."""
+TRANSCRIPTS = ("transcript", "collapsed_transcript")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where each tensor of a release stands in its flat view: (size,), or (rounds, size) of a transcript."""
+
+    names: tuple[str, ...]
+    """Paths of the tensors, ``params/Dense_0/kernel``, in their order in the flat view."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Of each tensor, in one round."""
+    rounds: int | None = None
+    """Length of a transcript; None where there is one release."""
+
+    def __post_init__(self):
+        require("shapes", len(self.shapes) == len(self.names), "one for every name", self.shapes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Coordinates of each tensor, in one round."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where each tensor's coordinates stand in one round."""
+        ends = tuple(itertools.accumulate(self.sizes, initial=0))
+        return tuple(slice(first, last) for first, last in itertools.pairwise(ends))
+
+    @property
+    def size(self) -> int:
+        """Coordinates of one round."""
+        return sum(self.sizes)
+
+    @property
+    def entries(self) -> int:
+        """Coordinates in all."""
+        return self.size * (1 if self.rounds is None else self.rounds)
+
+
+def flatten(output: Any, kind: OutputKind = "vector") -> Any:
+    """The float32 view of one output, traced or not: (coordinates,), or (rounds, coordinates) of a transcript.
+
+    A Collapsed and a plain array keep their form.
+    """
+    import jax.numpy as jnp
+
+    if isinstance(output, Collapsed) or _is_array(output):
+        return output
+    _ = layout_of(output, kind)
+    keep = 1 if kind in TRANSCRIPTS else 0
+    parts = [jnp.asarray(leaf) for _, leaf in leaves(output)]
+    return jnp.concatenate([part.reshape(*part.shape[:keep], -1).astype(jnp.float32) for part in parts], axis=-1)
+
+
+def layout_of(output: Any, kind: OutputKind = "vector") -> Layout:
+    """The layout of one output, or of what ``jax.eval_shape`` says of it; what cannot be flattened is refused."""
+    return _layout([(name, np.shape(leaf), getattr(leaf, "dtype", None)) for name, leaf in leaves(output)], kind)
+
+
+def flatten_rows(outputs: Any, trials: int, kind: OutputKind = "vector") -> tuple[np.ndarray, Layout]:
+    """The same on the host for many outputs: every tensor has the trials as its first axis."""
+    named = [(name, host_array(leaf)) for name, leaf in leaves(outputs)]
+    for name, array in named:
+        if array.ndim < 1 or len(array) != trials:
+            raise ValueError(
+                f"outputs must have shape ({trials}, coordinates), one row for every seed, got {array.shape}"
+                f"{'' if name == PLAIN else f' of {name!r}'}."
+            )
+    layout = _layout([(name, array.shape[1:], array.dtype) for name, array in named], kind)
+    rows = (trials,) if layout.rounds is None else (trials, layout.rounds)
+    parts = [np.asarray(array, np.float32).reshape(*rows, -1) for _, array in named]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)), layout
+
+
+def stack(outputs: Sequence[Any]) -> Any:
+    """Outputs of several trials as one pytree with the trials first; they must all have one form."""
+    named = [leaves(output) for output in outputs]
+    forms = [[(name, np.shape(leaf)) for name, leaf in own] for own in named]
+    for form in forms:
+        if form != forms[0]:
+            raise ValueError(f"a step must release one form in every trial, got {form} after {forms[0]}.")
+    parts = {name: np.stack([host_array(own[i][1]) for own in named]) for i, (name, _) in enumerate(named[0])}
+    return parts[PLAIN] if [*parts] == [PLAIN] else parts
+
+
+def leaves(output: Any) -> list[tuple[str, Any]]:
+    """Every tensor of an output with its path; lists and tuples of plain numbers are one tensor."""
+    if _is_array(output) or _is_numbers(output):
+        return [(PLAIN, output)]
+    import jax
+
+    found, _ = jax.tree_util.tree_flatten_with_path(output, is_leaf=lambda part: _is_array(part) or _is_numbers(part))
+    return [(jax.tree_util.keystr(path, simple=True, separator="/") or PLAIN, leaf) for path, leaf in found]
+
+
+def host_array(value: Any) -> np.ndarray:
+    """NumPy's view of an array, a number, or a tensor of PyTorch (detached; bfloat16, which NumPy lacks, widened)."""
+    detach: Callable[[], Any] | None = getattr(value, "detach", None)
+    if detach is not None:
+        tensor = detach().cpu()
+        value = tensor.float() if "bfloat16" in str(tensor.dtype) else tensor
+    return np.asarray(value)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _is_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return len(value) > 0 and all(map(_is_numbers, value))
+    return isinstance(value, bool | int | float)
+
+
+def _layout(parts: Sequence[tuple[str, tuple[int, ...], Any]], kind: OutputKind) -> Layout:
+    names = tuple(name for name, _, _ in parts)
+    shapes = tuple(tuple(shape) for _, shape, _ in parts)
+    for name, _, dtype in parts:
+        good = dtype is None or str(dtype).startswith(("float", "bfloat", "int", "uint", "bool", "torch."))
+        require(f"the released tensor {name!r}", good, "of real numbers (split complex ones)", str(dtype))
+    rounds = None
+    if kind in TRANSCRIPTS:
+        lengths = {shape[:1] for shape in shapes}
+        require("a transcript", len(lengths) == 1 and lengths != {()}, "tensors with one first axis of rounds", shapes)
+        (rounds,), shapes = lengths.pop(), tuple(shape[1:] for shape in shapes)
+    layout = Layout(names=names, shapes=shapes, rounds=rounds)
+    require("a release", layout.entries > 0, "at least one number", shapes)
+    return layout

@@ -1,0 +1,83 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mechanisms import Collapsed, Layout
+from mechanisms.release import flatten, flatten_rows, layout_of, stack
+
+TREE = {"dense": {"kernel": np.arange(6.0).reshape(2, 3), "bias": np.array([7, 8])}, "loss": 9.0}
+
+
+def test_a_layout_says_where_every_tensor_stands():
+    layout = layout_of(TREE)
+    assert layout == Layout(names=("dense/bias", "dense/kernel", "loss"), shapes=((2,), (2, 3), ()))
+    assert (layout.sizes, layout.size, layout.entries) == ((2, 6, 1), 9, 9)
+    assert layout.slices == (slice(0, 2), slice(2, 8), slice(8, 9))
+
+
+def test_a_pytree_is_flattened_in_the_order_of_its_layout():
+    flat = flatten(TREE)
+    assert flat.dtype == jnp.float32
+    np.testing.assert_array_equal(flat, [7, 8, 0, 1, 2, 3, 4, 5, 9])
+
+
+def test_a_transcript_keeps_its_rounds():
+    tree = {"a": np.arange(6.0).reshape(3, 2), "b": np.arange(3.0)}
+    layout = layout_of(tree, "transcript")
+    assert layout == Layout(names=("a", "b"), shapes=((2,), ()), rounds=3)
+    assert layout.entries == 9
+    np.testing.assert_array_equal(flatten(tree, "transcript"), [[0, 1, 0], [2, 3, 1], [4, 5, 2]])
+
+
+def test_plain_arrays_and_collapsed_statistics_keep_their_form():
+    matrix, collapsed = jnp.ones((2, 3)), Collapsed(jnp.zeros(1), jnp.ones(()))
+    assert flatten(matrix) is matrix
+    assert flatten(collapsed) is collapsed
+    assert layout_of(collapsed).names == ("along", "rest")
+
+
+def test_shapes_alone_give_a_layout():
+    assert layout_of(jax.eval_shape(lambda: TREE)) == layout_of(TREE)
+
+
+@pytest.mark.parametrize("kind", ["vector", "transcript"])
+def test_outputs_of_many_trials_are_flattened_as_one_is(kind):
+    trees = [{"a": np.full((3, 2), i), "b": np.full(3, -i)} for i in range(4)]
+    rows, layout = flatten_rows(stack(trees), 4, kind)
+    assert layout == layout_of(trees[0], kind)
+    for row, tree in zip(rows, trees, strict=True):
+        np.testing.assert_array_equal(row, flatten(tree, kind))
+
+
+def test_lists_of_numbers_are_vectors_and_tensors_are_read():
+    rows, layout = flatten_rows(stack([[1.0, 2], [3.0, 4]]), 2)
+    assert layout == Layout(names=("output",), shapes=((2,),))
+    np.testing.assert_array_equal(rows, [[1, 2], [3, 4]])
+    torch = pytest.importorskip("torch")
+    weights = torch.ones(2, requires_grad=True)
+    rows, layout = flatten_rows(stack([{"w": weights, "b": torch.zeros(1, dtype=torch.bfloat16)}]), 1)
+    assert layout.names == ("b", "w")
+    np.testing.assert_array_equal(rows, [[0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "message"),
+    [
+        ({}, "vector", "a release must be at least one number"),
+        ({"z": np.zeros(2, complex)}, "vector", "'z' must be of real numbers"),
+        ({"k": jax.random.key(0)}, "vector", "'k' must be of real numbers"),
+        ({"a": np.zeros((2, 1)), "b": np.zeros(3)}, "transcript", "one first axis of rounds"),
+        ({"a": np.zeros((2, 1)), "b": 1.0}, "transcript", "one first axis of rounds"),
+    ],
+)
+def test_what_is_no_release_is_refused(output, kind, message):
+    with pytest.raises(ValueError, match=message):
+        flatten(output, kind)
+
+
+def test_trials_of_several_forms_are_refused():
+    with pytest.raises(ValueError, match="one form in every trial"):
+        stack([np.zeros(2), np.zeros(3)])
+    with pytest.raises(ValueError, match=r"shape \(3, coordinates\), one row for every seed, got \(2, 1\) of 'a'"):
+        flatten_rows({"a": np.zeros((2, 1))}, 3)
