@@ -1,3 +1,5 @@
+from distinguishers.along import Along as Along
+from distinguishers.along import along as along
 from distinguishers.battery import Battery as Battery
 from distinguishers.battery import battery as battery
 from distinguishers.catalogue import CATALOGUE as CATALOGUE
