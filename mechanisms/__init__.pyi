@@ -8,6 +8,9 @@ from mechanisms.adapters.for_jax_privacy import jax_privacy_step as jax_privacy_
 from mechanisms.adapters.for_opacus import opacus_step as opacus_step
 from mechanisms.adapters.for_optax import optax_claim as optax_claim
 from mechanisms.adapters.for_optax import optax_step as optax_step
+from mechanisms.adapters.jax_privacy_banded import BandedTraining as BandedTraining
+from mechanisms.adapters.jax_privacy_banded import banded_claim as banded_claim
+from mechanisms.adapters.jax_privacy_banded import banded_training as banded_training
 from mechanisms.adapters.opacus_claims import opacus_claim as opacus_claim
 from mechanisms.canaries import GradientCanaries as GradientCanaries
 from mechanisms.canaries import blank as blank
