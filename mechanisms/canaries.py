@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from guarantees.checks import require
-from mechanisms.neighbours import Neighbours
+from mechanisms.neighbours import Neighbours, Relation
 
 Directions = Literal["dirac", "random", "last"]
 DIRECTIONS: tuple[str, ...] = get_args(Directions)
@@ -86,7 +86,9 @@ class GradientCanaries:
             "weight": np.broadcast_to(np.asarray(weight, np.float32), (records,)).copy(),
         }
 
-    def pair(self, dataset: Any, *, relation: str = "zero_out", others: Others = "own", number: int = 0) -> Neighbours:
+    def pair(
+        self, dataset: Any, *, relation: Relation = "zero_out", others: Others = "own", number: int = 0
+    ) -> Neighbours:
         """The last record of ``dataset`` becomes a canary; without it there is none (add_remove) or a null record.
 
         ``others``: as they are, or crafted to reach the worst case: all pull the ``opposite`` way, or have ``zero``
@@ -170,7 +172,7 @@ def _columns(dataset: Any) -> tuple[Any, Any]:
         return dataset["image"], dataset["label"]
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         return dataset[0], dataset[1]
-    if getattr(dataset, "ndim", 0) == 2:
+    if isinstance(dataset, np.ndarray | jax.Array) and dataset.ndim == 2:
         return dataset[:, :-1], dataset[:, -1]
     raise ValueError(
         "examples are read from a dict with 'image' and 'label', a pair (images, labels), or an array whose rows end "

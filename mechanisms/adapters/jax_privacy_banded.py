@@ -124,7 +124,7 @@ class BandedTraining(Described):
         gradient = self.plan().plan.clipped_grad(jnp.dot, keep_batch_dim=False, batch_argnums=1)
         sampler = self._sampler()
         deviation = self.noise_multiplier * self.clip * float(np.linalg.norm(self.strategy))
-        correlated = toeplitz.inverse_as_streaming_matrix(np.asarray(self.strategy))
+        correlated = toeplitz.inverse_as_streaming_matrix(jnp.asarray(self.strategy))
         matrix = streaming_matrix.identity() if self.fault == "white_noise" else correlated
 
         def release(seed: jax.Array, chosen: jax.Array) -> jax.Array:
@@ -135,7 +135,7 @@ class BandedTraining(Described):
             )
             weights = jnp.zeros(dimension)
 
-            def take(state: Any, present: jax.Array) -> tuple[Any, jax.Array]:
+            def take(state: Any, present: jax.Array) -> tuple[Any, Any]:
                 total = gradient(weights, rows, is_padding_example=~present)
                 noisy, after = privatizer.update(total, state)
                 return (state if self.fault == "same_noise" else after), noisy
