@@ -138,10 +138,38 @@ def _bound(parser: argparse.ArgumentParser) -> None:
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS.json")
     parser.add_argument(
-        "--format", choices=["html", "markdown", "junit"], default="html", help="(default: %(default)s)"
+        "--format",
+        choices=["html", "markdown", "junit", "latex", "csv", "bibtex"],
+        default="html",
+        help="(default: %(default)s)",
     )
-    parser.add_argument("--out", metavar="PATH", help="a folder for html, a file otherwise (default: standard output)")
+    parser.add_argument("--figures", choices=["pdf", "pgf", "svg", "png"], help="one trade-off figure an audit instead")
+    parser.add_argument("--width", default="3.3in", help="of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)")
+    parser.add_argument(
+        "--out", metavar="PATH", help="a folder for html and figures, a file otherwise (default: standard output)"
+    )
     parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
+
+
+def _plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", metavar="RECORDS.json")
+    parser.add_argument("--x", required=True, metavar="PARAMETER", help="a parameter of the audits: rate, records, ...")
+    parser.add_argument("--y", choices=["epsilon", "delta", "mu"], default="epsilon", help="(default: %(default)s)")
+    parser.add_argument("--series", metavar="PARAMETER", help="one line for every value of this parameter")
+    parser.add_argument("--width", default="3.3in", help="3.3in, 8.5cm, 240pt (default: %(default)s)")
+    parser.add_argument("--out", default="sweep.pdf", metavar="FILE", help="(default: %(default)s)")
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", metavar="RECORDS.json")
+    parser.add_argument(
+        "--rerun",
+        type=float,
+        default=0.0,
+        metavar="FRACTION",
+        help="draw this part of the trials again (default: none)",
+    )
+    _json(parser)
 
 
 def _claim(parser: argparse.ArgumentParser) -> None:
@@ -182,5 +210,7 @@ COMMANDS = (
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
-    Command(name="report", help="turn records into HTML, Markdown or JUnit XML", options=_report),
+    Command(name="verify", help="compute every bound and verdict of a record file again", options=_verify),
+    Command(name="report", help="turn records into HTML, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report),
+    Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
 )

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import secrets
+import shlex
 import shutil
 import sys
 from importlib import resources
@@ -51,7 +52,7 @@ def execute(arguments: argparse.Namespace) -> int:
     for sentence in unnoticed(_earlier(out / "records.json"), records):
         print(f"warning: {sentence}", file=sys.stderr)
     save_records(records, out / "records.json")
-    page = write_report(records, out, title=suite.title)
+    page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
     shutil.rmtree(resume_in, ignore_errors=True)
     _speak_ci(records, suite.title, arguments)
     if arguments.json:
@@ -62,6 +63,15 @@ def execute(arguments: argparse.Namespace) -> int:
             print("More trials after this are a second look: see --stop-early and --look.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
+
+
+def _command(arguments: argparse.Namespace, suite: Suite) -> str:
+    """What repeats this run: everything that changes its numbers."""
+    words = ["dpsgd-audit", "run", *([arguments.suite] if arguments.suite else []), "--seed", str(suite.seed)]
+    for option in ("trials", "confidence", "look"):
+        if (value := getattr(arguments, option)) is not None:
+            words += [f"--{option}", str(value)]
+    return shlex.join([*words, *(["--stop-early"] if arguments.stop_early else [])])
 
 
 def _earlier(path: Path) -> tuple[AuditRecord, ...]:

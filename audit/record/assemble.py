@@ -75,6 +75,7 @@ def assemble(
             beta=tuple(point.beta for point in finding.band),
         ),
         theory=None if subject.theory is None else _curve(subject.theory),
+        exact_epsilon=None if subject.theory is None else float(subject.theory.epsilon(goal.delta)),
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
@@ -107,6 +108,7 @@ def _point(cut: Cut, counts: ErrorCounts, limits: Limits, members: tuple[str, ..
         counts=counts,
         alpha_upper=limits.alpha,
         beta_upper=limits.beta,
+        on_alpha=cut.on_alpha,
     )
 
 

@@ -85,6 +85,8 @@ class ProvenPoint:
     counts: ErrorCounts
     alpha_upper: float
     beta_upper: float
+    on_alpha: float = 0.5
+    """The part of its risk that is spent on the false-alarm rate."""
 
     @property
     def limits(self) -> Limits:
@@ -152,6 +154,8 @@ class AuditRecord:
     seconds: float
     diagnoses: tuple[Diagnosis, ...] = ()
     """After a violation: what looks wrong. They explain and never decide."""
+    exact_epsilon: float | None = None
+    """Epsilon of the exact curve at the record's delta, where the distinguisher knows that curve."""
     look: int = 0
     """Which look at this audit, each with 2^-look of the risk and trials of its own; 0: the only one."""
     releases: str = ""
@@ -253,6 +257,8 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
     )
     fields["band"] = Band(risk=data["band"]["risk"], **dataclasses.asdict(_curve(data["band"])))
     fields["theory"] = None if data["theory"] is None else _curve(data["theory"])
+    exact = data.get("exact_epsilon")
+    fields["exact_epsilon"] = None if exact is None else float(exact)
     fields["diagnoses"] = tuple(answer.from_json(item) for item in data["diagnoses"])
     return AuditRecord(**fields)
 

@@ -1,10 +1,13 @@
-"""Records in other people's formats: Markdown, JUnit XML, GitHub annotations."""
+"""Records in other people's formats: Markdown, CSV, JUnit XML, GitHub annotations."""
 
 from __future__ import annotations
 
+import csv
+import io
 from xml.etree import ElementTree
 
 from audit.record.record import AuditRecord
+from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, looks_wrong
 from audit.report.table import readable
 from audit.report.text import record_lines
@@ -35,6 +38,44 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
             lines += ["", f"**{record.name}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
     return "\n".join(lines) + "\n"
+
+
+def separated(records: tuple[AuditRecord, ...]) -> str:
+    """CSV, one line an audit: what was proven, claimed and possible."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = [_row(record) for record in records]
+    writer.writerow(rows[0] if rows else ())
+    writer.writerows(row.values() for row in rows)
+    return text.getvalue()
+
+
+def _row(record: AuditRecord) -> dict[str, object]:
+    most = ceiling(record)
+    return {
+        "audit": _cell(record.name),
+        "verdict": record.verdict,
+        "expected": record.expect,
+        "trials": record.trials,
+        "delta": record.report_delta,
+        "epsilon": record.epsilon(record.report_delta),
+        "epsilon_claimed": record.claim.epsilon,
+        "epsilon_ceiling": "" if most is None else most.epsilon,
+        "epsilon_exact": "" if record.exact_epsilon is None else record.exact_epsilon,
+        "delta_at_0": record.delta(0.0),
+        "delta_at_0_claimed": record.claim.advantage,
+        "mu": record.mu,
+        "p_value": record.p_value,
+        "adjusted_p_value": record.adjusted_p_value,
+        "risk": record.risk,
+        "claim": _cell(record.claim.describe()),
+    }
+
+
+def _cell(text: str) -> str:
+    """Text that no spreadsheet takes for a formula, control characters dropped."""
+    plain = "".join(character for character in text if character.isprintable() or character in "\n\t")
+    return f"'{plain}" if plain.startswith(("=", "+", "-", "@", "\t")) else plain
 
 
 def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:

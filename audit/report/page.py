@@ -2,32 +2,81 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from audit.record.record import AuditRecord
+from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks
-from audit.report.plots import trade_off_svg
+from audit.report.drawings import drawing
+from audit.report.repeat import program
+from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import readable, readable_p_value
 
+MOST_OPEN = 12
+"""Audits whose sections are open when the page is; of more, each opens at a click."""
 
-def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str) -> Path:
-    """Write index.html into a folder; the page needs nothing else to be read."""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One audit and what the page says about it."""
+
+    record: AuditRecord
+    ceiling: Ceiling | None
+    outcome: str
+    consequence: str
+    remedy: str
+    program: str
+
+
+def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str, command: str = "") -> Path:
+    """Write index.html into a folder; the page needs nothing else to be read. ``command`` is what made the records."""
     import jinja2
 
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(looks_wrong=looks_wrong, remarks=remarks, asked=asked)
+    entries = [_entry(record) for record in records]
     page = environment.get_template("index.html").render(
         title=title,
-        records=records,
-        plots=[trade_off_svg(record) for record in records],
+        entries=entries,
+        story=story(records) if records else None,
         unexpected=sum(not record.as_expected for record in records),
         suite_risk=sum(record.risk for record in records),
+        command=command,
+        opened=len(records) <= MOST_OPEN,
+        drawings=_script_data([drawing(entry.record, entry.ceiling) for entry in entries]),
+        style=_asset("style.css"),
+        scripts=[_asset("table.js"), _asset("plots.js")],
     )
-    path = folder / "index.html"
-    path.write_text(page)
+    path = Path(folder) / "index.html"
+    path.write_text(page, encoding="utf-8")
     return path
+
+
+def _entry(record: AuditRecord) -> Entry:
+    most = ceiling(record)
+    return Entry(
+        record=record,
+        ceiling=most,
+        outcome=outcome(record),
+        consequence=consequence(record, most),
+        remedy=remedy(record),
+        program=program(record),
+    )
+
+
+def _script_data(value: Any) -> str:
+    """JSON that may stand inside a script element: nothing in it can close the element."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _asset(name: str) -> str:
+    return resources.files("audit.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def distinguisher(record: AuditRecord) -> str:

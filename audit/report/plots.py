@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from audit.record.record import AuditRecord, ScoreGrid
+from audit.record.record import AuditRecord
+from audit.report.drawings import falling, observed
 from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
@@ -72,31 +73,15 @@ def _draw(axes: Any, record: AuditRecord) -> None:
         alpha, beta = observed(grid)
         label = "observed" if index == 0 else None
         axes.plot(alpha, beta, color=OBSERVED, linewidth=1, alpha=1 / (1 + index), label=label)
-    band = sorted(zip(record.band.alpha, record.band.beta, strict=True))
-    # a curve never rises: what holds at one false-alarm rate holds at every larger one
-    lowest = np.minimum.accumulate([beta for _, beta in band])
-    axes.plot(
-        [alpha for alpha, _ in band],
-        lowest,
-        color=PROVEN,
-        linewidth=0.7,
-        alpha=0.6,
-        label="band, all thresholds at once",
-    )
+    if record.band.alpha:
+        label = "band, all thresholds at once"
+        axes.plot(*falling(record), color=PROVEN, linewidth=0.7, alpha=0.6, label=label)
     points = [point.limits for point in record.points] if len(record.points) <= 12 else []
     if points:
         axes.scatter([p.alpha for p in points], [p.beta for p in points], color=PROVEN, s=22, zorder=5, label="proven")
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
     axes.set_xlabel("false-alarm rate")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
-    """The empirical trade-off curve on the grid, with its two ends."""
-    without, with_record = np.asarray(grid.without), np.asarray(grid.with_record)
-    alpha = np.concatenate([[1.0], 1 - np.cumsum(without) / without.sum()])
-    beta = np.concatenate([[0.0], np.cumsum(with_record) / with_record.sum()])
-    return alpha, beta
 
 
 def save_claims(claims: list[Claim], path: str) -> None:

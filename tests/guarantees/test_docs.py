@@ -36,7 +36,7 @@ def cited(text):
 
 
 def test_every_reference_exists():
-    known = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text(), flags=re.MULTILINE))
+    known = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "guarantees" / "references.bib").read_text(), flags=re.MULTILINE))
     used = cited(TEXT)
     for package in ("guarantees", "mechanisms", "distinguishers", "audit"):
         for file in sorted((ROOT / package).rglob("*.py")):

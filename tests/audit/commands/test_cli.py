@@ -64,7 +64,7 @@ def test_run_writes_records_and_a_page_and_ends_green(report):
     assert (kept.verdict, broken.verdict) == ("no_violation_found", "violation")
     assert kept.risk == broken.risk == pytest.approx(0.005)
     page = (report / "index.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<figure") == 6
     assert "no violation found" in page
     assert "src=" not in page
     assert not (report / ".resume").exists()

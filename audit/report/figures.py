@@ -1,0 +1,171 @@
+"""Figures for papers: column width, one style, colours that the colour-blind can tell apart."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audit.record.record import AuditRecord
+from audit.report.ceiling import ceiling
+from audit.report.drawings import falling, observed
+from guarantees.checks import require
+
+FORMATS = ("pdf", "pgf", "svg", "png")
+INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
+CLAIM, EXACT, OBSERVED, PROVEN, CEILING = "#0072b2", "#777777", "#000000", "#d55e00", "#cc79a7"
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = "osD^vPX"
+SMALLEST = 1e-7
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "dpsgd-audit",
+    "pdf.fonttype": 42,
+}
+
+
+def width_in_inches(text: str) -> float:
+    """``3.3in``, ``8.5cm``, ``240pt`` as inches."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(in|cm|mm|pt)\s*", text)
+    if found is None:
+        raise ValueError(f"--width is written like 3.3in, 8.5cm or 240pt, got {text!r}.")
+    width = float(found.group(1)) * INCHES[found.group(2)]
+    require("width", 0.5 <= width <= 40, "between 0.5 and 40 inches", text)
+    return width
+
+
+def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str, width: float) -> list[Path]:
+    """One trade-off figure an audit, linear beside logarithmic; the files are numbered as the records are."""
+    require("figures", ending in FORMATS, f"one of {FORMATS}", ending)
+    paths = []
+    for number, record in enumerate(records, start=1):
+        paths.append(Path(folder) / f"audit-{number:0{len(str(len(records)))}d}.{ending}")
+        with drawn(paths[-1], width=width, height=0.62 * width, columns=2) as (left, right):
+            _trade_off(left, record)
+            _trade_off(right, record)
+            _logarithmic(right, record)
+            _legend(left, columns=3)
+    return paths
+
+
+@contextlib.contextmanager
+def drawn(path: Path, *, width: float, height: float, columns: int = 1) -> Iterator[Any]:
+    """Axes in our style; what was drawn on them is saved when the block ends."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(STYLE):
+        figure, axes = pyplot.subplots(1, columns, figsize=(width, height), layout="constrained")
+        try:
+            yield axes
+            dated = path.suffix in (".svg", ".pdf")
+            key = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
+            figure.savefig(path, dpi=300, metadata=key if dated else None)
+        finally:
+            pyplot.close(figure)
+
+
+def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
+    """One for the whole figure, below it."""
+    handles, labels = axes.get_legend_handles_labels()
+    style = {"frameon": False, "handlelength": 1.4, "columnspacing": 1.0}
+    axes.figure.legend(
+        handles, labels, ncols=columns, loc="outside lower center", title=title, title_fontsize=7, **style
+    )
+
+
+def _trade_off(axes: Any, record: AuditRecord) -> None:
+    curve, most = record.claim.curve, ceiling(record)
+    axes.plot(curve.alpha, curve.beta, color=CLAIM, label="claimed", linewidth=1.6)
+    if record.theory is not None:
+        axes.plot(record.theory.alpha, record.theory.beta, color=EXACT, linestyle="--", label="exact")
+    for place, grid in enumerate(record.grids):
+        alpha, beta = observed(grid)
+        axes.plot(alpha, beta, color=OBSERVED, linewidth=0.7, label="observed" if place == 0 else None)
+    if record.band.alpha:
+        axes.plot(*falling(record), color=PROVEN, linewidth=0.7, label="proven band")
+    if 0 < len(record.points) <= 12:
+        points = [(point.alpha_upper, point.beta_upper) for point in record.points]
+        axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven")
+    if most is not None:
+        axes.plot(most.point.alpha, most.point.beta, "D", color=CEILING, label="ceiling")
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false-alarm rate", ylabel="miss rate")
+
+
+def _logarithmic(axes: Any, record: AuditRecord) -> None:
+    """The same on logarithmic axes, where the points that drive epsilon lie."""
+    seen = [x for p in record.points for x in (p.alpha_upper, p.beta_upper) if x > 0]
+    low = max(SMALLEST, 10.0 ** np.floor(np.log10(min([0.01, *seen]))))
+    axes.set(xscale="log", yscale="log", xlim=(low, 1.2), ylim=(low, 1.2), ylabel="")
+
+
+def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
+    """A proven number against a parameter, one line for every value of another; exact values and ceilings beside it."""
+    require("plot", path.suffix[1:] in FORMATS, f"a file ending in one of {FORMATS}", path.name)
+    rows = [(value_of(record, x), None if series is None else value_of(record, series), record) for record in records]
+    groups: dict[Any, list[tuple[Any, AuditRecord]]] = {}
+    for place, group, record in rows:
+        groups.setdefault(group, []).append((place, record))
+    with drawn(path, width=width, height=0.85 * width) as axes:
+        for number, (group, members) in enumerate(sorted(groups.items(), key=lambda item: str(item[0]))):
+            members.sort(key=lambda item: item[0])
+            places = [place for place, _ in members]
+            colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+            label = "proven" if group is None else str(group)
+            axes.plot(places, [_proven(r, y) for _, r in members], f"{marker}-", color=colour, label=label)
+            _beside(axes, places, [r for _, r in members], y=y, colour=colour, named=number == 0)
+        # an exact epsilon may be a hundred times what any trials prove: it leaves the picture, not the rest its scale
+        shown = [_proven(r, y) for r in records] + [_claimed(r, y) for r in records]
+        shown += [found.epsilon for r in records if y == "epsilon" and (found := ceiling(r))]
+        top = 1.1 * max([value for value in shown if np.isfinite(value)], default=1.0)
+        axes.set(xlabel=x, ylabel=y, ylim=(-0.02 * top, top or 1.0))
+        _legend(axes, columns=2, title=series)
+
+
+def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str, colour: str, named: bool) -> None:
+    """What is claimed, what is exact and what the trials could prove at most, thinner."""
+    claimed = [_claimed(r, y) for r in records]
+    axes.plot(places, claimed, color=colour, linewidth=0.7, linestyle=":", label="claimed" if named else None)
+    if y != "epsilon":
+        return
+    exact = [np.nan if r.exact_epsilon is None else r.exact_epsilon for r in records]
+    if np.isfinite(exact).any():
+        axes.plot(places, exact, color=colour, linewidth=0.7, linestyle="--", label="exact" if named else None)
+    most = [found.epsilon if (found := ceiling(r)) else np.nan for r in records]
+    if np.isfinite(most).any():
+        axes.plot(places, most, color="#999999", linewidth=0.7, label="ceiling of the trials" if named else None)
+
+
+def _claimed(record: AuditRecord, y: str) -> float:
+    return {"epsilon": record.claim.epsilon, "delta": record.claim.advantage}.get(y, np.nan)
+
+
+def _proven(record: AuditRecord, y: str) -> float:
+    if y == "epsilon":
+        return record.epsilon(record.report_delta)
+    return record.delta(0.0) if y == "delta" else record.mu
+
+
+def value_of(record: AuditRecord, name: str) -> Any:
+    """A parameter of the audit: of its mechanism, pair, claim or score, or one of the record's own numbers."""
+    own = {"trials": record.trials, "risk": record.risk, "audit": record.name}
+    parts = (record.mechanism, record.neighbours, record.claim, record.distinguisher)
+    for source in (own, *(part.parameters for part in parts)):
+        if name in source and not isinstance(source[name], dict | list):
+            return source[name]
+    known = sorted({key for source in (own, *(p.parameters for p in parts)) for key in source})
+    raise ValueError(f"audit {record.name!r} has no parameter {name!r}; it has {', '.join(known)}.")

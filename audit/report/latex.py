@@ -1,0 +1,146 @@
+"""Records for papers: a booktabs table, a methods paragraph and the BibTeX entries that they cite."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from importlib import resources
+
+from audit.record.record import AuditRecord
+from audit.report.ceiling import ceiling
+from audit.report.story import RELATIONS
+from audit.report.table import readable
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+}
+TOOL = """@software{dpsgdaudit,
+  author = {{The dpsgd-audit maintainers}},
+  title = {dpsgd-audit: find out whether a {DP-SGD} implementation keeps its privacy promise},
+  version = {VERSION},
+}
+"""
+ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
+BOUNDS = {
+    "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
+    "rectangle": ("Clopper--Pearson limits on both error rates", ("clopper1934",)),
+    "anytime": ("betting e-processes, valid at any stopping time", ("ville1939", "waudbysmith2024")),
+}
+
+
+def escape(text: str) -> str:
+    """Any text as LaTeX text on one line; what is not plain ASCII becomes a question mark."""
+    flat = " ".join(unicodedata.normalize("NFKC", text).split())
+    return "".join(SPECIAL.get(c, c if c.isascii() and c.isprintable() else "?") for c in flat)
+
+
+def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
+    """A document fragment: the table, the methods paragraph, and as comments the BibTeX entries that both cite."""
+    entries = "".join(f"% {line}\n" for line in bibtex(records).splitlines())
+    return f"{table(records, title=title)}\n{methods(records)}\n\n{entries}"
+
+
+def table(records: tuple[AuditRecord, ...], *, title: str) -> str:
+    """One row an audit. Needs the packages booktabs and amsmath."""
+    lines = [
+        r"\begin{table}",
+        r"\centering\small",
+        rf"\caption{{{escape(title)}. Lower bounds proven together at risk {_risk(records)}; claimed values in "
+        r"parentheses. Ceiling: what the same trials would prove without an error.}",
+        r"\begin{tabular}{lrrrrrl}",
+        r"\toprule",
+        r"audit & trials & $\varepsilon$ & ceiling & $\delta$ at $\varepsilon = 0$ & $\mu$ & verdict \\",
+        r"\midrule",
+    ]
+    for record in records:
+        most = ceiling(record)
+        cells = [
+            escape(record.name),
+            f"{record.trials:,}".replace(",", "{,}"),
+            f"{record.epsilon(record.report_delta):.2f} (${_number(record.claim.epsilon)}$)",
+            "--" if most is None else f"{most.epsilon:.2f}",
+            f"{record.delta(0.0):.3f} (${_number(record.claim.advantage)}$)",
+            f"{record.mu:.2f}",
+            escape(readable(record.verdict)),
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def methods(records: tuple[AuditRecord, ...]) -> str:
+    """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
+    deltas = sorted({record.report_delta for record in records})
+    trials = sorted({record.trials_per_side for record in records})
+    scores = sorted({record.distinguisher.name for record in records})
+    claims = sorted({record.claim.describe() for record in records})
+    how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
+    sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
+    span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
+    early = any(record.stops_early for record in records)
+    relations = "; ".join(sorted({RELATIONS.get(record.neighbours.kind, "neighbours") for record in records}))
+    return " ".join(
+        [
+            f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit "
+            f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
+            f"Each draws {span.replace(',', '{,}')} outputs on each of two neighbouring datasets ({relations}) and "
+            f"scores them by {escape(', '.join(readable(score) for score in scores))}.",
+            f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
+            f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
+            f"probability at least ${1 - sum(r.risk for r in records):.4g}$.",
+            *(["Audits could end early; their bounds hold at every time."] if early else []),
+            f"The claims are {escape('; '.join(claims[:6]))}{' and others' if len(claims) > 6 else ''}.",
+            "Absence of a violation is no proof of privacy.",
+        ]
+    )
+
+
+def bibtex(records: tuple[AuditRecord, ...]) -> str:
+    """The tool, and every source that the claims and bounds of these records rest on."""
+    text = resources.files("guarantees").joinpath("references.bib").read_text(encoding="utf-8")
+    known = {found.group(1): found.group(0) for found in ENTRY.finditer(text)}
+    wanted = {key for record in records for key in BOUNDS[_method(record)][1]}
+    for record in records:
+        wanted |= set(re.findall(r"\b[a-z]+[12]\d{3}\b", record.claim.source))
+    tool = TOOL.replace("VERSION", _version(records))
+    return "\n".join([tool, *(known[key] for key in sorted(wanted) if key in known)])
+
+
+def _method(record: AuditRecord) -> str:
+    if record.stops_early:
+        return "anytime"
+    return "joint" if record.numbers else "rectangle"
+
+
+def _version(records: tuple[AuditRecord, ...]) -> str:
+    return ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
+
+
+def _risk(records: tuple[AuditRecord, ...]) -> str:
+    return f"{sum(record.risk for record in records):.3g}"
+
+
+def _list(numbers: list[float]) -> str:
+    return ", ".join(_number(number) for number in numbers)
+
+
+def _number(value: float) -> str:
+    """Three digits, for math mode."""
+    mantissa, _, power = f"{value:.3g}".partition("e")
+    if mantissa == "inf":
+        return r"\infty"
+    if not power:
+        return mantissa
+    return rf"{mantissa} \cdot 10^{{{int(power)}}}" if mantissa != "1" else rf"10^{{{int(power)}}}"

@@ -1,0 +1,160 @@
+"""Records as sentences, for people who decide: what was audited, promised, proven, not looked at, and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from audit.record.record import AuditRecord
+from audit.report.ceiling import Ceiling
+from audit.report.diagnoses import looks_wrong
+
+RELATIONS = {
+    "add_remove": "one record more or less",
+    "zero_out": "one record whose gradient is set to zero",
+    "substitution": "one record exchanged for another",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Story:
+    """One sentence or two for each question that a reader who decides asks first."""
+
+    audited: str
+    promised: str
+    proven: str
+    not_looked_at: str
+    to_do: str
+
+
+def story(records: tuple[AuditRecord, ...]) -> Story:
+    """The whole suite in five answers."""
+    return Story(
+        audited=_audited(records),
+        promised=_promised(records),
+        proven=_proven(records),
+        not_looked_at=NOT_LOOKED_AT,
+        to_do=_to_do(records),
+    )
+
+
+NOT_LOOKED_AT = (
+    "Other datasets than these pairs, attacks that other scores would make, more releases than each audit names, and "
+    "channels beside the released numbers (time, memory, logs). “No violation found” is not a proof of privacy."
+)
+
+
+def outcome(record: AuditRecord) -> str:
+    """How a verdict stands to what the suite expects; inconclusive is neither a surprise nor a proof."""
+    if record.as_expected:
+        return "as expected"
+    if record.verdict == "inconclusive":
+        return "could not tell"
+    return "unexpected violation" if record.verdict == "violation" else "expected violation not found"
+
+
+def consequence(record: AuditRecord, most: Ceiling | None) -> str:
+    """What a verdict means, in the terms of an attacker who must guess whether the record was there."""
+    allowed = (1 + record.claim.advantage) / 2
+    if record.verdict == "violation":
+        right = (1 + record.delta(0.0)) / 2
+        said = (
+            f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data: of "
+            f"even bets at least {_percent(right)} are won"
+        )
+        return f"{said} where the claim allows {_percent(allowed)}. {_limits(record, most)}".strip()
+    if record.verdict == "inconclusive":
+        return f"These trials could not decide: {record.reason}"
+    return f"Nothing above the claim was seen, which allows {_percent(allowed)} of even bets: {record.reason}"
+
+
+def remedy(record: AuditRecord) -> str:
+    """What to do about it."""
+    if record.verdict == "inconclusive":
+        return "Run it again with more trials, under a new seed or with --stop-early; do not read it as a pass."
+    if record.verdict == "no_violation_found":
+        return "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it."
+    suspects = [says for says in looks_wrong(record.diagnoses) if not says.startswith("not asked")]
+    first = f" First suspect: {suspects[0]}" if suspects else ""
+    return f"Do not state this claim for this code: repair the code, or account for what it does.{first}"
+
+
+def _limits(record: AuditRecord, most: Ceiling | None) -> str:
+    """How far the proven epsilon is from what these trials, and the mechanism itself, could show."""
+    proven = record.epsilon(record.report_delta)
+    parts = []
+    if most is not None:
+        parts.append(f"{record.trials_per_side:,} trials a side can prove at most epsilon {most.epsilon:.3g}")
+    if record.exact_epsilon is not None:
+        parts.append(f"the exact value for this pair is {record.exact_epsilon:.4g}")
+    if not parts or proven == 0:
+        return ""
+    text = ", ".join(parts)
+    return f"Epsilon {proven:.3g} is a lower bound, not the leak: {text}."
+
+
+def _release(record: AuditRecord) -> str:
+    return record.claim.observation.rstrip(".")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"
+
+
+def _audited(records: tuple[AuditRecord, ...]) -> str:
+    names = _listed(sorted({record.mechanism.name for record in records}))
+    how = _listed(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
+    trials = sum(record.trials for record in records)
+    return (
+        f"{_count(len(records), 'audit')} of {names}: the same code, run {trials:,} times in all on pairs of datasets "
+        f"that differ by {how}; can its outputs tell which of the two was used?"
+    )
+
+
+def _promised(records: tuple[AuditRecord, ...]) -> str:
+    claims = _listed(sorted({record.claim.describe() for record in records}), most=3)
+    epsilons = sorted({round(record.claim.epsilon, 12) for record in records})
+    deltas = sorted({record.report_delta for record in records})
+    size = f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"
+    at = f"{deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
+    return f"{claims}: epsilon {size} at delta {at}."
+
+
+def _proven(records: tuple[AuditRecord, ...]) -> str:
+    broken = [record for record in records if record.verdict == "violation"]
+    open_ones = sum(record.verdict == "inconclusive" for record in records)
+    risk = sum(record.risk for record in records)
+    more = f" {_count(open_ones, 'audit')} could not tell." if open_ones else ""
+    if not broken:
+        return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
+    worst = max(broken, key=lambda record: record.epsilon(record.report_delta) - record.claim.epsilon)
+    return (
+        f"{len(broken)} of {_count(len(records), 'audit')} leak more than promised. The largest proven excess: "
+        f"{worst.name}, epsilon at least {worst.epsilon(worst.report_delta):.3g} at delta {worst.report_delta:g} where "
+        f"{worst.claim.epsilon:.3g} is promised.{more} The chance that any of this is wrong is at most {risk:.3g}."
+    )
+
+
+def _to_do(records: tuple[AuditRecord, ...]) -> str:
+    surprises = [record for record in records if not record.as_expected]
+    broken = [record for record in surprises if record.verdict == "violation"]
+    if broken:
+        names = _listed([record.name for record in broken], most=3)
+        return f"Do not rely on the promise of {names}; its section says what looks wrong."
+    if any(record.verdict == "inconclusive" for record in surprises):
+        return "Run the audits that could not tell with more trials; until then they show nothing."
+    if surprises:
+        return "A violation that was expected was not found: look whether the suite or the code changed."
+    known = sum(record.verdict == "violation" for record in records)
+    if known:
+        return f"Nothing new: {_count(known, 'violation')} found, as this suite expects."
+    return "Nothing: every verdict is as expected. Keep the suite in CI, so that a change that leaks is seen."
+
+
+def _listed(names: list[str], most: int = 4) -> str:
+    shown = names[:most]
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(shown) + rest
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,138 @@
+"""The HTML page: what it says, that it stays small, that nothing in a record can break it, and in a real browser."""
+
+import dataclasses
+import html.parser
+import json
+import re
+import shutil
+
+import pytest
+
+from audit.report.ceiling import ceiling
+from audit.report.drawings import MOST_POINTS, drawing
+from audit.report.page import write_report
+from audit.report.story import consequence, outcome, story
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects the text, the elements and every address of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for key, value in attrs if key in ("href", "src") and value]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def read(path):
+    reader = Reader()
+    reader.feed(path.read_text())
+    return reader
+
+
+def test_the_page_says_delta_ceiling_exact_value_and_what_to_do(violation, tmp_path):
+    text = " ".join("".join(read(write_report((violation,), tmp_path, title="One")).text).split())
+    most = ceiling(violation)
+    assert "at delta 1e-05" in text
+    assert f"2,000 trials a side can prove at most epsilon {most.epsilon:.3g}" in text
+    assert f"the exact value for this pair is {violation.exact_epsilon:.4g}" in text
+    assert "Do not state this claim for this code" in text
+    assert "Do not rely on the promise of half the noise" in text
+
+
+def test_a_page_asks_nothing_of_the_network(violation, tmp_path):
+    reader = read(write_report((violation,), tmp_path, title="One"))
+    assert reader.tags.count("script") == 3
+    assert all(address.startswith("#") for address in reader.addresses)
+
+
+def test_hostile_names_stay_text(hostile, tmp_path):
+    path = write_report((hostile,), tmp_path, title=hostile.name)
+    reader = read(path)
+    assert reader.tags.count("script") == 3
+    assert "</script><script>alert(1)</script>" in "".join(reader.text)
+    data = re.search(r'id="drawings">(.*?)</script>', path.read_text(), flags=re.DOTALL).group(1)
+    json.loads(data)
+
+
+def test_the_ceiling_is_what_no_errors_prove(violation):
+    most = ceiling(violation)
+    assert violation.epsilon(1e-5) < most.epsilon < violation.exact_epsilon
+    perfect = dataclasses.replace(violation.points[0].counts, false_alarms=0, misses=0)
+    from audit.bounds.inversion import joint_epsilon_bound
+
+    share = next(number.risk for number in violation.numbers if number.name == "epsilon")
+    assert most.epsilon >= joint_epsilon_bound(perfect, delta=1e-5, risk=share)
+    assert ceiling(dataclasses.replace(violation, stops_early=True)) is None
+
+
+def test_inconclusive_is_no_unexpected_violation(violation):
+    open_one = dataclasses.replace(violation, verdict="inconclusive", reason="too few trials.")
+    assert outcome(open_one) == "could not tell"
+    assert outcome(violation) == "unexpected violation"
+    assert outcome(dataclasses.replace(violation, expect="violation")) == "as expected"
+    assert "could not decide" in consequence(open_one, None)
+    assert "show nothing" in story((open_one,)).to_do
+
+
+def test_drawn_curves_are_thin_and_keep_their_ends(violation):
+    curves = drawing(violation, ceiling(violation))["tradeOff"]
+    assert len(curves["claim"]) <= MOST_POINTS
+    assert curves["claim"][0] == [0.0, 1.0]
+    assert curves["claim"][-1] == [1.0, 0.0]
+
+
+def test_histograms_hold_every_trial(violation):
+    shown = drawing(violation, None)["scores"][0]
+    widths = [b - a for a, b in zip(shown["edges"], shown["edges"][1:], strict=False)]
+    for side in ("without", "with"):
+        inside = sum(w * d for w, d in zip(widths, shown[side]["density"], strict=True))
+        assert inside + shown[side]["below"] + shown[side]["above"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_five_hundred_audits_stay_under_eight_megabytes(violation, tmp_path):
+    many = tuple(dataclasses.replace(violation, name=f"audit {i}") for i in range(500))
+    assert write_report(many, tmp_path, title="Many").stat().st_size < 8e6
+
+
+def browser():
+    """A browser that is driven, where there is one."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    return playwright.sync_playwright(), program
+
+
+def test_a_real_browser_draws_sorts_filters_and_toggles(violation, hostile, tmp_path):
+    starting, program = browser()
+    records = (violation, hostile, dataclasses.replace(violation, name="other", verdict="no_violation_found"))
+    path = write_report(records, tmp_path, title="One")
+    with starting as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = chromium.new_page()
+        complaints = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request", lambda asked: complaints.append(asked.url) if asked.url[:5] not in ("file:", "data:") else None
+        )
+        page.goto(path.as_uri())
+        assert page.locator("figure svg path").count() > 6
+        before = page.locator("#a1 figure svg path").first.get_attribute("d")
+        page.locator("#a1 button[data-axes=log]").first.click()
+        assert page.locator("#a1 figure svg path").first.get_attribute("d") != before
+        page.locator("#a1 figure svg").first.hover()
+        assert "claimed" in page.locator("#a1 .hover").first.inner_text()
+        page.locator("#filter-verdict").select_option("no_violation_found")
+        assert page.locator("table.audits tbody tr:visible").count() == 1
+        page.locator("#filter-verdict").select_option("")
+        page.locator("th button").nth(0).click()
+        assert page.locator("table.audits th").first.get_attribute("aria-sort") == "ascending"
+        chromium.close()
+    assert complaints == []

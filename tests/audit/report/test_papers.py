@@ -1,0 +1,86 @@
+"""What goes into papers: LaTeX, CSV, figures, sweeps, citations."""
+
+import csv
+import dataclasses
+import io
+import shutil
+import subprocess
+
+import pytest
+
+from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
+from audit.report.formats import separated
+from audit.report.latex import bibtex, escape, latex, methods
+
+DOCUMENT = r"""\documentclass{article}
+\usepackage{booktabs,amsmath}
+\newcommand{\citep}[1]{[#1]}
+\begin{document}
+BODY
+\end{document}
+"""
+
+
+def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
+    said = methods((violation,))
+    for word in ("2{,}000 outputs", "joint exact test", "at least $0.95$", r"\delta = 10^{-5}", "gaussian(mu=1.0)"):
+        assert word in said
+
+
+def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
+    entries = bibtex((violation,))
+    for key in ("@software{dpsgdaudit", "{dong2022,", "{buehler1957,"):
+        assert key in entries
+
+
+def test_text_becomes_harmless_latex(hostile):
+    text = escape(hostile.name)
+    assert text.isascii()
+    assert "\n" not in text
+    assert r"\%" in text
+    assert r"\textbackslash{}" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
+def test_latex_compiles_with_hostile_names(violation, hostile, tmp_path):
+    short = dataclasses.replace(hostile, name=hostile.name[:150])
+    (tmp_path / "paper.tex").write_text(DOCUMENT.replace("BODY", latex((violation, short), title=short.name)))
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_csv_reads_back_and_holds_no_formula(violation, hostile):
+    evil = dataclasses.replace(violation, name="=cmd()")
+    rows = list(csv.DictReader(io.StringIO(separated((violation, hostile, evil)))))
+    assert float(rows[0]["epsilon"]) == violation.epsilon(1e-5)
+    assert rows[1]["audit"].startswith("</script>")
+    assert not set(rows[1]["audit"]) & {"\x1b", "\x00"}
+    assert rows[2]["audit"] == "'=cmd()"
+
+
+def test_widths():
+    assert width_in_inches("3.3in") == 3.3
+    assert width_in_inches("2.54 cm") == pytest.approx(1.0)
+    for wrong in ("3.3", "wide", "-1in", "0in", "1e9in"):
+        with pytest.raises(ValueError, match="width"):
+            width_in_inches(wrong)
+
+
+def test_figures_and_sweeps_are_files_of_their_kind(violation, tmp_path):
+    (path,) = save_figures((violation,), tmp_path, ending="pdf", width=3.3)
+    assert path.read_bytes().startswith(b"%PDF")
+    other = dataclasses.replace(violation, trials=8000, name="more")
+    save_sweep((violation, other), tmp_path / "sweep.svg", x="trials", series="audit", y="epsilon", width=3.3)
+    drawn = (tmp_path / "sweep.svg").read_text()
+    assert drawn.startswith("<?xml")
+    with pytest.raises(ValueError, match=r"no parameter 'raet'; it has .*trials"):
+        value_of(violation, "raet")
+    with pytest.raises(ValueError, match="file ending"):
+        save_sweep((violation,), tmp_path / "sweep.jpg", x="trials", series=None, y="epsilon", width=3.3)
