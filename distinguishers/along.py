@@ -56,6 +56,6 @@ def along(score: Distinguisher, direction: np.ndarray) -> Along:
     good = vector.ndim == 1 and abs(float(np.linalg.norm(vector.astype(np.float64))) - 1) < 1e-4
     require("direction", good, "a unit vector", f"shape {vector.shape}, length {np.linalg.norm(vector):.6g}")
     seen: dict[str, OutputKind] = {"collapsed": "vector", "collapsed_transcript": "transcript"}
-    accepts = tuple(kind for statistic, kind in seen.items() if statistic in score.accepts)
+    accepts: tuple[OutputKind, ...] = tuple(kind for statistic, kind in seen.items() if statistic in score.accepts)
     require("score", bool(accepts), "a distinguisher of collapsed statistics", score.name)
     return Along(score=score, direction=vector, accepts=accepts)
