@@ -20,11 +20,12 @@ from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.both_sides import Auditable, both_sides
 from audit.trials.keys import audit_keys
+from audit.trials.learning import learn
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
-from distinguishers.battery import battery
-from distinguishers.contract import Distinguisher
+from distinguishers.battery import default_battery
+from distinguishers.contract import Distinguisher, Learner
 from distinguishers.contract import distinguisher as as_distinguisher
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -35,7 +36,7 @@ from mechanisms.neighbours import Neighbours
 def run_audit(
     mechanism: Auditable | Callable[[jax.Array, Any], Any],
     neighbours: Neighbours,
-    distinguisher: Distinguisher | Callable[[jax.Array, Any], jax.Array] | None = None,
+    distinguisher: Distinguisher | Learner | Callable[..., jax.Array] | None = None,
     *,
     claim: Claim,
     trials: int,
@@ -55,6 +56,8 @@ def run_audit(
     """Audit one mechanism against one claim.
 
     ``trials`` outputs are drawn in total, half on each dataset; fit trials come on top and are recorded.
+    ``distinguisher`` is one, a plain function of an output (or of a key and an output), or a learner, which is given
+    fit trials of its own; without it, ``distinguishers.default_battery`` takes what is known and learns the rest.
     ``policy`` says how thresholds are fixed (default: from theory where the distinguisher knows its curve,
     otherwise on a split); ``target`` spends (nearly) the whole risk on one number instead of three.
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
@@ -62,20 +65,24 @@ def run_audit(
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
     """
     step = as_mechanism(mechanism)
-    chosen = battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
-    _check(step, neighbours, chosen, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
-    rule = policy if policy is not None else default_policy(chosen.curve, trials)
-    rule = rule if target is None else rule.aimed_at(target)
+    _check(step, neighbours, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
+    given = default_battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
+    _check_kind(step, given)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
+    both = both_sides(step, neighbours)
+    chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
+    rule = policy if policy is not None else default_policy(chosen.curve, trials)
+    rule = rule if target is None else rule.aimed_at(target)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
-    without, with_record = both_sides(step, neighbours).scored(chosen, chunk=chunk)
+    without, with_record = both.scored(chosen, chunk=chunk)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2
         return without.source(keys.fit_without).scores(0, half), with_record.source(keys.fit_with).scores(0, half)
 
     test = rule.fix(chosen.curve, fit_scores, goal)
+    test = dataclasses.replace(test, fit_trials=test.fit_trials + learnt_from)
     sides = without.source(keys.without), with_record.source(keys.with_record)
     if resume is not None and resume.test not in ("", test.digest):
         raise StaleCountsError("these counts belong to other edges or thresholds than this audit's; start anew.")
@@ -105,7 +112,6 @@ def run_audit(
 def _check(
     step: Auditable,
     neighbours: Neighbours,
-    distinguisher: Distinguisher,
     *,
     claim: Claim,
     trials: int,
@@ -133,6 +139,12 @@ def _check(
             f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
             f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
         )
+
+
+def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None:
+    """Refuse outputs that the distinguisher does not read; a learner reads whatever comes."""
+    if isinstance(distinguisher, Learner):
+        return
     if step.kind not in distinguisher.accepts and "any" not in distinguisher.accepts:
         raise ValueError(
             f"the distinguisher {distinguisher.name!r} reads {' or '.join(distinguisher.accepts)} outputs but the "

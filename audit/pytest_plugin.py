@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from dpsgd_audit.pytest_plugin import DEFAULT_TRIALS, FOUND
 if TYPE_CHECKING:
     from audit.policies.policy import Policy
     from audit.record.record import AuditRecord
-    from distinguishers.contract import Distinguisher
+    from distinguishers.contract import Distinguisher, Learner
     from guarantees.claim import Claim
     from mechanisms.neighbours import Neighbours
 
@@ -63,7 +63,7 @@ class Auditor:
         self,
         step: Any,
         neighbours: Neighbours,
-        distinguisher: Distinguisher | None = None,
+        distinguisher: Distinguisher | Learner | Callable[..., Any] | None = None,
         *,
         claim: Claim,
         trials: int | None = None,

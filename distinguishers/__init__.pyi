@@ -5,10 +5,14 @@ from distinguishers.banded import RoundSpread as RoundSpread
 from distinguishers.banded import banded_ratio as banded_ratio
 from distinguishers.banded import round_spread as round_spread
 from distinguishers.battery import Battery as Battery
+from distinguishers.battery import LearnedBattery as LearnedBattery
 from distinguishers.battery import battery as battery
+from distinguishers.battery import default_battery as default_battery
 from distinguishers.catalogue import CATALOGUE as CATALOGUE
 from distinguishers.contract import Distinguisher as Distinguisher
+from distinguishers.contract import Learner as Learner
 from distinguishers.contract import distinguisher as distinguisher
+from distinguishers.learned import Fit as Fit
 from distinguishers.learned import Learned as Learned
 from distinguishers.learned import fit as fit
 from distinguishers.likelihood import OneRoundRatio as OneRoundRatio

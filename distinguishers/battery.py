@@ -12,39 +12,50 @@ import numpy as np
 
 from distinguishers.contract import Distinguisher
 from distinguishers.directions import pair_parameters, span_of
+from distinguishers.learned import Fit
 from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
 from mechanisms.constructions import gradient_pair, zero_pair
-from mechanisms.contract import BatchMechanism, Collapsed, Mechanism, OutputKind
+from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, shape_of
+from mechanisms.release import Layout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Battery:
     """A distinguisher that returns one score for each member, shape (members,)."""
 
-    members: tuple[Distinguisher, ...]
+    parts: tuple[Distinguisher, ...]
+    """Members, and whatever gives several members' scores at once."""
     neighbours: Neighbours
+    fit_trials: int = 0
+    """Outputs that members learnt from."""
     name: str = "battery"
     curve: TradeOff | None = None
 
     @property
+    def members(self) -> tuple[Distinguisher, ...]:
+        """Those of all parts."""
+        return tuple(member for part in self.parts for member in part.members)
+
+    @property
     def accepts(self) -> tuple[OutputKind, ...]:
-        """The kinds that every member reads."""
-        kinds: tuple[OutputKind, ...] = ("vector", "collapsed", "any")
-        return tuple(kind for kind in kinds if all(kind in member.accepts for member in self.members))
+        """The kinds that every part reads."""
+        return tuple(kind for kind in OUTPUT_KINDS if all({kind, "any"} & set(part.accepts) for part in self.parts))
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The pair and the members' names."""
-        return {**pair_parameters(self.neighbours), "members": [member.name for member in self.members]}
+        """The pair, the members' names, and how many outputs they learnt from."""
+        learnt = {"learnt_from": self.fit_trials} if self.fit_trials else {}
+        return {**pair_parameters(self.neighbours), "members": [member.name for member in self.members], **learnt}
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """All scores of one output, of which members see the flat view."""
+        """All scores of one output, of which parts see the flat view."""
         output = output if isinstance(output, Collapsed) else jnp.ravel(output)
-        return jnp.stack([member(jax.random.fold_in(key, i), output) for i, member in enumerate(self.members)])
+        scores = [part(jax.random.fold_in(key, i), output) for i, part in enumerate(self.parts)]
+        return jnp.concatenate([jnp.atleast_1d(score) for score in scores])
 
 
 def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None) -> Battery:
@@ -63,6 +74,7 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     they change from trial to trial.
 
     Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does.
+    Nothing here is learnt; ``default_battery``, which an audit takes that is told nothing, adds what is.
     """
     step = None if mechanism is None else as_mechanism(mechanism)
     neighbours = _gradients(neighbours, step)
@@ -79,7 +91,59 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
         members.append(contrast(neighbours))
     if not collapsed:
         members.append(max_coordinate(neighbours))
-    return Battery(members=tuple(members), neighbours=neighbours)
+    return Battery(parts=tuple(members), neighbours=neighbours)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LearnedBattery:
+    """A learner: the members that the pair gives, where it gives any, and those that fit trials teach."""
+
+    known: Battery | None
+    neighbours: Neighbours
+    fit: Fit
+    dimension: int
+    """Of the gradients that the known members read; 0 where there are none."""
+    name: str = "battery"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The pair."""
+        return pair_parameters(self.neighbours)
+
+    def fit_trials(self, trials: int) -> int:
+        """As many as ``fit`` takes."""
+        return self.fit.fit_trials(trials)
+
+    def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Battery:
+        """Known members read one release whose coordinates are those of the gradients; others learn what it is."""
+        learnt = self.fit.learn(key, without, with_record, layout)
+        fits = self.known is not None and layout.rounds is None and layout.size == self.dimension
+        known = self.known.parts if self.known is not None and fits else ()
+        return Battery(parts=(*known, learnt), neighbours=self.neighbours, fit_trials=sum(learnt.trained_on))
+
+
+def default_battery(
+    neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None
+) -> Battery | LearnedBattery:
+    """What an audit takes that is told nothing: ``battery`` where gradients can be had, and what ``fit`` learns.
+
+    Collapsed statistics are few numbers of a known law: there the battery alone.
+    """
+    step = None if mechanism is None else as_mechanism(mechanism)
+    if step is not None and step.kind == "collapsed":
+        return battery(neighbours, mechanism=step)
+    try:
+        known = battery(neighbours, mechanism=step)
+        frame, direction = span_of(known.neighbours)
+    except ValueError:
+        return LearnedBattery(known=None, neighbours=neighbours, fit=Fit(), dimension=0)
+    record = np.asarray(frame.embedded(jnp.asarray(direction, jnp.float32)), np.float64)
+    return LearnedBattery(
+        known=known,
+        neighbours=known.neighbours,
+        fit=Fit(record=record if np.any(record) else None),
+        dimension=frame.dimension,
+    )
 
 
 def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | None) -> Neighbours:

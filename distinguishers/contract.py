@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload, runtime_checkable
 
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind, name_of
+from mechanisms.release import Layout
 
 if TYPE_CHECKING:
     import jax
@@ -54,11 +56,35 @@ class Distinguisher(OneScore, Protocol):
         ...
 
 
+@runtime_checkable
+class Learner(Protocol):
+    """Learns a distinguisher from outputs that nothing judges; the auditor draws them under keys of their own."""
+
+    @property
+    def name(self) -> str:
+        """The name of its constructor, as suites and reports spell it."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What its constructor was given."""
+        ...
+
+    def fit_trials(self, trials: int) -> int:
+        """Outputs to learn from where ``trials`` are judged, in all, half a side; fewer come if memory or time end."""
+        ...
+
+    def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Distinguisher:
+        """The same distinguisher whenever key and outputs (leading axis = trial) are the same; it may have members."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score(OneScore):
     """A user's function or callable object, made into a distinguisher by ``distinguisher``."""
 
-    given: Callable[[jax.Array, Any], jax.Array]
+    given: Callable[..., Any]
+    takes_key: bool
     name: str
     parameters: Mapping[str, Any]
     accepts: tuple[OutputKind, ...]
@@ -66,24 +92,46 @@ class Score(OneScore):
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """Call it."""
-        return self.given(key, output)
+        return self.given(key, output) if self.takes_key else self.given(output)
 
 
-def distinguisher(given: Callable[[jax.Array, Any], jax.Array], **parameters: Any) -> Distinguisher:
-    """The border: ``function(key, output) -> score``, or an object that answers in part, as a full distinguisher.
+@overload
+def distinguisher(given: Learner) -> Learner: ...
+@overload
+def distinguisher(given: Distinguisher | Callable[..., jax.Array], **parameters: Any) -> Distinguisher: ...
+@overload
+def distinguisher(
+    given: Distinguisher | Learner | Callable[..., jax.Array], **parameters: Any
+) -> Distinguisher | Learner: ...
+def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
+    """The border: ``function(output) -> score``, ``function(key, output) -> score``, or an object that answers in part.
 
-    What answers every question of the contract comes back as it is. Anything else gives one score; it is asked once
-    for ``name``, ``parameters``, ``accepts`` and ``curve``, and what it leaves out is its class's name, nothing, any
-    kind of output, and no curve. ``parameters`` is what records say about a function.
+    What answers every question of the contract, or learns, comes back as it is. Anything else gives one score; it is
+    asked once for ``name``, ``parameters``, ``accepts`` and ``curve``, and what it leaves out is its class's name,
+    nothing, any kind of output, and no curve. ``parameters`` is what records say about a function.
     """
+    if isinstance(given, Learner):
+        return given
     if isinstance(given, Distinguisher) and not parameters:
         return given
     if not callable(given):
-        raise TypeError(f"a distinguisher is a function of a key and an output, got {given!r}.")
+        raise TypeError(f"a distinguisher is a function of an output, or of a key and an output, got {given!r}.")
     return Score(
         given=given,
+        takes_key=_takes_key(given),
         name=name_of(given),
         parameters={**getattr(given, "parameters", {}), **parameters},
         accepts=tuple(getattr(given, "accepts", ("any",))),
         curve=getattr(given, "curve", None),
     )
+
+
+def _takes_key(given: Callable[..., Any]) -> bool:
+    """Whether it wants a key before the output: unless exactly one argument has to be given."""
+    try:
+        arguments = inspect.signature(given).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in arguments if one.kind in places and one.default is inspect.Parameter.empty]
+    return len(needed) != 1 or any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in arguments)

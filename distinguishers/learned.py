@@ -1,130 +1,227 @@
-"""A distinguisher trained on outputs of its own: quadratic discriminant analysis of a few features."""
+"""Distinguishers trained on outputs of their own: one half lays out features, the other trains a network over them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import rankdata
 
-from distinguishers.contract import OneScore
+from distinguishers import network
+from distinguishers.contract import Distinguisher, OneScore
+from distinguishers.features import learn_features
+from distinguishers.view import View
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.contract import OutputKind, name_of
+from mechanisms.release import Layout
 
 FEWEST = 20
 """Outputs a side below which nothing can be learnt."""
-RIDGE = 1e-3
-"""Added to the variance of each standardised feature."""
-CLIP = 30.0
-"""Standardised features are cut here: a wild output must not make a score infinite."""
-SMALLEST = 1e-30
+SHARE = 0.4
+"""Fit trials for each judged one, between the two limits that follow."""
+LEAST, MOST = 200, 20_000
+ALONE = 3
+"""Features that are members of their own beside the network: those that tell the sides apart best."""
+ROUNDS = 4
+"""First rounds in which the record's gradient is looked for one by one."""
+AT_ONCE = 2**22
+"""Coordinates whose features are computed at once."""
+
+Read = Callable[[Any], jax.Array]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Learned(OneScore):
-    """ln of two fitted normal densities of the features: ``c + <b, f> + <f, A f>``, f standardised."""
+class Learned:
+    """Several scores of one reading: the network's over all features, and some features alone."""
 
-    accepts: tuple[OutputKind, ...]
+    read: Read
+    """From an output to its features, shape (features,)."""
+    names: tuple[str, ...]
+    """Of the members: the network's, then those of single features."""
+    alone: np.ndarray
+    """Places of the single features."""
+    signs: np.ndarray
+    scaling: network.Scaling
+    weights: Any
     trained_on: tuple[int, int]
-    direction: np.ndarray
-    location: np.ndarray
-    scale: np.ndarray
-    constant: float
-    linear: np.ndarray
-    quadratic: np.ndarray
     name: str = "learned"
+    accepts: tuple[OutputKind, ...] = ("any",)
     curve: TradeOff | None = None
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """How many outputs it was trained on."""
-        return {"fit_without": self.trained_on[0], "fit_with": self.trained_on[1]}
+        """How many outputs it was trained on, and its members."""
+        return {"fit_without": self.trained_on[0], "fit_with": self.trained_on[1], "members": list(self.names)}
+
+    @property
+    def members(self) -> tuple[Distinguisher, ...]:
+        """The network and the single features."""
+        return tuple(LearnedMember(whole=self, place=place) for place in range(len(self.names)))
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """The score of one output."""
+        """All scores of one output, shape (members,)."""
         del key
-        raw = features(output, jnp.asarray(self.direction, jnp.float32))
-        f = (raw - jnp.asarray(self.location, jnp.float32)) / jnp.asarray(self.scale, jnp.float32)
-        f = jnp.clip(f, -CLIP, CLIP)
-        quadratic = jnp.sum(jnp.asarray(self.quadratic, jnp.float32) * f[:, None] * f[None, :])
-        return jnp.float32(self.constant) + jnp.sum(jnp.asarray(self.linear, jnp.float32) * f) + quadratic
+        features = self.read(output)
+        single = features[self.alone] * jnp.asarray(self.signs, jnp.float32)
+        return jnp.append(network.apply(self.scaling, self.weights, features), single)
 
 
-def features(output: Any, direction: jax.Array) -> jax.Array:
-    """Projection on a direction, log mean square, and for vectors mean and largest coordinate against the size."""
-    if isinstance(output, Collapsed):
-        along = jnp.sum(output.along * direction)
-        return jnp.stack([along, jnp.log(jnp.maximum(output.rest, SMALLEST)), along * along])
-    along = jnp.sum(output * direction)
-    square = jnp.maximum(jnp.mean(output * output), SMALLEST)
-    size = jnp.sqrt(square)
-    if output.size == 1:
-        return jnp.stack([along, jnp.log(square)])
-    return jnp.stack([along, jnp.log(square), jnp.mean(output) / size, jnp.max(output) / size])
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LearnedMember(OneScore):
+    """One of the scores alone."""
+
+    whole: Learned
+    place: int
+    curve: TradeOff | None = None
+
+    @property
+    def name(self) -> str:
+        """The network or the feature."""
+        return self.whole.names[self.place]
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Of the whole."""
+        return self.whole.parameters
+
+    @property
+    def accepts(self) -> tuple[OutputKind, ...]:
+        """Of the whole."""
+        return self.whole.accepts
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """Its score."""
+        return self.whole(key, output)[self.place]
 
 
-def _vectors(outputs: Any) -> np.ndarray:
-    """What a direction is learnt from: the coordinates, or those in the span."""
-    return np.asarray(outputs.along if isinstance(outputs, Collapsed) else outputs, np.float64)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A learner: trains on fit trials that nothing judges."""
+
+    given: Callable[[Any], Any] | None = None
+    """The user's features of one output; those of ``features.py`` where there are none."""
+    record: np.ndarray | None = None
+    """The record's gradient, where it is known."""
+    name: str = "fit"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The features' name."""
+        return {} if self.given is None else {"features": name_of(self.given)}
+
+    def fit_trials(self, trials: int) -> int:
+        """In total, half a side."""
+        return 2 * (int(np.clip(SHARE * trials, LEAST, MOST)) // 2)
+
+    def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Learned:
+        """Half of the outputs, chosen by the key, lay out the features; the other half trains the network."""
+        sides = _checked(without, with_record)
+        key_halves, key_network = jax.random.split(key)
+        halves = [_halves(jax.random.fold_in(key_halves, i), side) for i, side in enumerate(sides)]
+        if self.given is None:
+            view = View(layout=layout)
+            without_rows, with_rows = (view.rows(first) for first, _ in halves)
+            found = learn_features(without_rows, with_rows, view, given=_of_rounds(self.record, layout))
+            read, names, trained = found, found.names, [second for _, second in halves]
+        else:
+            read, trained = _Given(given=self.given), sides
+            size = jax.eval_shape(read, jax.tree.map(lambda leaf: leaf[0], sides[0])).size
+            names = tuple(f"feature {i}" for i in range(size))
+        both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *trained)
+        seen = np.split(_read_all(read, both, layout.entries), [_count(trained[0])])
+        scaling, weights = network.train(key_network, *seen)
+        alone, signs = _best_alone(*seen)
+        return Learned(
+            read=read,
+            names=("learned", *(names[place] for place in alone)),
+            alone=alone,
+            signs=signs,
+            scaling=scaling,
+            weights=weights,
+            trained_on=(_count(sides[0]), _count(sides[1])),
+        )
 
 
-def _half(outputs: Any, rows: np.ndarray) -> Any:
-    return jax.tree.map(lambda leaf: leaf[rows], outputs)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Given:
+    """A user's features as one float32 row."""
+
+    given: Callable[[Any], Any]
+
+    def __call__(self, output: Any) -> jax.Array:
+        leaves = jax.tree.leaves(self.given(output))
+        return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in leaves])
 
 
-def _normal_fit(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Mean, precision and ln determinant of the precision of a normal law fitted with a ridge."""
-    covariance = np.atleast_2d(np.cov(sample, rowvar=False)) + RIDGE * np.eye(sample.shape[1])
-    return sample.mean(axis=0), np.linalg.inv(covariance), -float(np.linalg.slogdet(covariance)[1])
+def fit(features: Callable[[Any], Any] | None = None) -> Fit:
+    """A learner: a network trained on fit trials tells the sides apart by ``features(output)``.
 
+    ``features`` is a function of one output that JAX traces, to an array or a pytree of numbers. Without it the
+    features are learnt too: directions in which the means differ, the largest standardised coordinate, variances and
+    norms of every tensor, order statistics, values that repeat, the grain of the coordinates, agreement of rounds.
 
-def fit(key: jax.Array, outputs_without: Any, outputs_with: Any) -> Learned:
-    """Train a distinguisher on outputs of both sides (leading axis = trial), vectors or Collapsed.
-
-    Half of the outputs (chosen by the key) give the direction ``mean_with - mean_without``, each coordinate over its
-    variance; the other half gives the features' means and covariances on each side; the score is the log ratio of the
-    two fitted normal densities. [fisher1936]
-
-    The score is as good as the fit, but a bound from it is valid on any outputs that it was not trained on.
+    The auditor draws the fit trials under keys of their own and judges none of them: a bound from a learnt score is
+    as valid as from any other. [docs/validity.md, section 19]
     """
-    sides = [outputs_without, outputs_with]
-    kinds = {isinstance(side, Collapsed) for side in sides}
-    require("outputs", len(kinds) == 1, "of the same kind on both sides", kinds)
-    counts = tuple(len(_vectors(side)) for side in sides)
-    require("outputs", min(counts) >= FEWEST, f"at least {FEWEST} a side", min(counts))
-    finite = all(bool(jnp.isfinite(leaf).all()) for side in sides for leaf in jax.tree.leaves(side))
+    if features is not None and not callable(features):
+        raise TypeError(f"fit takes a function of an output, got {features!r}; run_audit draws the outputs itself.")
+    return Fit(given=features)
+
+
+def _count(outputs: Any) -> int:
+    return len(jax.tree.leaves(outputs)[0])
+
+
+def _checked(without: Any, with_record: Any) -> list[Any]:
+    sides = [without, with_record]
+    fewest = min(map(_count, sides))
+    require("outputs", fewest >= FEWEST, f"at least {FEWEST} a side", fewest)
+    finite = all(bool(np.isfinite(leaf).all()) for side in sides for leaf in jax.tree.leaves(side))
     require("outputs", finite, "finite", "NaN or infinity")
-    first, second = [], []
-    for index, (side, count) in enumerate(zip(sides, counts, strict=True)):
-        order = np.asarray(jax.random.permutation(jax.random.fold_in(key, index), count))
-        first.append(_half(side, order[: count // 2]))
-        second.append(_half(side, order[count // 2 :]))
-    direction = _learn_direction(first[0], first[1])
-    seen = [np.asarray(jax.vmap(lambda y: features(y, jnp.asarray(direction, jnp.float32)))(s), float) for s in second]
-    pooled = np.concatenate(seen)
-    location, scale = pooled.mean(axis=0), np.maximum(pooled.std(axis=0), SMALLEST)
-    fits = [_normal_fit(np.clip((s - location) / scale, -CLIP, CLIP)) for s in seen]
-    (mean0, precision0, log0), (mean1, precision1, log1) = fits
-    constant = 0.5 * (log1 - log0 - mean1 @ precision1 @ mean1 + mean0 @ precision0 @ mean0)
-    return Learned(
-        accepts=("collapsed",) if kinds.pop() else ("vector",),
-        trained_on=(counts[0], counts[1]),
-        direction=direction,
-        location=location,
-        scale=scale,
-        constant=float(constant),
-        linear=precision1 @ mean1 - precision0 @ mean0,
-        quadratic=0.5 * (precision0 - precision1),
-    )
+    return [jax.tree.map(np.asarray, side) for side in sides]
 
 
-def _learn_direction(without: Any, with_record: Any) -> np.ndarray:
-    """Difference of the means over the pooled variance of each coordinate, of length one."""
-    first, second = _vectors(without), _vectors(with_record)
-    variance = (first.var(axis=0) + second.var(axis=0)) / 2
-    direction = (second.mean(axis=0) - first.mean(axis=0)) / np.maximum(variance, SMALLEST)
-    return direction / max(float(np.linalg.norm(direction)), SMALLEST)
+def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
+    count = _count(side)
+    order = np.asarray(jax.random.permutation(key, count))
+    first, second = np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+    return jax.tree.map(lambda leaf: leaf[first], side), jax.tree.map(lambda leaf: leaf[second], side)
+
+
+def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarray]:
+    """The record's gradient in all rounds and in each of the first few, if it is one of this output."""
+    if record is None or len(record) != layout.size:
+        return {}
+    rounds = layout.rounds or 1
+    found = {"record": np.tile(record, rounds)}
+    for one in range(min(rounds, ROUNDS) if rounds > 1 else 0):
+        found[f"record in round {one}"] = np.concatenate([np.zeros(one * layout.size), record])
+    return found
+
+
+def _read_all(read: Read, side: Any, entries: int) -> np.ndarray:
+    """Features of every output, in pieces of one shape."""
+    count = _count(side)
+    size = int(min(count, max(1, AT_ONCE // max(entries, 1))))
+    program = jax.jit(jax.vmap(read))
+    found = []
+    for start in range(0, count, size):
+        # the last piece reaches back, so that one shape is compiled
+        first = max(0, min(start, count - size))
+        piece = np.asarray(program(jax.tree.map(lambda leaf, at=first: leaf[at : at + size], side)))
+        found.append(piece[start - first :])
+    return np.concatenate(found)
+
+
+def _best_alone(without: np.ndarray, with_record: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places and signs of the features whose ranks tell the sides apart best."""
+    ranks = rankdata(np.concatenate([without, with_record]), axis=0)[len(without) :]
+    n0, n1 = len(without), len(with_record)
+    area = (ranks.sum(axis=0) - n1 * (n1 + 1) / 2) / (n0 * n1) - 0.5
+    best = np.argsort(-np.abs(area), kind="stable")[:ALONE]
+    return best, np.where(area[best] >= 0, 1.0, -1.0)

@@ -27,6 +27,7 @@ PROTOCOLS = (
     mechanisms.Mechanism,
     mechanisms.BatchMechanism,
     distinguishers.Distinguisher,
+    distinguishers.Learner,
     audit.Policy,
 )
 NAMES = [(package, name) for package in FACES for name in dir(package)]

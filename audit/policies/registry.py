@@ -21,7 +21,11 @@ POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in _ALL}
 
 
 def default_policy(curve: TradeOff | None, trials: int) -> Policy:
-    """From theory where the distinguisher knows its curve, otherwise on a split of a tenth of the trials or so."""
+    """From theory where the distinguisher knows its curve, otherwise on a split of a tenth of the trials or so.
+
+    Few trials are split less finely: at least 1000 of them choose the test, but a third of what is judged, or 100.
+    """
     if curve is not None:
         return FromTheory()
-    return Split(fit_trials=max(1000, 2 * (trials // 20)) if trials < 10**6 else 100_000)
+    least = min(1000, max(100, trials // 3))
+    return Split(fit_trials=2 * (max(least, min(trials // 10, 100_000)) // 2))

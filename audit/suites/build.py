@@ -17,7 +17,7 @@ from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
 from audit.suites.file import AuditSpec, SuiteError, nearest, refuse_unknown
 from audit.trials.both_sides import Auditable
-from distinguishers.contract import Distinguisher
+from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
 from mechanisms.neighbours import Neighbours
 
@@ -36,7 +36,7 @@ class Built:
     spec: AuditSpec
     mechanism: Auditable
     neighbours: Neighbours
-    distinguisher: Distinguisher | None
+    distinguisher: Distinguisher | Learner | None
     claim: Claim
     policy: Policy | None
 

@@ -12,6 +12,7 @@ from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides
+from audit.trials.learning import learn
 from audit.verdict import plan as planning
 from audit.verdict.plan import Plan
 
@@ -37,7 +38,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
     The pilot also times a trial. Its trials are thrown away: the audit draws others, with another key.
     """
     scores, pace = _pilot(audit, key)
-    curve = None if audit.distinguisher is None else audit.distinguisher.curve
+    curve = getattr(audit.distinguisher, "curve", None)
     known = curve if curve is not None else planning.pilot_points(_counts(*scores))
     plan = planning.plan(
         audit.claim,
@@ -54,11 +55,14 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
 
 def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray], float]:
     """Scores of both sides, and seconds a trial once everything is compiled."""
-    from distinguishers import battery
+    from distinguishers import default_battery
 
-    chosen = audit.distinguisher or battery(audit.neighbours, mechanism=audit.mechanism)
-    sides = both_sides(audit.mechanism, audit.neighbours).scored(chosen)
-    sources = [side.source(own) for side, own in zip(sides, jax.random.split(key), strict=True)]
+    given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
+    both = both_sides(audit.mechanism, audit.neighbours)
+    *own, key_learn = jax.random.split(key, 3)
+    chosen, _ = learn(given, both, trials=audit.spec.trials, key=key_learn)
+    sides = both.scored(chosen)
+    sources = [side.source(one) for side, one in zip(sides, own, strict=True)]
     half = PILOT_TRIALS // 2
     scores = [source.scores(0, half) for source in sources]
     # a whole chunk costs as much as a few trials of it, so a whole one is timed

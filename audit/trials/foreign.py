@@ -101,6 +101,7 @@ class ForeignSides:
     def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours):
         self._name = mechanism.name
         self._coordinates = mechanism.coordinates
+        self._workers = mechanism.workers
         self._datasets: dict[str, Any] = {}
         for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
             given = materialise(dataset)
@@ -125,15 +126,19 @@ class ForeignSides:
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, in turns, until the trials or the time are used up."""
-        found: dict[str, list[np.ndarray]] = {"without": [], "with": []}
+        found: dict[str, dict[int, np.ndarray]] = {"without": {}, "with": {}}
         keys = dict(zip(found, jax.random.split(key), strict=True))
-        for start in range(0, trials, size):
+        together = size * max(1, self._workers)
+        for start in range(0, trials, together):
+            firsts = range(start, min(start + together, trials), size)
             for side, pieces in found.items():
                 if deadline is None or time.monotonic() < deadline:
-                    batch = Batch(side, _data(keys[side]), start, min(start + size, trials))
-                    self._drawer.draw([batch], lambda _, outputs, own=pieces: own.append(outputs))
+                    words = _data(keys[side])
+                    batches = [Batch(side, words, first, min(first + size, trials)) for first in firsts]
+                    self._drawer.draw(batches, pieces.__setitem__)
         without, with_record = (
-            np.concatenate(pieces) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()
+            np.concatenate([pieces[first] for first in sorted(pieces)]) if pieces else np.zeros((0, 1), np.float32)
+            for pieces in found.values()
         )
         return without, with_record
 

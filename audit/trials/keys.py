@@ -17,13 +17,18 @@ AUDIT = 0x64702D61
 """Folded into the caller's key before it is split: ``split(key)`` of the caller's own gives none of our keys."""
 
 
+LEARN = 0x6C656172
+"""Folded into the audit's own key for what a learner learns from: none of the split ones, which are small numbers."""
+
+
 class AuditKeys(NamedTuple):
-    """Trials that fix a test and trials that judge it, without and with the record."""
+    """Trials that fix a test and trials that judge it, without and with the record; and what learning draws from."""
 
     fit_without: jax.Array
     fit_with: jax.Array
     without: jax.Array
     with_record: jax.Array
+    learn: jax.Array
 
 
 class TrialKeys(NamedTuple):
@@ -41,7 +46,9 @@ def key_from_seed(seed: int) -> jax.Array:
 
 def audit_keys(key: jax.Array) -> AuditKeys:
     """The keys of one audit."""
-    return AuditKeys(*jax.random.split(jax.random.fold_in(key, AUDIT), 4))
+    own = jax.random.fold_in(key, AUDIT)
+    fit_without, fit_with, without, with_record = jax.random.split(own, 4)
+    return AuditKeys(fit_without, fit_with, without, with_record, jax.random.fold_in(own, LEARN))
 
 
 def trial_number(number: int) -> Words:

@@ -123,8 +123,10 @@ class TracedSides:
             pieces = []
             for start in range(0, trials, size):
                 if deadline is None or time.monotonic() < deadline:
-                    pieces.append(np.asarray(draw(jnp.uint32(start))))
-            return np.concatenate(pieces)[:trials] if pieces else np.zeros((0, 1), np.float32)
+                    pieces.append(jax.tree.map(np.asarray, draw(jnp.uint32(start))))
+            if not pieces:
+                return np.zeros((0, 1), np.float32)
+            return jax.tree.map(lambda *parts: np.concatenate(parts)[:trials], *pieces)
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:

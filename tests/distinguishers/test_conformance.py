@@ -14,6 +14,7 @@ from scipy import stats
 import distinguishers
 import mechanisms
 from distinguishers.contract import Distinguisher
+from mechanisms.release import layout_of
 
 KEY = jax.random.key(20240603)
 TRIALS = 400
@@ -32,7 +33,9 @@ class Case:
 
 
 def trained(draw, step) -> Distinguisher:
-    return distinguishers.fit(KEY, draw(step, PAIR.without, 200, 1), draw(step, PAIR.with_record, 200, 2))
+    without, with_record = draw(step, PAIR.without, 400, 1), draw(step, PAIR.with_record, 400, 2)
+    layout = layout_of(jax.tree.map(lambda leaf: leaf[0], without))
+    return distinguishers.fit().learn(KEY, without, with_record, layout).members[0]
 
 
 CASES = {
@@ -94,8 +97,15 @@ def test_a_users_function_becomes_a_distinguisher_under_its_own_name():
     assert (score.name, score.parameters, score.accepts, score.curve) == ("first", {"place": 0}, ("any",), None)
     assert score.members == (score,)
     assert score(KEY, jnp.arange(1.0, 3.0)) == 1.0
-    with pytest.raises(TypeError, match="a function of a key and an output"):
-        distinguishers.distinguisher(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="a function of an output, or of a key and an output"):
+        distinguishers.distinguisher(3)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "plain", [lambda output: output[1], jnp.max, lambda key, output: output[1], lambda *both: both[1][1]]
+)
+def test_a_plain_function_may_want_the_output_alone(plain):
+    assert distinguishers.distinguisher(plain)(KEY, jnp.arange(1.0, 3.0)) == 2.0
 
 
 def test_an_object_that_answers_in_part_keeps_its_answers():
@@ -129,6 +139,8 @@ def test_catalogue_names_are_the_names_that_distinguishers_report():
     for name, constructor in distinguishers.CATALOGUE.items():
         if name == "largest_round":
             assert constructor(training, alone).name == name
+            continue
+        if name in ("fit", "default_battery"):
             continue
         model = name in ("likelihood_ratio", "normality_test")
         assert (constructor(MEAN, PAIR) if model else constructor(PAIR)).name == name
@@ -183,22 +195,6 @@ def test_contrast_sees_through_noise_that_coordinates_share():
     score = jax.vmap(lambda y: distinguishers.contrast(PAIR)(KEY, y))
     assert np.abs(np.asarray(score(jnp.asarray(outputs, jnp.float32)))).max() < 1e-3
     assert np.asarray(score(jnp.asarray(lifted, jnp.float32))).min() > 0.4
-
-
-def test_learned_scores_depend_only_on_key_and_outputs_and_find_changes_of_scale_alone():
-    rng = np.random.default_rng(3)
-    without, with_record = rng.normal(size=(400, 30)), 0.8 * rng.normal(size=(400, 30))
-    fits = [distinguishers.fit(KEY, jnp.asarray(without), jnp.asarray(with_record)) for _ in range(2)]
-    fresh = [jnp.asarray(scale * rng.normal(size=(400, 30)), jnp.float32) for scale in (1.0, 0.8)]
-    scores = [np.asarray(jax.vmap(lambda y, f=f: f(KEY, y))(fresh[1])) for f in fits]
-    np.testing.assert_array_equal(scores[0], scores[1])
-    below = np.asarray(jax.vmap(lambda y: fits[0](KEY, y))(fresh[0]))
-    # no test does better than .61 on 30 coordinates; binomial noise of 400 a side exceeds .16 once in a million
-    assert (scores[0] > 0).mean() - (below > 0).mean() > 0.4
-    with pytest.raises(ValueError, match="at least 20 a side"):
-        distinguishers.fit(KEY, jnp.zeros((3, 2)), jnp.zeros((3, 2)))
-    with pytest.raises(ValueError, match="finite"):
-        distinguishers.fit(KEY, jnp.full((30, 2), jnp.nan), jnp.zeros((30, 2)))
 
 
 def test_pairs_without_a_direction_are_refused_with_a_reason():

@@ -1,0 +1,77 @@
+"""Outputs that a learner learns from: drawn under keys of their own, and judged by nobody."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from audit.trials.both_sides import BothSides
+from audit.trials.source import NonFiniteScoreError
+from distinguishers.contract import Distinguisher, Learner
+
+MOST_ENTRIES = 2**25
+"""Coordinates of fit outputs that are kept of one side, 128 MiB."""
+FEWEST = 20
+"""Outputs a side, however long they are."""
+AT_ONCE = 2**20
+"""Coordinates drawn at once."""
+LARGEST_PIECE = 256
+TIME = 1 / 3
+"""Of what is left until the deadline, for drawing fit outputs."""
+
+
+class Learnt(NamedTuple):
+    """What judges from now on, and the outputs that it took in all."""
+
+    distinguisher: Distinguisher
+    fit_trials: int
+
+
+def learn(
+    chosen: Distinguisher | Learner,
+    sides: BothSides,
+    *,
+    trials: int,
+    key: jax.Array,
+    deadline: float | None = None,
+) -> Learnt:
+    """A learner's distinguisher; any other is what it is.
+
+    The same key gives the same distinguisher, unless the deadline or the memory leave fewer outputs: a count that was
+    begun with another one is never continued, since its grid of scores differs.
+    """
+    if not isinstance(chosen, Learner):
+        return Learnt(chosen, 0)
+    layout = sides.layout()
+    wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
+    size = int(np.clip(AT_ONCE // layout.entries, 1, min(wanted, LARGEST_PIECE)))
+    key_draw, key_learn = jax.random.split(key)
+    drawn = sides.outputs(key_draw, wanted, size=size, deadline=_part_of(deadline))
+    count = min(len(jax.tree.leaves(side)[0]) for side in drawn)
+    if count < FEWEST:
+        raise ValueError(
+            f"the time budget ended after {count} of {wanted} outputs a side to learn from; allow more time, or name a "
+            "distinguisher that needs no learning."
+        )
+    without, with_record = (jax.tree.map(lambda leaf: leaf[:count], side) for side in drawn)
+    for name, side in (("without", without), ("with", with_record)):
+        _refuse(name, side)
+    return Learnt(chosen.learn(key_learn, without, with_record, layout), 2 * count)
+
+
+def _part_of(deadline: float | None) -> float | None:
+    now = time.monotonic()
+    return None if deadline is None else now + TIME * max(deadline - now, 0.0)
+
+
+def _refuse(name: str, side: Any) -> None:
+    for leaf in jax.tree.leaves(side):
+        good = np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+        if not good.all():
+            raise NonFiniteScoreError(
+                f"the output of fit trial {int(np.argmin(good))} on the side '{name}' is not finite: check the "
+                "gradients for NaN and the divisor for zero."
+            )
