@@ -3,8 +3,8 @@
     python benchmarks/fashion.py [--source DIR/train] [--images 2000] [--batch 100] [--trainings 1000] [--canaries 1000]
 
 Transcript: every noisy sum of a training with a gradient canary. Last iterate: only the weights at the end. One run:
-one epoch with many canaries, each in by a fair coin. Then the accuracy of one epoch with the noise of [ertan2026, theorem
-6.1] and without. Without --source the 32 images that come with the package: a check that everything runs.
+one epoch with many canaries, each in by a fair coin. Then the accuracy of one epoch with the noise of [ertan2026,
+theorem 6.1] and without. Without --source the 32 images that come with the package: a check that everything runs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def training(sampler, loss, *, clip, noise, batch, releases="transcript"):
     gradient = jax.vmap(jax.grad(loss), in_axes=(None, 0))
 
     def step(key, dataset):
+        dataset = jax.tree.map(jnp.asarray, dataset)
         records = len(jax.tree.leaves(dataset)[0])
         index, mask = sampler(jax.random.fold_in(key, 0), records)
 
@@ -82,8 +83,12 @@ def canary_audits(rows, options):
         ).collapsed()
         flat = mechanisms.worst_case_pair(records=len(rows) - 1, dimension=1, clip=options.clip, relation="zero_out")
         ratio = distinguishers.likelihood_ratio(model, flat)
-        last = distinguishers.distinguisher(lambda key, output: jnp.dot(output, direction), name="projection")
-        for what, score in (("transcript", distinguishers.along(ratio, direction)), ("final", last)):
+
+        def moved(key, output):
+            """How far the weights went along the canary's direction."""
+            return jnp.dot(output, direction)
+
+        for what, score in (("transcript", distinguishers.along(ratio, direction)), ("final", moved)):
             start = time.monotonic()
             record = audit.run_audit(
                 training(sampler, loss, releases=what, **setting),

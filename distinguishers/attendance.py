@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from scipy import stats
 
-from mechanisms.sampling import FixedSize, Poisson, Sampler, TruncatedPoisson
+from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, FixedSize, Poisson, Sampler, TruncatedPoisson
 
 NEGLIGIBLE = 1e-18
 """Batches less likely than this are left out of a score: it costs that much power and never validity."""
@@ -44,6 +44,33 @@ def attendance_law(sampler: Sampler, records: int, group: int = 1) -> Attendance
         np.concatenate([np.ones_like(record), np.zeros_like(record)]),
         np.concatenate([weights * stays, weights * (1 - stays)]),
     )
+
+
+def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> AttendanceLaw | None:
+    """How often records attend in a whole training, which is all that a sum over its rounds shows; None: not known."""
+    rounds = epochs * sampler.rounds(records)
+    if isinstance(sampler, Poisson):
+        others, record = np.arange(rounds * (records - group) + 1), np.arange(rounds * group + 1)
+        weights = [stats.binom.pmf(count, count[-1], sampler.rate) for count in (others, record)]
+        likely = [np.flatnonzero(weight > NEGLIGIBLE) for weight in weights]
+        grid = [part.ravel() for part in np.meshgrid(*likely, indexing="ij")]
+        return _kept(grid[0], grid[1], weights[0][grid[0]] * weights[1][grid[1]])
+    if group > 1 and not (isinstance(sampler, Deterministic) and sampler.position is None):
+        return None
+    if isinstance(sampler, BallsAndBins):
+        return _kept(np.array([epochs * (records - 1)]), np.array([epochs]), np.ones(1))
+    if isinstance(sampler, FixedBatches):
+        chance = min(1.0, float(sampler.places(records).sum()))
+        # one order for all epochs drops the record in all of them or in none
+        kept = getattr(sampler, "same_order", False)
+        times = np.array([0, epochs]) if kept else np.arange(epochs + 1)
+        weights = np.array([1 - chance, chance]) if kept else stats.binom.pmf(times, epochs, chance)
+        return _kept(rounds * sampler.batch_size - group * times, group * times, weights)
+    if isinstance(sampler, FixedSize):
+        times = np.arange(rounds + 1)
+        weights = stats.binom.pmf(times, rounds, sampler.batch_size / records)
+        return _kept(rounds * sampler.batch_size - times, times, weights)
+    return None
 
 
 def _kept(others: np.ndarray, record: np.ndarray, weights: np.ndarray) -> AttendanceLaw:

@@ -22,8 +22,8 @@ TRANSCRIPTS: tuple[OutputKind, ...] = ("transcript", "collapsed_transcript")
 
 
 def along(output: Any) -> jax.Array:
-    """A transcript's one coordinate that gradients move, one number a round."""
-    return output.along[:, 0] if isinstance(output, Collapsed) else output[:, 0]
+    """The one coordinate that gradients move: one number a round of a transcript, one of a sum."""
+    return (output.along if isinstance(output, Collapsed) else output)[..., 0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +69,7 @@ class AttendanceRatio(OneScore):
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The log-likelihood ratio of one transcript."""
         del key
-        seen = along(output) / self.deviation - self.centre
+        seen = jnp.atleast_1d(along(output)) / self.deviation - self.centre
         return jnp.sum(self.with_record.evidence(seen) - self.without.evidence(seen))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr, logsumexp
 
 import guarantees
-from distinguishers.attendance import attendance_law
+from distinguishers.attendance import attendance_law, final_law
 from distinguishers.contract import Distinguisher, OneScore
 from distinguishers.round_mixtures import TRANSCRIPTS, AttendanceRatio, BinsRatio, along, means_of
 from guarantees.checks import require
@@ -190,6 +190,8 @@ def transcript_ratio(
     if isinstance(mechanism, Repeated):
         return SummedRatio(ratio=one(mechanism.step, neighbours), times=mechanism.times, parameters=parameters)
     sampler, records = mechanism.sampler, neighbours.with_record.records
+    if mechanism.releases == "final":
+        return _final_ratio(mechanism, neighbours)
     if isinstance(sampler, Poisson) and mechanism.group == 1:
         return SummedRatio(
             ratio=one(*_poisson_round(mechanism, sampler, neighbours)),
@@ -242,6 +244,30 @@ def _attendance_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neigh
         with_record=means_of(law, shared=shared, own=own, centre=centre),
         without=means_of(law, shared=shared, own=replaced, centre=centre),
         curve=_attendance_curve(mechanism, neighbours, own if shared == replaced == 0 else None),
+    )
+
+
+def _final_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> AttendanceRatio:
+    """The sum of all rounds: one Gaussian of their joint noise for every number of times that records attend."""
+    records = neighbours.with_record.records
+    law = final_law(mechanism.sampler, records, mechanism.epochs, mechanism.group)
+    if law is None:
+        raise ValueError(
+            f"no likelihood ratio of the final sum for the sampler {mechanism.sampler.name!r} and group="
+            f"{mechanism.group}; take a projection or a battery."
+        )
+    scale = math.sqrt(mechanism.rounds(records))
+    shared, own, replaced = (shift / scale for shift in _shifts(mechanism, neighbours))
+    centre = float(shared * (law.others @ law.probability))
+    gap = abs(own - replaced) * float(law.record[0])
+    return AttendanceRatio(
+        parameters=_parameters(mechanism, neighbours),
+        deviation=mechanism.noise_multiplier * mechanism.clip * scale,
+        centre=centre,
+        with_record=means_of(law, shared=shared, own=own, centre=centre),
+        without=means_of(law, shared=shared, own=replaced, centre=centre),
+        curve=guarantees.gaussian(mu=gap).curve if len(law.record) == 1 and gap > 0 else None,
+        accepts=("vector", "collapsed"),
     )
 
 

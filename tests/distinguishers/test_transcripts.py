@@ -185,6 +185,39 @@ def test_a_ratio_mixes_over_every_batch(sampler, group, sees):
         assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("sampler", "group"),
+    [
+        (sampling.fixed_size(batch_size=2, steps=2), 1),
+        (sampling.balls_and_bins(steps=3), 1),
+        (sampling.poisson(rate=0.3, steps=2), 2),
+        (sampling.shuffle(batch_size=2), 1),
+    ],
+    ids=["fixed size", "balls and bins", "group of two", "shuffle"],
+)
+def test_the_ratio_of_a_final_sum_mixes_over_attendance(sampler, group):
+    """Against every batch and, for shuffled ones with a remainder, against the chance of being dropped."""
+    pair = mechanisms.worst_case_pair(
+        records=4, dimension=1, clip=1.0, shared=-0.5, extra=0.7, relation="zero_out", group=group
+    )
+    step = training(sampler, releases="final", group=group)
+    ratio = distinguishers.likelihood_ratio(step, pair)
+    rounds = step.rounds(4 + group)
+    if sampler.name == "shuffle":
+        batches = [(3, 1, 0.8), (4, 0, 0.2)]
+    else:
+        batches = [(others.sum(), own.sum(), weight) for others, own, weight in every_batch(sampler, 4 + group, group)]
+    for out in (-2.0, -0.3, 1.1):
+
+        def density(own, out=out):
+            means = [-0.5 * others + own * differing for others, differing, _ in batches]
+            return stats.norm.pdf(out, means, NOISE * np.sqrt(rounds)) @ [weight for *_, weight in batches]
+
+        expected = np.log(density(0.7)) - np.log(density(0.0))
+        found = ratio(KEY, mechanisms.Collapsed(jnp.float32([out]), jnp.float32(0.0)))
+        assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
+
+
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
     step = training(sampling.shuffle(batch_size=1), sees=sees)
