@@ -29,7 +29,7 @@ def attendance_law(sampler: Sampler, records: int, group: int = 1) -> Attendance
         record = np.arange(min(group, sampler.batch_size) + 1)
         weights = stats.hypergeom.pmf(record, records, group, sampler.batch_size)
         return _kept(sampler.batch_size - record, record, weights)
-    if not isinstance(sampler, Poisson | TruncatedPoisson):
+    if not isinstance(sampler, Poisson | TruncatedPoisson) or (group > 1 and isinstance(sampler, TruncatedPoisson)):
         return None
     others, record = (grid.ravel() for grid in np.meshgrid(np.arange(records - group + 1), np.arange(group + 1)))
     weights = stats.binom.pmf(others, records - group, sampler.rate) * stats.binom.pmf(record, group, sampler.rate)

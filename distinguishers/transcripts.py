@@ -63,8 +63,8 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
     if same != shared:
         raise ValueError("the two datasets must share the gradients of all records but one.")
     sampler = mechanism.sampler
-    if group > 1 and isinstance(sampler, FixedBatches):
-        require("group", isinstance(sampler, Deterministic), "1 but for Poisson and deterministic batches", group)
+    counted = group == 1 or isinstance(sampler, Poisson | FixedSize | Deterministic)
+    require("group", counted, "1 but for Poisson, fixed-size and deterministic batches", group)
     size = sampler.batch_size if isinstance(sampler, FixedBatches) and mechanism.sees == "updates" else 0
     if mechanism.sees == "isolated":
         shared = 0.0

@@ -62,3 +62,12 @@ def test_a_group_in_one_batch_of_a_fixed_order():
     assert judge(step, right).verdict == "no_violation_found"
     apart = dataclasses.replace(guarantees.deterministic_batches(noise_multiplier=NOISE, group=2), group=GROUP)
     assert judge(step, apart).verdict == "violation"
+
+
+def test_a_battery_reads_a_group_and_the_ratio_of_one_round_refuses_it():
+    pair = mechanisms.worst_case_pair(records=4, dimension=3, clip=1.0, group=2)
+    names = [member.name for member in distinguishers.battery(pair).members]
+    assert "projection" in names
+    step = mechanisms.one_round(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match="differ in one record, got 2"):
+        distinguishers.likelihood_ratio(step, pair)

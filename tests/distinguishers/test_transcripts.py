@@ -163,14 +163,16 @@ def every_batch(sampler, records, group):
         (sampling.truncated_poisson(rate=0.6, steps=2, most=2), 1),
         (sampling.balls_and_bins(steps=3), 1),
         (sampling.poisson(rate=0.3, steps=2), 2),
+        (sampling.fixed_size(batch_size=3, steps=2), 2),
     ],
-    ids=["fixed size", "cut Poisson", "balls and bins", "group of two"],
+    ids=["fixed size", "cut Poisson", "balls and bins", "group of two", "two, fixed size"],
 )
 def test_a_ratio_mixes_over_every_batch(sampler, group, sees):
     pair = mechanisms.worst_case_pair(
         records=4, dimension=1, clip=1.0, shared=-0.5, extra=0.7, relation="zero_out", group=group
     )
-    ratio = distinguishers.likelihood_ratio(training(sampler, sees=sees, group=group), pair)
+    step = mechanisms.many_rounds(sampler=sampler, clip=1.0, noise_multiplier=NOISE, sees=sees, group=group)
+    ratio = distinguishers.likelihood_ratio(step, pair)
     shared = -0.5 if sees == "updates" else 0.0
     batches = list(every_batch(sampler, 4 + group, group))
     assert sum(weight for *_, weight in batches) == pytest.approx(1.0)
@@ -251,8 +253,11 @@ def test_repeated_rounds_have_the_composed_curve(normalise_by):
 
 def test_what_has_no_exact_ratio_is_refused_with_a_remedy():
     group = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0, relation="zero_out", group=2)
-    with pytest.raises(ValueError, match="1 but for Poisson and deterministic batches"):
+    with pytest.raises(ValueError, match="1 but for Poisson, fixed-size and deterministic batches"):
         distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1), group=2), group)
+    cut = sampling.truncated_poisson(rate=0.5, steps=2, most=2)
+    with pytest.raises(ValueError, match="1 but for Poisson, fixed-size and deterministic batches"):
+        distinguishers.likelihood_ratio(training(cut, group=2), group)
     pair = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0)
     with pytest.raises(ValueError, match="aligned gradients"):
         distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1)), pair)
