@@ -1,6 +1,6 @@
 """Audits of whole trainings, as tables: how batches are formed, and what many normalised rounds give away.
 
-    python benchmarks/rounds.py [poisson few separation buffer bins normalised] [--trials 2000000] [--seed 0]
+    python benchmarks/rounds.py [poisson few separation buffer bins normalised] [--rounds 100 1000] [--trials 2000000]
 
 poisson: shuffled, in order and Poisson batches against the Poisson claim [chua2024]. few: trials until it is refuted.
 separation: one epoch at the noise of [ertan2026, theorem 6.1], and both tests beside their exact curves. buffer: a
@@ -24,7 +24,8 @@ import mechanisms
 from mechanisms import sampling
 
 RISK, DELTA = 0.05, 1e-5
-CASES = [(0.4, 100), (0.5, 100), (0.4, 1000), (0.5, 1000)]
+Cases = list[tuple[float, int]]
+"""Noise multipliers and rounds."""
 
 
 def training(sampler, noise: float, sees: str = "updates"):
@@ -47,7 +48,7 @@ def run(step, pair, test, claim, trials, seed, *, risk=RISK, **settings):
     )
 
 
-def poisson(trials: int, seed: int) -> Iterator[str]:
+def poisson(trials: int, seed: int, cases: Cases) -> Iterator[str]:
     yield "| sigma | T | batches | test | epsilon(1e-5) >= | ceiling | claimed | delta(0) >= | claimed | verdict | s |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     ceiling = audit.joint_epsilon_bound(
@@ -55,7 +56,7 @@ def poisson(trials: int, seed: int) -> Iterator[str]:
         delta=DELTA,
         risk=RISK,
     )
-    for noise, rounds in CASES:
+    for noise, rounds in cases:
         pair, claim = pair_of(rounds), poisson_claim(rounds, noise)
         ordered = guarantees.deterministic_batches(noise_multiplier=noise)
         for name, sampler, promise, sees, tests in (
@@ -76,10 +77,10 @@ def poisson(trials: int, seed: int) -> Iterator[str]:
                 )
 
 
-def few(trials: int, seed: int) -> Iterator[str]:
+def few(trials: int, seed: int, cases: Cases) -> Iterator[str]:
     yield "| sigma | T | test | trials in all until refuted, 5 seeds |"
     yield "|---|---|---|---|"
-    for noise, rounds in CASES:
+    for noise, rounds in cases:
         pair, claim = pair_of(rounds), poisson_claim(rounds, noise)
         step = training(sampling.shuffle(batch_size=1), noise)
         for test in ("likelihood_ratio", "largest_round"):
@@ -91,10 +92,10 @@ def few(trials: int, seed: int) -> Iterator[str]:
             yield f"| {noise} | {rounds} | {test} | {', '.join(map(str, sorted(stopped)))} |"
 
 
-def separation(trials: int, seed: int) -> Iterator[str]:
+def separation(trials: int, seed: int, cases: Cases) -> Iterator[str]:
     yield "| M | sigma | test | separation >= | theorem 6.1 | exact | largest gap from the exact curve | in band |"
     yield "|---|---|---|---|---|---|---|---|"
-    for rounds in (100, 1000, 10_000):
+    for rounds in (*sorted({rounds for _, rounds in cases}), 10_000):
         noise = guarantees.noise_threshold(rounds=rounds)
         step, pair = training(sampling.shuffle(batch_size=1), noise, "isolated"), pair_of(rounds)
         claim = poisson_claim(rounds, noise)
@@ -126,15 +127,15 @@ def beside_curve(record, curve) -> tuple[float, bool]:
     return distance, inside
 
 
-def buffer(trials: int, seed: int) -> Iterator[str]:
+def buffer(trials: int, seed: int, cases: Cases) -> Iterator[str]:
     yield "| sigma | buffer | record stands | delta(0) >= | epsilon(1e-5) >= | verdict on the Poisson claim |"
     yield "|---|---|---|---|---|---|"
-    rounds = 100
+    rounds = cases[0][1]
     pair = pair_of(rounds)
     for noise in (0.5, 1.0):
         claim = poisson_claim(rounds, noise)
         for name, position, size in (
-            *((place, at, size) for size in (1, 10, 100) for place, at in (("first", 0), ("last", rounds - 1))),
+            *((place, at, size) for size in (1, 10, rounds) for place, at in (("first", 0), ("last", rounds - 1))),
             ("anywhere", None, None),
         ):
             sampler = (
@@ -151,10 +152,10 @@ def buffer(trials: int, seed: int) -> Iterator[str]:
             )
 
 
-def bins(trials: int, seed: int) -> Iterator[str]:
+def bins(trials: int, seed: int, cases: Cases) -> Iterator[str]:
     yield "| sigma | T | delta(0) >= | exact | Poisson | verdict | epsilon(1e-5) >= | exact | Poisson |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for noise, rounds in CASES:
+    for noise, rounds in cases:
         pair, claim = pair_of(rounds), poisson_claim(rounds, noise)
         step = training(sampling.balls_and_bins(steps=rounds), noise, "isolated")
         ratio = distinguishers.likelihood_ratio(step, pair)
@@ -166,7 +167,7 @@ def bins(trials: int, seed: int) -> Iterator[str]:
         )
 
 
-def normalised(trials: int, seed: int) -> Iterator[str]:
+def normalised(trials: int, seed: int, _: Cases) -> Iterator[str]:
     yield "| divisor | T | delta(0) >= | exact | Poisson claim | epsilon(1e-5) >= | exact | verdict | s |"
     yield "|---|---|---|---|---|---|---|---|---|"
     # 140,199 records at rate .005: floor(N q) steps from 700 to 701 with the record
@@ -201,11 +202,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", default=list(TABLES), help=f"any of {', '.join(TABLES)}")
     parser.add_argument("--trials", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, nargs="+", default=[100, 1000], help="of poisson, few and bins")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    cases = [(noise, rounds) for rounds in options.rounds for noise in (0.4, 0.5)]
     for name in options.tables:
         print(f"\n{name}, {options.trials:,} trials in all", flush=True)
-        for line in TABLES[name](options.trials, options.seed):
+        for line in TABLES[name](options.trials, options.seed, cases):
             print(line, flush=True)
 
 
