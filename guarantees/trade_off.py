@@ -144,17 +144,27 @@ class TradeOff:
                 "are rounding errors."
             )
 
-        def profile(eps: Array) -> Array:
-            return self._profile(eps, direction, examined=False)[0]
-
-        value = np.where(profile(np.zeros(flat.shape)) <= flat, 0.0, np.inf)
-        searched = (value > 0) & (profile(np.full(flat.shape, FAR)) <= flat)
-        value[searched] = first_within(profile, flat[searched])
-        zero = searched & (flat == 0)
+        ways: tuple[Direction, ...] = ("with_given_without", "without_given_with")
+        value = np.zeros(flat.shape)
+        for way in ways if direction == "both" else (direction,):
+            # One direction after the other: usually the second is within delta where the first is.
+            value = np.maximum(value, self._first_within(value, flat, way))
+        zero = (flat == 0) & (value > 0) & np.isfinite(value)
         if zero.any():
             value[zero] = self._largest_loss(direction, value[zero])
         self._remember(self._profile(np.minimum(value, FAR), direction)[1])
         return _shaped(value, target)
+
+    def _first_within(self, start: Array, delta: Array, way: Direction) -> Array:
+        """The start where one direction's profile is within delta there, else the first epsilon at which it is."""
+
+        def profile(eps: Array) -> Array:
+            return self._profile(eps, way, examined=False)[0]
+
+        value = np.where(profile(np.minimum(start, FAR)) <= delta, start, np.inf)
+        searched = np.isinf(value) & (profile(np.full(delta.shape, FAR)) <= delta)
+        value[searched] = first_within(profile, delta[searched])
+        return value
 
     def _largest_loss(self, direction: Direction, found: Array) -> Array:
         """Epsilon at delta 0: the end of the support, or infinity where the profile only underflows."""

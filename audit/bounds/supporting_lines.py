@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.claim import Claim
+from guarantees.laws.law import DiscreteLaw
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
@@ -66,12 +68,33 @@ def curve_of(claim: Claim | TradeOff) -> TradeOff:
     return claim.curve if isinstance(claim, Claim) else claim
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Known:
+    """A curve as the key of a cache: by identity, as laws need not be hashable."""
+
+    curve: TradeOff
+
+    def __hash__(self) -> int:
+        return id(self.curve)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Known) and other.curve is self.curve
+
+
 def tabulate(claim: Claim | TradeOff, *, points: int = 1024) -> SupportingLines:
     """Lines touching the whole claim, dense where either error rate varies. They depend on the claim alone.
 
-    Thresholds are inserted until neighbouring rates are close; each line is then lowered by ``(1 + slope) error``.
+    Thresholds are inserted until neighbouring rates are close; each line is then lowered by ``(1 + slope) error``. Made
+    once for a curve: an audit asks for them again and again.
     """
     curve = curve_of(claim)
+    return _tabulated(_Known(curve), points, curve.error)
+
+
+@functools.lru_cache(maxsize=8)
+def _tabulated(known: _Known, points: int, error: float) -> SupportingLines:
+    """See ``tabulate``; the error is part of the key, since a curve whose error has grown needs other lines."""
+    curve = one_pair(known.curve)
     threshold = _first_thresholds(curve)
     alpha, beta = (np.asarray(rate, float) for rate in curve.errors(threshold))
     # Below this, rates are mostly numerical error, and steps between them would never end.
@@ -95,6 +118,19 @@ def tabulate(claim: Claim | TradeOff, *, points: int = 1024) -> SupportingLines:
     order = np.lexsort((-threshold, alpha))
     order = order[usable[order]]
     return SupportingLines(x=alpha[order], y=lowered[order], slope=slope[order])
+
+
+def one_pair(curve: TradeOff) -> TradeOff:
+    """The curve; of a promise made of single lines, the piecewise linear one that they prove together."""
+    corners = curve.law.vertices
+    if curve.law.is_pair or corners is None:
+        return curve
+    without, with_record = -np.diff(corners.without_above), np.diff(corners.with_below)
+    held = (without > 0) | (with_record > 0)
+    without, with_record = without[held], with_record[held]
+    with np.errstate(divide="ignore"):
+        losses = np.log(with_record) - np.log(without)
+    return TradeOff(DiscreteLaw(losses=losses, without=without, with_record=with_record, error=curve.error))
 
 
 def _first_thresholds(curve: TradeOff) -> Array:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.supporting_lines import one_pair
 from audit.policies.candidates import spread
 from audit.policies.policy import Cut, Finding, Policy, Test
 from audit.record.environment import describe_environment, describe_key
@@ -139,6 +140,7 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
 
 def _curve(curve: TradeOff) -> Curve:
     """At most 200 points of a curve, its ends among them."""
+    curve = one_pair(curve)
     thresholds = spread(curve)
     kept = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, 190).astype(int))]
     alpha, beta = curve.errors(kept[::-1])

@@ -10,7 +10,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
 from audit.verdict import power
-from audit.verdict.joint_power import jointly_refuting
+from audit.verdict.joint_power import FEW_TRIALS, jointly_refuting
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 
@@ -152,7 +152,8 @@ def conclude(
 
     ``jointly``: the test that decides is the joint one, not the rectangle.
     """
-    able = (jointly_refuting if jointly else power.refuting)(claim, trials_per_side=trials_per_side, risk=risk)
+    test: power.Test = jointly_refuting if jointly else power.refuting
+    able = test(claim, trials_per_side=trials_per_side, risk=risk)
     found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able)
     if refuted is not None:
         return Judgement(verdict="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
@@ -164,8 +165,9 @@ def conclude(
             trials_needed=None,
             reason=_findable(found, claimed=float(claim.epsilon(delta))),
         )
-    # The rectangle's number: the joint test needs fewer, but to find out how few would take long.
-    needed = power.trials_needed(claim, delta=delta, risk=risk)
+    # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
+    known = max(trials_per_side, FEW_TRIALS) if jointly else trials_per_side
+    needed = power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=known)
     why = (
         "no counts of this size could refute the claim"
         if able((0.0, 0.0)) == 0

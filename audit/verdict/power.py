@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import root_scalar
@@ -11,6 +12,7 @@ from scipy.special import ndtr, ndtri, rel_entr
 from scipy.stats import binom
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.bounds.supporting_lines import one_pair, tabulate
 from audit.verdict.goal import Goal
 from guarantees.claim import Claim
 from guarantees.laws.textbook import gaussian_delta
@@ -18,6 +20,14 @@ from guarantees.laws.textbook import gaussian_delta
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
 POWER = 0.8
+
+
+class Test(Protocol):
+    """A kind of test: given a claim, a size and a risk, its power as a function of its error rates."""
+
+    def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Callable[[tuple[float, float]], float]:
+        """Probability that a test with these error rates refutes the claim."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,14 +55,15 @@ def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side
     mass = np.diff(binom.cdf(edges - 1, n, alpha))
     false_alarms = edges[1:] - 1
     alpha_upper = clopper_pearson_upper(false_alarms, n, risk=risk / 2)
-    room = np.clip(claim.beta(np.clip(alpha_upper, 0, 1)) - claim.error, 0, 1)
+    # the table, not the claim: this is asked for hundreds of error rates
+    room = tabulate(claim).below(np.clip(alpha_upper, 0, 1))
     allowed = np.where(room > 0, binom.ppf(risk / 2, n, room) - 1, -1)
     return float(np.sum(mass * binom.cdf(allowed, n, beta)))
 
 
 def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
     """The point whose advantage exceeds the claim's by ``excess``, at the claim's own best level."""
-    alpha, beta = (float(np.squeeze(rate)) for rate in claim.curve.errors(0.0))
+    alpha, beta = (float(np.squeeze(rate)) for rate in one_pair(claim.curve).errors(0.0))
     return alpha, beta - excess
 
 
@@ -77,9 +88,9 @@ def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarr
     a, b = (n * alpha + 1) / (n + 2), (n * beta + 1) / (n + 2)
     tail = np.logspace(-8, np.log10(0.5), 150)
     x = np.concatenate([tail, 1 - tail[::-1]])
-    f = goal.claim.beta(x)
-    distance = np.min(_kl(a[:, None], x) + _kl(b[:, None], f), axis=1)
-    gap = goal.claim.beta(a) - b
+    lines = tabulate(goal.claim)
+    distance = np.min(_kl(a[:, None], x) + _kl(b[:, None], lines.below(x)), axis=1)
+    gap = lines.below(a) - b
     return np.where(gap > 0, distance, gap)
 
 
@@ -135,18 +146,23 @@ def _smallest(power: Callable[[float], float], low: float, high: float) -> float
     return high
 
 
-def trials_needed(claim: Claim, *, delta: float, risk: float, at_most: int = 2**30) -> int | None:
-    """Smallest even number of trials, both sides together, at which a default target has power 0.8."""
+def trials_needed(
+    claim: Claim, *, delta: float, risk: float, test: Test, more_than: int = 1, at_most: int = 2**30
+) -> int | None:
+    """Smallest even number of trials, both sides together, at which a default target has power 0.8.
+
+    To two per cent, looked for above ``more_than`` a side; None where ``at_most`` a side would not do.
+    """
 
     def conclusive(trials_per_side: int) -> bool:
-        return detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk).conclusive
+        power = test(claim, trials_per_side=trials_per_side, risk=risk)
+        return detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=power).conclusive
 
-    high = 16
+    low, high = more_than, 2 * more_than
     while not conclusive(high):
-        high *= 2
+        low, high = high, 2 * high
         if high > at_most:
             return None
-    low = high // 2
     while high - low > max(1, low // 50):
         middle = (low + high) // 2
         low, high = (low, middle) if conclusive(middle) else (middle, high)

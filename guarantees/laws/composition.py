@@ -92,17 +92,26 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     if len(laws) == 1 and (laws[0][1] == 1 or max(spans[0].lower, spans[0].upper) == 0):
         return laws[0][0]
     times = [n for _, n in laws]
-    spacing = _fitting(max(max(span.lower, span.upper) for span in spans) / 2**11, laws)
+    first = spacing = _fitting(max(max(span.lower, span.upper) for span in spans) / 2**11, laws)
     plan = None
     while True:
         pairs = [discretise(law, span, spacing) for (law, _), span in zip(laws, spans, strict=True)]
         parts_safe = _parts([pair.safe for pair in pairs], times, spacing)
-        plan = plan or _planned(parts_safe)
+        if plan is None:
+            plan = _planned(parts_safe)
+            widest = (plan.high - plan.low) / most_points
+            if widest > 2 * spacing:
+                # Far more points than single losses need: perhaps a coarser lattice does.
+                spacing = _fitting(widest, laws)
+                continue
         safe = _power(parts_safe, plan)
         leaked = _power(_parts([pair.leaked for pair in pairs], times, spacing), plan)
         gap, points = _gap(safe, leaked), len(safe.losses)
-        if gap <= tolerance or 2 * points > most_points:
+        if gap <= tolerance or (2 * points > most_points and spacing <= first):
             break
+        if spacing > first:
+            spacing = first
+            continue
         # The gap falls with the square of the spacing.
         finer = np.clip(1.25 * np.sqrt(gap / tolerance), 1.5, min(16.0, most_points / points))
         spacing = _fitting(spacing / finer, laws)

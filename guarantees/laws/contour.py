@@ -51,7 +51,8 @@ class SummedLaw(SimpleLaw):
             return total
         # Off the real line the moment may be smaller than the atom; far above it the atom is lost in rounding.
         near = np.real(total) < 40
-        return np.where(near, np.log(np.exp(np.where(near, total, 0.0)) - self._atom + 0j), total)
+        with np.errstate(divide="ignore"):
+            return np.where(near, np.log(np.exp(np.where(near, total, 0.0)) - self._atom + 0j), total)
 
     def _slope(self, z: Array) -> Array:
         """Its first derivative at real z, by a complex step."""
@@ -83,7 +84,7 @@ class SummedLaw(SimpleLaw):
         z = c[:, None] + 1j * step * np.arange(count)
         exponent = self._log_total(start + z) - z * t[:, None]
         peak = exponent[:, :1].real
-        with np.errstate(under="ignore"):
+        with np.errstate(under="ignore", invalid="ignore"):
             values = np.exp(exponent - peak) / z
             values[:, 0] /= 2
             # At the saddle the peak is at most about 1; far outside the support no saddle exists.

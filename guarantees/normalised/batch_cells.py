@@ -13,8 +13,8 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.line_table import NormalMixture
-from guarantees.numerics.noncentral import chi_square_tails
 
 REACH = 9.5
 """Standard deviations covered by regular cells along u; beyond lie 1e-21 of the mass."""

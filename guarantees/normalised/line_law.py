@@ -11,8 +11,9 @@ from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, carried, estimate, invert
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
+from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio
-from guarantees.numerics.noncentral import chi_square_levels, chi_square_tails, panel_rule
+from guarantees.numerics.noncentral import chi_square_levels, panel_rule
 
 LOWEST = -75.0
 """Panels on which the density along u is below e^-75 everywhere are skipped."""

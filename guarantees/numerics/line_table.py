@@ -133,22 +133,23 @@ class LineTable:
     def crossings(self, level: Array) -> Array:
         """Where each monotone piece meets each level, clipped to the piece: shape (pieces, *level.shape)."""
         level = np.asarray(level, float)
-        return np.stack([self._crossing(i, level) for i in range(len(self.turning_points) - 1)])
+        points, heights = self.turning_points, self(self.turning_points)
+        sign = np.where(heights[1:] >= heights[:-1], 1.0, -1.0)
+        first, last = (sign * heights[:-1])[:, None], (sign * heights[1:])[:, None]
+        wanted = sign[:, None] * level.ravel()
+        found = np.where(wanted <= first, points[:-1, None], points[1:, None])
+        piece, which = np.nonzero((wanted > first) & (wanted < last))
+        if piece.size:
+            found[piece, which] = self._root(points[piece], points[piece + 1], sign[piece], level.ravel()[which])
+        return found.reshape(len(sign), *level.shape)
 
-    def _crossing(self, piece: int, level: Array) -> Array:
-        begin, end = self.turning_points[piece], self.turning_points[piece + 1]
-        at_begin, at_end = self(np.array([begin, end]))
-        sign = 1.0 if at_end >= at_begin else -1.0
-        found = np.where(sign * level <= sign * at_begin, begin, end)
-        between = (sign * level > sign * at_begin) & (sign * level < sign * at_end)
-        if between.any():
-            found[between] = self._root(begin, end, sign, level[between])
-        return found
-
-    def _root(self, begin: float, end: float, sign: float, level: Array) -> Array:
-        """Where a monotone piece meets levels between its ends: bisection, then Newton's method."""
-        first, last = self._cell(np.array([begin, end]))[0]
-        cell = first + np.searchsorted(sign * self.values[0, first + 1 : last + 1], sign * level)
+    def _root(self, begin: Array, end: Array, sign: Array, level: Array) -> Array:
+        """Where monotone pieces meet levels between their ends: bisection, then Newton's method."""
+        cell, last = self._cell(begin)[0], self._cell(end)[0]
+        while (cell < last).any():
+            middle = (cell + last) // 2
+            under = (cell < last) & (sign * self.values[0, middle + 1] < sign * level)
+            cell, last = np.where(under, middle + 1, cell), np.where(under, last, middle)
         a = self._coefficients[:, cell]
         low = np.maximum(0.0, (begin - self.start) / self.step - cell)
         high = np.clip((end - self.start) / self.step - cell, 0.0, 1.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from scipy.special import erf, erfc, ndtr
+from scipy.special import ndtr
 from scipy.stats import chi2
 
 from guarantees.numerics.array import Array
-from guarantees.numerics.gamma_tails import gamma_tails
+from guarantees.numerics.chi_square import chi_square_tails
 
 REACH = 13.0
 """Standard deviations followed along the shifted coordinate: beyond lies less than 1e-37."""
@@ -38,17 +38,6 @@ def panel_rule(degrees: float) -> tuple[Array, Array]:
     if degrees >= 30:
         return x, weight
     return x**2 * (3 - 2 * x), weight * 6 * x * (1 - x)
-
-
-def chi_square_tails(w: Array, degrees: float) -> tuple[Array, Array]:
-    """(P(chi-square <= w), P(chi-square > w)); only the smaller is computed as a series."""
-    if degrees == 1:
-        root = np.sqrt(np.maximum(w, 0.0) / 2)
-        return erf(root), erfc(root)
-    small = w < degrees
-    below, above = gamma_tails(degrees / 2, np.maximum(w, 0.0) / 2)
-    tail = np.where(small, below, above)
-    return np.where(small, tail, 1 - tail), np.where(small, 1 - tail, tail)
 
 
 def ball_masses(excess: Array, centre: Array, degrees: float) -> tuple[Array, Array]:
@@ -88,17 +77,25 @@ def _interval(excess: Array, centre: Array, degrees: float) -> tuple[Array, Arra
 
 
 def _integral(excess: Array, centre: Array, degrees: float) -> tuple[Array, Array]:
-    low, high = _roots(excess[:, None], centre[:, None], chi_square_levels(degrees))
+    levels = chi_square_levels(degrees)
+    low, high = _roots(excess[:, None], centre[:, None], levels)
     base = np.linspace(-REACH, REACH, 14)
     edges = np.concatenate([low, high, np.broadcast_to(base, (len(excess), len(base)))], axis=1)
     edges = np.sort(np.clip(edges, -REACH, REACH), axis=1)
     width = np.diff(edges, axis=1)
-    row, column = np.nonzero(width > 0)
+    middle = (edges[:, 1:] + edges[:, :-1]) / 2
+    # Panels end where a level is met, so where the law is 0 or 1 (to 1e-33) at the middle, it is all along.
+    room = excess[:, None] + (2 * centre[:, None] - middle) * middle
+    least, most = levels[1] if degrees >= 30 else 0.0, levels[-1]
+    plain = np.diff(ndtr(edges), axis=1)
+    plain = np.where(middle > 0, -np.diff(ndtr(-edges), axis=1), plain)
+    never, always = (plain * (room < least)).sum(axis=1), (plain * (room > most)).sum(axis=1)
+    row, column = np.nonzero((width > 0) & (room >= least) & (room <= most))
     x, weight = panel_rule(degrees)
     v = edges[row, column][:, None] + width[row, column][:, None] * x
     mass = np.exp(-(v**2) / 2) / np.sqrt(2 * np.pi) * weight * width[row, column][:, None]
     below, above = chi_square_tails(excess[row, None] + 2 * centre[row, None] * v - v**2, degrees)
     return (
-        np.bincount(row, (mass * below).sum(axis=1), len(excess)),
-        np.bincount(row, (mass * above).sum(axis=1), len(excess)),
+        np.bincount(row, (mass * below).sum(axis=1), len(excess)) + always,
+        np.bincount(row, (mass * above).sum(axis=1), len(excess)) + never,
     )

@@ -20,7 +20,7 @@ class Summand:
     times: int
 
 
-def _raised(base: Array, times: int) -> Array:
+def raised(base: Array, times: int) -> Array:
     """An integer power by repeated squaring: twenty times faster than the complex power of a large exponent."""
     result = None
     while times:
@@ -43,6 +43,6 @@ def summed_masses(summands: Sequence[Summand], *, low: int, size: int) -> Array:
         # Centred, so that the spectrum's phase is small where its modulus is large.
         centre = int(np.rint(np.sum(summand.masses * points) / np.sum(summand.masses)))
         wrapped = np.bincount((points - centre) % size, summand.masses, size)
-        spectrum *= _raised(np.asarray(fft.rfft(wrapped)), summand.times)
+        spectrum *= raised(np.asarray(fft.rfft(wrapped)), summand.times)
         shift += summand.times * (summand.first + centre)
     return np.maximum(np.roll(np.asarray(fft.irfft(spectrum, size)), shift % size), 0.0)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.powers import raised
 
 
 def _roots(value: Array) -> tuple[Array, Array]:
@@ -137,14 +138,18 @@ class CappedSum:
         """Variance that rounding adds to one round."""
         return self._others[1]
 
+    @property
+    def log_moment(self) -> float:
+        """``ln E exp(tilt R)`` over the capped rounds: large where the tilt goes too far."""
+        return self.count * float(np.log(max(self._others[0][0].real, 1e-300)))
+
     def masses(self, *special: int) -> Array:
         """P(R = each of ``sums``, no round above the cap), with one more round for each special shift."""
         base, added = self._others
         scale = base[0].real
         if scale < 1e-290:
             return np.zeros(self.points)
-        with np.errstate(divide="ignore"):
-            power = np.exp(self.count * np.log(base / scale))
+        power = raised(base / scale, self.count)
         variance = self.count * added
         for shifts in special:
             factor, more = self._others if shifts == 0 else self._transform(shifts)
@@ -157,4 +162,5 @@ class CappedSum:
         power = power * np.exp(-variance / 2 * (self.tilt - 1j * frequency) ** 2 * taper)
         start = int(np.floor(self.low / self.step))
         tilted = np.roll(np.fft.irfft(power, self.points), -(start % self.points))
-        return tilted * np.exp(self.count * np.log(scale) - self.tilt * self.sums)
+        # sums that the tilt made all but impossible hold only rounding, which must not overflow
+        return tilted * np.exp(np.minimum(self.count * np.log(scale) - self.tilt * self.sums, 600.0))

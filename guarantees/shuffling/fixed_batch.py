@@ -13,11 +13,10 @@ from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import InconsistentLawError
 from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails
-from guarantees.laws.textbook import GaussianLaw
+from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.capped import CappedSum, Round
-from guarantees.shuffling.contour import saddle_point
-from guarantees.shuffling.fixed_batch_tails import Point, tails_at
+from guarantees.shuffling.fixed_batch_tails import Point, downward_tilt, tails_at
 from guarantees.shuffling.lognormal_lattice import Bracket
 from guarantees.shuffling.spline_law import SplineLaw
 from guarantees.trade_off import TradeOff
@@ -69,6 +68,10 @@ class FixedBatchLaw(SimpleLaw):
                 )
             self._points[threshold] = found
         return self._points[threshold]
+
+    def largest_error(self) -> float:
+        """The largest estimate among the thresholds that were computed; at most ``error``."""
+        return max((point.error for point in self._points.values()), default=self.error)
 
     def tails(self, threshold: Array) -> Tails:
         """One contour integral or lattice per threshold."""
@@ -168,7 +171,8 @@ def fixed_batch_bracket(*, rounds: int, noise_multiplier: float, epsilon: float,
 
     ``D(Q||P) = e^(-mu^2/2) tau E[S^-]/T`` at ``tau = e^(1.5 mu^2 - eps)``; D(P||Q) by ``E S^+ = E S + E S^-``. Rounding
     ``r^2 - r`` onto a lattice with its mean kept can only raise ``E S^-``; by how much at most: the smaller of
-    ``dx sqrt(T)/4`` and ``w P(|S| <= w)`` plus Hoeffding's tail beyond ``w = 4 dx sqrt T``.
+    ``dx sqrt(T)/4`` and ``w P(|S| <= w)`` plus Hoeffding's tail beyond ``w = 4 dx sqrt T``. At large epsilons, where
+    rounding hides the difference, only the delta of a shown round is left as the upper end.
     """
     require("rounds", rounds >= 2, ">= 2", rounds)
     require("epsilon", 0 <= epsilon <= 30, "in [0, 30]", epsilon)
@@ -178,19 +182,23 @@ def fixed_batch_bracket(*, rounds: int, noise_multiplier: float, epsilon: float,
     first, second = rounds * np.exp(-(mu**2) - loss), rounds * np.exp(-(mu**2) - 2 * loss)
     low = -min(rounds / 4, max(first - second, 0.0) + 12 * np.sqrt(rounds * np.exp(-2 * loss - mu**2)) + 0.5)
     cap = (1 + np.sqrt(1 - 4 * low)) / 2
-    # under this tilt the sums that would wrap around the FFT are rare
-    tilt = -max(saddle_point(rounds=rounds, mu=mu, threshold=loss), -10 / low)
-    law = CappedSum(round, rounds, cap, low, -2 * low + 1, 2**19, tilt, sharpen=False)
+    law = CappedSum(round, rounds, cap, low, -2 * low + 1, 2**19, downward_tilt(rounds, mu, loss, low), sharpen=False)
+    while law.log_moment > FARTHEST and law.tilt < 20 / low:
+        law = dataclasses.replace(law, tilt=law.tilt / 2)
     masses = law.masses()
     shortfall = float(masses @ np.maximum(-law.sums, 0.0))
     reach = 4.01 * law.step * np.sqrt(rounds)
     near = float(masses[np.abs(law.sums) <= reach].sum())
     gap = min(law.step * np.sqrt(rounds) / 4, reach * near + 9 * law.step * np.sqrt(rounds) * np.exp(-32.0))
     scale = float(np.exp(mu**2 + loss if reverse else mu**2 + 2 * loss) / rounds)
-    upper = float(scale * (shortfall if reverse else second - first + shortfall))
+    found = float(scale * (shortfall if reverse else second - first + shortfall))
+    # of the power, of the means that the lattice keeps, and of the transform, which the tilt multiplies
+    rounding = 1e-13 * (1 + rounds) * first + 4e-16 * rounds * law.step
+    rounding = float(scale * (rounding - 1e-16 * low * np.exp(min(law.log_moment, 600.0))))
     return Bracket(
-        lower=max(0.0, float(upper - scale * gap)),
-        upper=upper,
-        proved="rounding each round onto the lattice can only raise delta, by at most upper - lower",
-        estimated=f"FFT round-off, wrap-around and sums below the lattice, about {1e-13 * scale * first:.0e}",
+        lower=max(0.0, float(found - scale * gap - rounding)),
+        upper=float(min(max(found, 0.0) + rounding, gaussian_delta(epsilon, mu))),
+        proved="rounding each round onto the lattice can only raise delta, by at most upper - lower; and showing the "
+        "record's round can only raise it too",
+        estimated=f"FFT round-off, wrap-around and sums below the lattice, about {rounding:.0e}, which is included",
     )

@@ -13,6 +13,8 @@ FEW_ROUNDS = 12
 """Up to here a plain lattice beats the contour integral, whose integrand then decays slowly..."""
 FINE = 1e-8
 """Estimated error with which a method's answer is taken at once."""
+STEEPEST = 2000.0
+"""Tilts beyond this overflow: a round pulls down by up to 1/4."""
 SMALL_SHIFT = 0.1
 """...unless a round says so little that the sum is nearly normal."""
 
@@ -107,6 +109,11 @@ def _capped_law(round: Round, rounds: int, distance: float, jump: float) -> Capp
     return dataclasses.replace(plain, tilt=tilt)
 
 
+def downward_tilt(rounds: int, mu: float, threshold: float, low: float) -> float:
+    """The tilt that makes sums at or below zero typical, and sums that would wrap around the lattice rare."""
+    return -min(max(saddle_point(rounds=rounds, mu=mu, threshold=threshold), -10 / low), STEEPEST)
+
+
 def tilted_lattice(round: Round, rounds: int, threshold: float, points: int) -> Point:
     """Condition on all rounds but one, on a lattice tilted so that sums at or below zero are typical.
 
@@ -117,7 +124,7 @@ def tilted_lattice(round: Round, rounds: int, threshold: float, points: int) -> 
     pulled, spread = max(others * round.capped_mean(), 0.0), np.sqrt(others * round.capped_square())
     low = -min(others / 4, pulled + 12 * spread + 0.5)
     cap = (1 + np.sqrt(2 - 4 * low)) / 2
-    tilt = -max(saddle_point(rounds=rounds, mu=round.mu, threshold=threshold), -10 / low)
+    tilt = downward_tilt(rounds, round.mu, threshold, low)
     found = []
     for fineness in (points // 2, points):
         law = CappedSum(round, others, cap, low, -2 * low + 1, fineness, tilt, sharpen=False)

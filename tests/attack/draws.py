@@ -57,8 +57,10 @@ class Space:
         return {key: draw(float(u)) for (key, draw), u in zip(self.parameters.items(), uniform, strict=True)}
 
     def make(self, given: dict[str, Any]) -> guarantees.Claim:
-        """The claim."""
-        return getattr(guarantees, self.name)(**given)
+        """The claim, composed where ``times`` is given."""
+        once = {key: value for key, value in given.items() if key != "times"}
+        claim = getattr(guarantees, self.name)(**once)
+        return claim.compose(given["times"]) if "times" in given else claim
 
 
 NOISE = spread(0.05, 1000.0)
@@ -135,6 +137,14 @@ SPACES = [
         slow=True,
     ),
 ]
+UNCOMPOSED = {"renyi", "poisson_training"}
+"""They say how often by themselves, or compose by other rules."""
+COMPOSED = [
+    dataclasses.replace(space, parameters=space.parameters | {"times": whole(2, 300)}, slow=True)
+    for space in SPACES
+    if space.name not in UNCOMPOSED
+]
+"""Every constructor composed with itself."""
 
 
 def name_of(space: Space) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 from scipy.stats import binom
 
 from attack.quadrature import Delta, Side, integrated, shuffled
@@ -23,6 +23,8 @@ Sampler = Callable[[np.random.Generator, dict[str, Any], int], Losses | None]
 DRAWS = 100_000
 MOST_TERMS = 4e7
 """Densities evaluated at most for one judgement."""
+MOST_SUMMED = 2e8
+"""The same where losses are summed over several outputs."""
 SMALLEST = 1e-11
 """Deltas below this are left unjudged: rounding of the sums over a grid."""
 SIGMAS = 6.0
@@ -158,7 +160,41 @@ def _training(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Lo
     return totals[0], totals[1]
 
 
+def _laplace(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses:
+    epsilon, (x, y) = given["epsilon"], rng.laplace(size=(2, draws))
+    return tuple(np.abs(at) - np.abs(at - epsilon) for at in (x, y + epsilon))  # pyright: ignore[reportReturnType]
+
+
+def _randomised_response(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses:
+    epsilon = given["epsilon"]
+    kept = rng.random((2, draws)) > expit(-epsilon)
+    return np.where(kept[0], -epsilon, epsilon), np.where(kept[1], epsilon, -epsilon)
+
+
+def _repeated(sampler: Sampler, rng: np.random.Generator, given: dict[str, Any]) -> Losses | None:
+    """Losses of one output, or the sums of ``times`` independent ones where that is not too much work."""
+    times = given.get("times", 1)
+    if times == 1:
+        return sampler(rng, given, DRAWS)
+    terms = max(given.get("records", 1), given.get("rounds", 1) * given.get("epochs", 1))
+    draws = int(min(DRAWS, MOST_SUMMED / (times * terms)))
+    if draws < 10_000:
+        return None
+    first = sampler(rng, given, draws)
+    if first is None:
+        return None
+    totals = list(first)
+    for _ in range(times - 1):
+        # a sampler may have drawn fewer, and draws as many again
+        one = sampler(rng, given, draws)
+        assert one is not None
+        totals = [total + part for total, part in zip(totals, one, strict=True)]
+    return totals[0], totals[1]
+
+
 SAMPLERS: dict[str, Sampler] = {
+    "laplace": _laplace,
+    "randomised_response": _randomised_response,
     "gaussian": lambda rng, given, draws: _subsampled(rng, {"rate": 1.0, "noise_multiplier": 1 / given["mu"]}, draws),
     "deterministic_batches": lambda rng, given, draws: _subsampled(rng, given | {"rate": 1.0}, draws),
     "subsampled_gaussian": _subsampled,
@@ -214,7 +250,7 @@ def sampled_delta(losses: Losses, epsilon: float, direction: str) -> Truth:
 def disagreements(name: str, given: dict[str, Any], claim: Any, rng: np.random.Generator) -> tuple[int, list[str]]:
     """How many deltas could be judged, and what was wrong with them."""
     sampler = SAMPLERS.get(name)
-    losses = None if sampler is None else sampler(rng, given, DRAWS)
+    losses = None if sampler is None else _repeated(sampler, rng, given)
     if losses is None:
         return 0, []
     judged, wrong = 0, []
@@ -237,7 +273,7 @@ def disagreements(name: str, given: dict[str, Any], claim: Any, rng: np.random.G
 
 def _summed(name: str, given: dict[str, Any], claim: Any, scale: float) -> tuple[int, list[str]]:
     """The same by sums over a grid, into the tails that sampling does not see."""
-    exact = GRIDS.get(name, lambda _: None)(given)
+    exact = None if "times" in given else GRIDS.get(name, lambda _: None)(given)
     if exact is None:
         return 0, []
     judged, wrong = 0, []

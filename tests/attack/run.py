@@ -1,13 +1,16 @@
 """The long attack: ``python -m attack.run --draws 4000 --shard 0/8 --out attack``, from the folder ``tests``.
 
+``--what composed`` draws constructors composed with themselves, ``--what numbers`` functions that make no curve.
+
 Draw i belongs to shard ``i mod shards`` and depends on i alone, so shards may run anywhere and be repeated. Each
 draw is one line of ``OUT/shard-K.jsonl``; a shard that is started again goes on behind its last line. Two CPU hours
-are about 4,000 draws. The exit status is 1 where any draw is a fault.
+are about 4,000 draws of constructors. The exit status is 1 where any draw is a fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import time
@@ -17,33 +20,53 @@ from typing import Any
 
 import numpy as np
 
-from attack.draws import SPACES, Space
+from attack.draws import COMPOSED, SPACES, Space
+from attack.numbers import NUMBERS, Number
 from attack.oracles import disagreements
 from attack.properties import faults
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What may be drawn, and what sets its random numbers apart."""
+
+    spaces: list[Space] | list[Number]
+    stream: tuple[int, ...] = ()
+
+
+KINDS = {
+    "constructors": Kind(spaces=SPACES),
+    "composed": Kind(spaces=COMPOSED, stream=(1,)),
+    "numbers": Kind(spaces=NUMBERS, stream=(2,)),
+}
 SLOW = 5.0
 """CPU seconds from which a draw is listed as slow."""
 
 
-def drawn(index: int) -> tuple[Space, dict[str, Any]]:
-    """The constructor and the parameters of one draw."""
-    rng = np.random.default_rng([20_261_115, index])
-    space = SPACES[int(rng.integers(len(SPACES)))]
-    return space, space.draw(rng.random(len(space.parameters)))
+def drawn(index: int, what: str = "constructors") -> tuple[Space | Number, dict[str, Any]]:
+    """What is attacked, and with which parameters, in one draw."""
+    rng = np.random.default_rng([20_261_115, index, *KINDS[what].stream])
+    spaces = KINDS[what].spaces
+    space = spaces[int(rng.integers(len(spaces)))]
+    return space, space.draw(rng.random(len(space.parameters)).tolist())
 
 
-def attacked(index: int) -> dict[str, Any]:
+def attacked(index: int, what: str = "constructors") -> dict[str, Any]:
     """One draw: its parameters, verdict and cost."""
-    (space, given), rng = drawn(index), np.random.default_rng([20_261_116, index])
+    space, given = drawn(index, what)
+    rng = np.random.default_rng([20_261_116, index, *KINDS[what].stream])
     found: dict[str, Any] = {"index": index, "name": space.name, "given": given, "judged": 0}
     start = time.process_time()
     try:
-        claim = space.make(given)
-        wrong = faults(claim)
-        found["seconds"] = round(time.process_time() - start, 3)
-        found["error"] = claim.error
-        found["judged"], differing = disagreements(space.name, given, claim, rng)
-        wrong += differing
+        if isinstance(space, Number):
+            found["judged"], wrong = space.check(given, rng)
+        else:
+            claim = space.make(given)
+            wrong = faults(claim)
+            found["seconds"] = round(time.process_time() - start, 3)
+            found["error"] = claim.error
+            found["judged"], differing = disagreements(space.name, given, claim, rng)
+            wrong += differing
         found |= {"verdict": "fault" if wrong else "right", "why": wrong}
     except (ValueError, ArithmeticError) as refusal:
         found |= {"verdict": "refused", "why": [f"{type(refusal).__name__}: {refusal}"]}
@@ -53,7 +76,9 @@ def attacked(index: int) -> dict[str, Any]:
     return found
 
 
-def run(draws: int, shard: int, shards: int, folder: pathlib.Path, seconds: float) -> list[dict[str, Any]]:
+def run(
+    draws: int, shard: int, shards: int, folder: pathlib.Path, seconds: float, what: str = "constructors"
+) -> list[dict[str, Any]]:
     """What is left of one shard, appended to its file; the time limit is looked at between draws."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"shard-{shard}.jsonl"
@@ -65,7 +90,7 @@ def run(draws: int, shard: int, shards: int, folder: pathlib.Path, seconds: floa
                 continue
             if time.process_time() - start > seconds:
                 break
-            line = attacked(index)
+            line = attacked(index, what)
             kept.append(line)
             out.write(json.dumps(line, default=float) + "\n")
             out.flush()
@@ -90,10 +115,11 @@ def main() -> int:
     parser.add_argument("--shard", default="0/1", help="which one of how many, as 0/8")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("attack-out"))
     parser.add_argument("--seconds", type=float, default=np.inf, help="CPU seconds after which no draw is begun")
+    parser.add_argument("--what", choices=list(KINDS), default="constructors")
     given = parser.parse_args()
     shard, shards = (int(part) for part in given.shard.split("/"))
     warnings.simplefilter("error")
-    lines = run(given.draws, shard, shards, given.out, given.seconds)
+    lines = run(given.draws, shard, shards, given.out, given.seconds, given.what)
     print(report(lines))
     return int(any(line["verdict"] == "fault" for line in lines))
 

@@ -17,10 +17,17 @@ def test_no_draw_of_any_constructor_is_a_fault(shard, tmp_path):
     assert sum(line["verdict"] == "refused" for line in lines) <= 0.1 * len(lines), report(lines)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("what", "draws"), [("composed", 100), ("numbers", 60)])
+def test_no_composition_and_no_single_number_is_a_fault(what, draws, tmp_path):
+    lines = run(draws=draws, shard=0, shards=1, folder=tmp_path, seconds=1200.0, what=what)
+    assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
+
+
 def test_a_shard_goes_on_where_it_stopped_and_never_repeats(tmp_path, monkeypatch):
     asked = []
 
-    def quick(index):
+    def quick(index, what):
         asked.append(index)
         return {"index": index, "name": "none", "verdict": "right", "seconds": 0.0, "why": []}
 

@@ -4,6 +4,7 @@ from checks import assert_rate_at_most
 from scipy.stats import beta as beta_law
 from scipy.stats import binom, norm
 
+import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import evidence, joint_p_value
 from audit.bounds.supporting_lines import corners, tabulate
@@ -174,3 +175,16 @@ def test_power_at_the_planned_trials():
         counts = counted(int(rng.binomial(trials, alpha)), trials, int(rng.binomial(trials, beta)))
         missed += joint_p_value(counts, CLAIMS["gaussian"]) > 0.05
     assert_rate_at_most(missed, runs, 0.2)
+
+
+def test_lines_of_a_promise_made_of_single_lines_are_its_curve():
+    claim = guarantees.fixed_batch_upper(rounds=10, noise_multiplier=0.7)
+    lines, alpha = tabulate(claim), np.logspace(-8, -0.01, 60)
+    assert np.all(lines.below(alpha) <= claim.beta(alpha) + 1e-12)
+    assert np.abs(lines.below(alpha) - claim.beta(alpha)).max() < 1e-4
+
+
+def test_lines_are_made_once_for_a_curve():
+    claim = families.gaussian(mu=0.5)
+    assert tabulate(claim) is tabulate(claim)
+    assert tabulate(claim) is not tabulate(families.gaussian(mu=0.5))

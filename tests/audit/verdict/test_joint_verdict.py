@@ -9,6 +9,7 @@ from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.questions import EpsilonAt
 from audit.verdict.judgement import Against, judge_jointly, judge_statements
 from audit.verdict.numbers import against, prove
+from audit.verdict.power import refuting, trials_needed
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -76,3 +77,24 @@ def test_unknown_methods_and_targets_are_refused():
         audit.FromTheory(targets=("epsilon", "gamma"))
     with pytest.raises(ValueError, match="method must be one of"):
         audit.Split(method="square")
+
+
+def test_a_promise_made_of_single_lines_hides_no_small_leak():
+    claim = guarantees.fixed_batch_upper(rounds=10, noise_multiplier=0.7)
+    few = ErrorCounts(false_alarms=30, trials_without=100, misses=30, trials_with=100)
+    found = judge_jointly(few, claim, risk=0.05, delta=1e-5).detectable.tv_excess
+    assert found is None or found > 0.1
+
+
+def test_the_trials_that_would_do_are_those_of_the_joint_test():
+    claim = guarantees.gaussian(mu=1.0)
+    few = ErrorCounts(false_alarms=3, trials_without=10, misses=7, trials_with=10)
+    needed = judge_jointly(few, claim, risk=0.05, delta=1e-5).trials_needed
+    by_rectangle = trials_needed(claim, delta=1e-5, risk=0.05, test=refuting)
+    assert needed is not None
+    assert by_rectangle is not None
+    assert needed < 0.8 * by_rectangle
+    enough = ErrorCounts(
+        false_alarms=needed // 4, trials_without=needed // 2, misses=needed // 4, trials_with=needed // 2
+    )
+    assert judge_jointly(enough, claim, risk=0.05, delta=1e-5).verdict == "no_violation_found"

@@ -243,3 +243,20 @@ def test_extreme_settings_stay_between_event_and_fixed_order(sigma, rounds, epsi
     for direction in (WITH, WITHOUT):
         value = pair.delta(epsilon, direction)
         assert (1 - 1e-4) * event.delta(epsilon, direction) - 1e-12 <= value <= (1 + 1e-4) * order + 1e-12
+
+
+def test_a_frequency_that_cancels_raises_no_warning():
+    point = tails_at(rounds=1111, mu=1 / 20.29800419223686, threshold=0.009666156223125348)
+    assert point.error < 1e-7
+    assert point.with_above + point.with_below == pytest.approx(1, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "sigma", "epsilon"),
+    [(1624, 14.65, 28.6), (2, 0.2, 30.0), (946, 0.9, 25.9), (27, 24.26, 0.4387), (564, 18.8, 0.3456)],
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_bracket_is_one_at_every_epsilon(rounds, sigma, epsilon, reverse):
+    found = fixed_batch_bracket(rounds=rounds, noise_multiplier=sigma, epsilon=epsilon, reverse=reverse)
+    shown = guarantees.gaussian(mu=1 / sigma).delta(epsilon)
+    assert 0 <= found.lower <= found.upper <= (1 + 1e-9) * shown

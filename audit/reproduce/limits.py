@@ -1,0 +1,117 @@
+"""004: limits on privacy and utility, the max-coordinate test and separation [ertan2026]."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import guarantees
+from audit.reproduce.item import Item
+
+TABLE_10 = {
+    1_000: ("0.316", "0.96", "0.200", "0.58"),
+    3_000: ("0.318", "0.97", "0.201", "0.59"),
+    10_000: ("0.321", "0.98", "0.203", "0.59"),
+    30_000: ("0.322", "0.98", "0.204", "0.59"),
+    100_000: ("0.324", "0.99", "0.205", "0.60"),
+    300_000: ("0.325", "1.00", "0.206", "0.60"),
+    1_000_000: ("0.327", "1.00", "0.207", "0.60"),
+    3_000_000: ("0.328", "1.00", "0.207", "0.60"),
+    5_000_000: ("0.328", "1.01", "0.207", "0.60"),
+}
+"""Rounds: separation and least epsilon, shuffled, then Poisson."""
+THRESHOLDS = {12: "0.45", 390: "0.29", 937: "0.27", 4_721: "0.24", 5_000: "0.24", 23_000_000: "0.17"}
+DELTA = 1e-8
+
+
+def items() -> Iterator[Item]:
+    """Every table, printed number and figure of the paper."""
+    for rounds, printed in TABLE_10.items():
+        for sampler, (kappa, epsilon) in zip(("shuffle", "poisson"), (printed[:2], printed[2:]), strict=True):
+            separation = functools.partial(guarantees.separation_bound, rounds=rounds, sampler=sampler)
+            where = f"Table 10, M {rounds:,}, {sampler}"
+            yield Item(where=where, what="separation", theirs=kappa, ours=separation)
+            yield Item(
+                where=where,
+                what="least epsilon",
+                theirs=epsilon,
+                ours=lambda separation=separation: guarantees.epsilon_floor(separation=separation(), delta=DELTA),
+            )
+    for rounds, printed in THRESHOLDS.items():
+        yield Item(
+            where=f"Sections 7 and 8, M {rounds:,}",
+            what="noise threshold 1/sqrt(2 ln M)",
+            theirs=printed,
+            ours=functools.partial(guarantees.noise_threshold, rounds=rounds),
+        )
+    yield from _separations()
+    for table in range(1, 10):
+        yield Item(where=f"Table {table}", what="accuracies of trainings", why="training study, not reproduced")
+    for figure in ("1", "2"):
+        yield Item(where=f"Figure {figure}", what="an illustration", why="drawn by hand, no values")
+
+
+def _separations() -> Iterator[Item]:
+    for rounds in (100, 1_000, 10_000):
+        noise = guarantees.noise_threshold(rounds=rounds)
+        least = guarantees.separation_bound(rounds=rounds)
+        yield Item(
+            where=f"Theorem 6.1, M {rounds:,}",
+            what="exact separation at the threshold less the bound",
+            theirs=">0",
+            ours=lambda rounds=rounds, noise=noise, least=least: (
+                guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=noise).separation - least
+            ),
+        )
+        yield Item(
+            where=f"Equation 13, M {rounds:,}",
+            what="separation of the max-coordinate test less the exact one",
+            theirs="<0",
+            ours=lambda rounds=rounds, noise=noise: (
+                guarantees.max_coordinate(rounds=rounds, noise_multiplier=noise).separation
+                - guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=noise).separation
+            ),
+        )
+    yield Item(
+        where="Lemma 6.4, M 1,000",
+        what="chance that a record is never drawn, (1 - 1/M)^M",
+        theirs="0.368",
+        ours=lambda: (1 - 1e-3) ** 1000,
+    )
+    yield Item(
+        where="Appendix F, Figure 3",
+        what="largest separation of one Poisson epoch",
+        theirs="0.707",
+        ours=_poisson_ceiling,
+        why="a record is never drawn with probability 1/e: one epoch cannot exceed (1 - 1/e)/sqrt 2",
+    )
+    yield Item(
+        where="Figure 3, equation 52, s 1, M 10,000",
+        what="the explicit lower bound on the separation",
+        ours=functools.partial(explicit_bound, 10_000, 1.0),
+    )
+    for epochs in (1, 4):
+        yield Item(
+            where=f"Figure 4, {epochs} epochs, M 10,000",
+            what="separation that the limit predicts at the threshold",
+            ours=functools.partial(predicted, 10_000, epochs),
+        )
+
+
+def _poisson_ceiling() -> float:
+    return (1 - math.exp(-1)) / math.sqrt(2)
+
+
+def explicit_bound(rounds: int, s: float) -> float:
+    """Equation 52."""
+    power = 1 / s**2 - 1
+    below = rounds ** (power / 2) / math.sqrt(2)
+    return 1 / math.sqrt(2) - 2 / math.sqrt(math.pi) * math.exp(-(rounds**power) / 16) / below
+
+
+def predicted(rounds: int, epochs: int) -> float:
+    """Separation of the Gaussian limit under Poisson sampling at sigma = 1/sqrt(2 ln M)."""
+    noise = guarantees.noise_threshold(rounds=rounds)
+    mu = guarantees.poisson_mu(rounds=rounds, noise_multiplier=noise, epochs=epochs, symmetrised=True)
+    return guarantees.gaussian(mu=mu).separation
