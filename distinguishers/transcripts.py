@@ -347,7 +347,7 @@ def _place_curve(mechanism: ManyRounds | CollapsedRounds, line: Line, places: np
     if mechanism.epochs == 1 and math.isclose(line.with_shift, 2 * line.without_shift, rel_tol=1e-12):
         exact = guarantees.fixed_batch_shuffle(rounds=len(places), noise_multiplier=1 / abs(line.without_shift))
         # each threshold of the exact curve is an integral of its own: some thirty serve the hundreds that are asked for
-        return TradeOff(SplineLaw(exact.curve.law, spacing=0.5, farthest=5.5))
+        return TradeOff(SplineLaw(exact.curve.law, spacing=0.5, farthest=5.5, probes=0))
     return None
 
 
