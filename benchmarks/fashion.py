@@ -1,6 +1,6 @@
 """A CNN of 26,010 parameters, trained with DP-SGD on Fashion-MNIST, audited in three ways, side by side.
 
-    python benchmarks/fashion.py [--source DIR/train] [--images 2000] [--batch 100] [--trainings 1000] [--canaries 1000]
+    python benchmarks/fashion.py [audits one_run accuracy] [--source DIR/train] [--images 2000] [--trainings 1000]
 
 Transcript: every noisy sum of a training with a gradient canary. Last iterate: only the weights at the end. One run:
 one epoch with many canaries, each in by a fair coin. Then the accuracy of one epoch with the noise of [ertan2026,
@@ -53,6 +53,11 @@ def training(sampler, loss, *, clip, noise, batch, releases="transcript"):
     step.kind = "transcript" if releases == "transcript" else "vector"
     step.name = f"cnn_{releases}"
     return mechanisms.mechanism(step, sampler=sampler.name, noise_multiplier=noise, clip=clip, batch=batch)
+
+
+def once(step, data, seed):
+    """What one training releases."""
+    return jax.jit(lambda key, own: step(key, own))(jax.random.key(seed), data)
 
 
 def samplers(records, batch):
@@ -128,7 +133,7 @@ def one_training(rows, options):
             batch=options.batch,
             releases="final",
         )
-        moved = np.asarray(jax.jit(step)(jax.random.key(options.seed), data))
+        moved = np.asarray(once(step, data, options.seed))
         found = audit.one_run(moved[canaries.table], coins, risk=RISK, relation="zero_out")
         claim = guarantees.poisson_training(
             rate=options.batch / (len(rows) + count),
@@ -152,7 +157,7 @@ def accuracies(rows, held_out, options):
     rounds = sampler.rounds(len(rows))
     for noise in (guarantees.noise_threshold(rounds=rounds), options.noise, 0.0):
         step = training(sampler, NET.loss, clip=options.clip, noise=noise, batch=options.batch, releases="final")
-        moved = jax.jit(step)(jax.random.key(options.seed), rows)
+        moved = once(step, rows, options.seed)
         logits = model.apply(NET.unravel(jnp.asarray(NET.initial) - moved), images)
         right = float(np.mean(np.argmax(np.asarray(logits), axis=1) == labels))
         yield f"| {rounds} | {noise:.3f} | {right:.4f} |"
@@ -160,6 +165,7 @@ def accuracies(rows, held_out, options):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["audits", "one_run", "accuracy"])
     parser.add_argument("--source", default="fashion_mnist")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=100)
@@ -173,14 +179,14 @@ def main() -> None:
     few = rows[: options.images]
     print("| batches | seen | spent | epsilon(1e-5) >= | claimed | delta(0) >= | claimed | says | s |")
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
-    for line in canary_audits(few, options):
-        print(line, flush=True)
     whole = rows[: max(options.images, len(rows) - 10_000)]
-    for line in one_training(whole, options):
-        print(line, flush=True)
-    print("\n| rounds | noise multiplier | accuracy |\n|---|---|---|", flush=True)
-    for line in accuracies(whole, rows[-min(10_000, len(rows) // 2) :], options):
-        print(line, flush=True)
+    for part, lines in (("audits", canary_audits(few, options)), ("one_run", one_training(whole, options))):
+        for line in lines if part in options.parts else ():
+            print(line, flush=True)
+    if "accuracy" in options.parts:
+        print("\n| rounds | noise multiplier | accuracy |\n|---|---|---|", flush=True)
+        for line in accuracies(whole, rows[-min(10_000, len(rows) // 2) :], options):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
