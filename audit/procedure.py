@@ -32,6 +32,9 @@ from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 
+ONE_ROUND = ("subsampled_gaussian", "normalised_round", "revealed_round", "round_upper_bound")
+"""Claims that are about one round, whoever makes them."""
+
 
 def run_audit(
     mechanism: Auditable | Callable[[jax.Array, Any], Any],
@@ -75,7 +78,7 @@ def run_audit(
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
-    without, with_record = both.scored(chosen, chunk=chunk)
+    without, with_record = both.scored(chosen, chunk=chunk, learnt=learnt_from > 0)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
         half = count // 2
@@ -139,6 +142,7 @@ def _check(
             f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
             f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
         )
+    _check_unit(step, neighbours, claim)
 
 
 def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None:
@@ -149,6 +153,27 @@ def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None
         raise ValueError(
             f"the distinguisher {distinguisher.name!r} reads {' or '.join(distinguisher.accepts)} outputs but the "
             f"mechanism {step.name!r} gives {step.kind} ones; choose another distinguisher or simulator."
+        )
+
+
+def _check_unit(step: Auditable, neighbours: Neighbours, claim: Claim) -> None:
+    """An update is judged against one step's claim, everything else against the whole training's.
+
+    A training's claim allows a step too much and would hide its leak; a step's promises too much for a training.
+    """
+    own = claim.parameters.get("steps", claim.parameters.get("rounds"))
+    several = claim.times > 1 or (claim.unit != "step" and own != 1)
+    if step.releases == "update" and several:
+        raise ValueError(
+            f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
+            "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
+        )
+    rounds = getattr(step, "rounds", None)
+    one = rounds is not None and neighbours.records_without is not None and rounds(neighbours.records_without) == 1
+    if step.releases != "update" and not one and not several and claim.name in ONE_ROUND:
+        raise ValueError(
+            f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's {step.releases}; "
+            "judge that against the claim's .compose(steps), or release one step: releases='update'."
         )
 
 

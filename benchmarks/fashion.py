@@ -51,6 +51,7 @@ def training(sampler, loss, *, clip, noise, batch, releases="transcript"):
         return released if releases == "transcript" else start - weights
 
     step.kind = "transcript" if releases == "transcript" else "vector"
+    step.releases = releases
     step.name = f"cnn_{releases}"
     return mechanisms.mechanism(step, sampler=sampler.name, noise_multiplier=noise, clip=clip, batch=batch)
 

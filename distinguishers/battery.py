@@ -19,7 +19,7 @@ from guarantees.trade_off import TradeOff
 from mechanisms.constructions import gradient_pair, zero_pair
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours, shape_of
+from mechanisms.neighbours import Neighbours
 from mechanisms.release import Layout
 
 
@@ -147,11 +147,13 @@ def default_battery(
 
 
 def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | None) -> Neighbours:
-    """The pair itself, or what a network makes of it."""
-    shape = shape_of(neighbours.without)
-    if mechanism is None or mechanism.coordinates is None or shape is None:
+    """What the mechanism makes of the records, or the pair itself where it does not say."""
+    if mechanism is None:
         return neighbours
     try:
         return gradient_pair(neighbours, mechanism.gradients)
     except ValueError:
-        return zero_pair(records=shape[0], dimension=mechanism.coordinates, clip=1.0, relation=neighbours.relation)
+        records, dimension = neighbours.records_without, mechanism.coordinates
+        if records is None or dimension is None:
+            return neighbours
+        return zero_pair(records=records, dimension=dimension, clip=1.0, relation=neighbours.relation)

@@ -138,7 +138,7 @@ class Fit:
         alone, signs = _best_alone(*seen)
         return Learned(
             read=read,
-            names=("learned", *(names[place] for place in alone)),
+            names=("learned", *(f"learned {names[place]}" for place in alone)),
             alone=alone,
             signs=signs,
             scaling=scaling,

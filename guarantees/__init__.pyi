@@ -1,6 +1,9 @@
 from guarantees.claim import Claim as Claim
+from guarantees.families.accountants import claim_from_event as claim_from_event
 from guarantees.families.accountants import claim_from_pld as claim_from_pld
 from guarantees.families.accountants import poisson_training as poisson_training
+from guarantees.families.books import claim_from_history as claim_from_history
+from guarantees.families.books import claim_from_table as claim_from_table
 from guarantees.families.renyi import renyi as renyi
 from guarantees.families.renyi import zcdp as zcdp
 from guarantees.families.textbook import epsilon_delta as epsilon_delta

@@ -3,11 +3,14 @@ from guarantees.vocabulary import Normaliser as Normaliser
 from mechanisms.adapters.for_callable import callable_step as callable_step
 from mechanisms.adapters.for_command import command_step as command_step
 from mechanisms.adapters.for_flax import flax_step as flax_step
+from mechanisms.adapters.for_jax import JaxTraining as JaxTraining
+from mechanisms.adapters.for_jax import jax_training as jax_training
 from mechanisms.adapters.for_jax_privacy import jax_privacy_claim as jax_privacy_claim
 from mechanisms.adapters.for_jax_privacy import jax_privacy_step as jax_privacy_step
 from mechanisms.adapters.for_opacus import opacus_step as opacus_step
 from mechanisms.adapters.for_optax import optax_claim as optax_claim
 from mechanisms.adapters.for_optax import optax_step as optax_step
+from mechanisms.adapters.for_torch import torch_training as torch_training
 from mechanisms.adapters.jax_privacy_banded import BandedTraining as BandedTraining
 from mechanisms.adapters.jax_privacy_banded import banded_claim as banded_claim
 from mechanisms.adapters.jax_privacy_banded import banded_training as banded_training
@@ -43,6 +46,10 @@ from mechanisms.one_round import CollapsedRound as CollapsedRound
 from mechanisms.one_round import OneRound as OneRound
 from mechanisms.one_round import collapsed_round as collapsed_round
 from mechanisms.one_round import one_round as one_round
+from mechanisms.pairs import add_record as add_record
+from mechanisms.pairs import pair as pair
+from mechanisms.pairs import replace_record as replace_record
+from mechanisms.pairs import zero_out as zero_out
 from mechanisms.release import Layout as Layout
 from mechanisms.textbook import bit_pair as bit_pair
 from mechanisms.textbook import gaussian_mechanism as gaussian_mechanism

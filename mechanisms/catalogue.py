@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from mechanisms.adapters.for_callable import callable_step
 from mechanisms.adapters.for_command import command_step
 from mechanisms.adapters.for_flax import flax_step
+from mechanisms.adapters.for_jax import jax_training
 from mechanisms.adapters.for_jax_privacy import jax_privacy_step
 from mechanisms.adapters.for_opacus import opacus_step
 from mechanisms.adapters.for_optax import optax_step
+from mechanisms.adapters.for_torch import torch_training
 from mechanisms.constructions import opposite_pair, orthogonal_pair, worst_case_pair, zero_pair
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.images import image_pair
@@ -30,6 +33,9 @@ CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProx
         "optax_step": optax_step,
         "jax_privacy_step": jax_privacy_step,
         "command_step": command_step,
+        "callable_step": callable_step,
+        "jax_training": jax_training,
+        "torch_training": torch_training,
         "flax_step": flax_step,
     }
 )

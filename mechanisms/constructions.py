@@ -11,12 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees.checks import require
-from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation
+from mechanisms.datasets import records_of
+from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
+from mechanisms.release import flatten_rows
 
 ORTHOGONAL_LIMIT = 4096
 """Most mutually orthogonal records: their coordinates are a square table."""
+ROUNDING = 1e-6
+"""Of the longest gradient: one that is shorter is zero."""
 SPAN_WORK = 2e10
 """Multiplications above which the span of given gradients is not computed."""
+
+
+class RelationError(RuntimeError):
+    """A pair that is not what its relation says."""
 
 
 def _check(records: int, dimension: int, clip: float, relation: str) -> None:
@@ -201,16 +209,33 @@ def neighbours_from_gradients(
 def gradient_pair(neighbours: Neighbours, gradients: Callable[[Any], ArrayLike]) -> Neighbours:
     """The pair of gradients that a network makes of a pair of records, the differing one last.
 
-    ``gradients`` gives one row for every record of a dataset, the same in every trial.
+    ``gradients`` gives one row for every record of a dataset, the same in every trial. A zero_out pair whose null
+    record has a gradient is none, and no claim about zero_out speaks about it: a RelationError.
     """
-    without, with_record = (np.asarray(gradients(side)) for side in (neighbours.without, neighbours.with_record))
-    substituted = neighbours.relation == "substitution"
+    sides = (neighbours.without, neighbours.with_record)
+    without, with_record = (_gradient_rows(gradients(materialise(side)), side) for side in sides)
+    place, relation = neighbours.index, neighbours.relation
+    if relation == "zero_out":
+        length, most = np.linalg.norm(without[place]), np.linalg.norm(with_record, axis=1).max()
+        if not length <= ROUNDING * most:
+            raise RelationError(
+                "under zero_out the record's place must hold one whose gradient is zero, and this one's has length "
+                f"{length:.3g}. Give records a weight that multiplies their loss, and the null record weight 0: see "
+                "mechanisms.zero_out."
+            )
     return neighbours_from_gradients(
-        with_record[:-1],
-        with_record[-1],
-        relation=neighbours.relation,
-        replacement=without[-1] if substituted else None,
+        np.delete(with_record, place, axis=0),
+        with_record[place],
+        relation=relation,
+        replacement=without[place] if relation == "substitution" else None,
     )
+
+
+def _gradient_rows(found: Any, dataset: Any) -> np.ndarray:
+    """Gradients, or pytrees of them, as one flat row for every record."""
+    records = dataset.records if isinstance(dataset, GradientTable) else records_of(dataset)
+    rows, _ = flatten_rows(found, len(found) if records is None else records)
+    return rows
 
 
 def _given_tables(common: np.ndarray, last: np.ndarray, relation: Relation):

@@ -136,10 +136,11 @@ class _Filled:
     libraries: tuple[str, ...]
     reads_tables: bool
     coordinates: int | None
+    own_gradients: Callable[[Any], Any] | None
 
     def gradients(self, dataset: Any) -> Any:
-        """The object's own, if it has any."""
-        own = getattr(self.given, "gradients", None)
+        """What was given, or the object's own, if it has any."""
+        own = getattr(self.given, "gradients", None) if self.own_gradients is None else self.own_gradients
         return Described.gradients(cast(Described, self), dataset) if own is None else own(dataset)
 
     def collapsed(self) -> Mechanism | None:
@@ -176,29 +177,53 @@ def name_of(given: Any) -> str:
 
 
 @overload
-def mechanism(given: BatchMechanism) -> BatchMechanism: ...
+def mechanism(
+    given: BatchMechanism,
+    *,
+    releases: Releases | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+    **parameters: Any,
+) -> BatchMechanism: ...
 @overload
-def mechanism(given: Callable[[jax.Array, Any], Any], **parameters: Any) -> Mechanism: ...
-def mechanism(given: Any, **parameters: Any) -> Mechanism | BatchMechanism:
+def mechanism(
+    given: Callable[[jax.Array, Any], Any],
+    *,
+    releases: Releases | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+    **parameters: Any,
+) -> Mechanism: ...
+def mechanism(
+    given: Any,
+    *,
+    releases: Releases | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+    **parameters: Any,
+) -> Mechanism | BatchMechanism:
     """The border: ``function(key, dataset) -> output``, or an object that answers in part, as a full mechanism.
 
     What answers every question of the contract comes back as it is. Anything else is asked once for what it has
     (``name``, ``parameters``, ``kind``, ``coordinates``, ...), and the rest is as in ``Described``. An object with
     ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). ``parameters`` is what records say about a
-    function. A wrong answer of the object is not found here: it shows when the trials run.
+    function; ``releases`` says how much of a training it releases (of a transcript, every array has the rounds first)
+    and ``gradients(dataset)`` gives its per-example gradients, a row for every record, not clipped. A wrong answer of
+    the object is not found here: it shows when the trials run.
     """
-    releases = getattr(given, "releases", "update")
+    own = releases is None and gradients is None and not parameters
+    releases = getattr(given, "releases", "update") if releases is None else releases
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
-    if isinstance(given, Mechanism | BatchMechanism) and not parameters:
+    if isinstance(given, Mechanism | BatchMechanism) and own:
         return given
     answers: dict[str, Any] = {
         "name": name_of(given),
         "parameters": {**getattr(given, "parameters", {}), **parameters},
-        "kind": getattr(given, "kind", "vector"),
+        "kind": "transcript"
+        if releases == "transcript" and not hasattr(given, "kind")
+        else getattr(given, "kind", "vector"),
         "releases": releases,
         "libraries": tuple(getattr(given, "libraries", ())),
         "reads_tables": bool(getattr(given, "reads_tables", False)),
         "coordinates": getattr(given, "coordinates", None),
+        "own_gradients": gradients,
     }
     if callable(given):
         return Step(given=given, **answers)

@@ -14,6 +14,8 @@ from guarantees.checks import require
 from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from guarantees.vocabulary import PairRelation as Relation
 from mechanisms.contract import Mechanism
+from mechanisms.datasets import is_torch_dataset, record_shapes, records_of
+from mechanisms.release import PLAIN
 
 DENSE_LIMIT = 2**28
 """Entries above which a dense array of gradients is refused (1 GiB of float32)."""
@@ -74,6 +76,11 @@ def prepare(mechanism: Mechanism, dataset: Any) -> Any:
     basis fills the full dimension and the output is a vector: then a dense array is as good, and an argument.
     """
     if not isinstance(dataset, GradientTable):
+        if is_torch_dataset(dataset):
+            raise TypeError(
+                f"{mechanism.name!r} is traced by JAX and cannot read a PyTorch dataset; give it arrays, or make it a "
+                "mechanisms.callable_step or torch_training."
+            )
         return dataset
     reads = mechanism.reads_tables
     return dataset if reads and (mechanism.kind == "collapsed" or dataset.basis is None) else dataset.dense()
@@ -91,7 +98,7 @@ class Neighbours:
     """Two datasets that differ in one record, or in a group of records, and how they differ.
 
     A dataset is whatever the mechanism reads: a GradientTable (handed to ordinary mechanisms as a dense array), an
-    array of gradients, images and labels, ...
+    array of gradients, images and labels, ... ``mechanisms.pair`` and its like build pairs of a user's own data.
     """
 
     without: Any
@@ -101,20 +108,45 @@ class Neighbours:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     group: int = 1
     """In how many records they differ: a promise about one says nothing about two."""
+    index: int = -1
+    """The place of the differing record, the last one by default."""
+
+    @property
+    def records_without(self) -> int | None:
+        """Number of records without the differing one, where datasets are of a kind whose records can be counted."""
+        return _records(self.without)
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
         require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
         without, with_record = shape_of(self.without), shape_of(self.with_record)
-        if without is None or with_record is None:
-            return
-        if not without or not with_record or without[0] < 1 or with_record[0] < 1:
+        arrays = without is not None and with_record is not None
+        if arrays and (not without or not with_record):
             raise ValueError(f"a dataset must have at least one record, got shapes {without} and {with_record}.")
-        if without[1:] != with_record[1:]:
-            raise ValueError(f"the two datasets must have equal dimension, got shapes {without} and {with_record}.")
-        more = self.group if self.relation == "add_remove" else 0
-        if with_record[0] - without[0] != more:
-            raise ValueError(
-                f"{self.relation} neighbours must differ in size by {more}, with_record the larger; "
-                f"got {without[0]} records without and {with_record[0]} with."
+        less, more = _records(self.without), _records(self.with_record)
+        if less is None or more is None:
+            return
+        if less < 1 or more < 1:
+            found = f"shapes {without} and {with_record}" if arrays else f"{less} and {more} records"
+            raise ValueError(f"a dataset must have at least one record, got {found}.")
+        forms = _record_form(self.without), _record_form(self.with_record)
+        if forms[0] != forms[1]:
+            found = (
+                f"shapes {without} and {with_record}" if arrays else f"records of the shapes {forms[0]} and {forms[1]}"
             )
+            raise ValueError(f"the two datasets must have equal dimension, got {found}.")
+        extra = self.group if self.relation == "add_remove" else 0
+        if more - less != extra:
+            columns = " (a list is a list of records; arrays side by side are a tuple or dict)"
+            raise ValueError(
+                f"{self.relation} neighbours must differ in size by {extra}, with_record the larger; "
+                f"got {less} records without and {more} with{columns if isinstance(self.without, list) else ''}."
+            )
+
+
+def _records(dataset: Any) -> int | None:
+    return dataset.records if isinstance(dataset, GradientTable) else records_of(dataset)
+
+
+def _record_form(dataset: Any) -> Any:
+    return {PLAIN: (dataset.dimension,)} if isinstance(dataset, GradientTable) else record_shapes(dataset)

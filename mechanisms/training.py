@@ -173,7 +173,7 @@ class CollapsedRounds(Described):
         return Collapsed(along[:, None], jnp.zeros(means.shape, jnp.float32))
 
 
-def epoch_keys(key: jax.Array, sampler: Sampler, epochs: int) -> jax.Array:
+def epoch_keys(key: jax.Array, sampler: Callable[[jax.Array, int], Any], epochs: int) -> jax.Array:
     """A key for the batches of every epoch; one for all of them where the order is kept."""
     base = jax.random.fold_in(key, 0)
     same = isinstance(sampler, sampling.Shuffle) and sampler.same_order

@@ -72,6 +72,9 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
     parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
     parser.add_argument("--power", type=float, default=0.8, help="of what is called detectable (default: %(default)s)")
+    parser.add_argument(
+        "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
+    )
     _json(parser)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from audit.commands.run import suite_of
-from audit.suites.file import SuiteError
+from audit.suites.file import SuiteError, code_of
 
 if TYPE_CHECKING:
     from audit.suites.plan import AuditPlan
@@ -18,6 +19,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
+    kept = [spec for spec in suite.audits if arguments.run_code or not code_of(spec)]
+    for spec in suite.audits:
+        if spec not in kept:
+            named = ", ".join(code_of(spec))
+            print(f"{spec.name}: not planned, since that would run {named}; --run-code allows it.", file=sys.stderr)
     import jax
 
     from audit.record.record import plain
@@ -25,11 +31,11 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.suites.plan import plan_audit
     from audit.suites.run import audit_key
 
-    built = [build(spec) for spec in suite.audits]
+    built = [build(spec) for spec in kept]
     plans = [
         plan_audit(
             audit,
-            risk=suite.risk / len(built),
+            risk=suite.risk / len(suite.audits),
             key=jax.random.fold_in(audit_key(suite.seed, audit.spec.name), 1),
             power=arguments.power,
         )
@@ -37,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         print(json.dumps([plain(plan) for plan in plans]))
-    else:
+    elif plans:
         _print_table(plans)
     return 0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
-from audit.suites.file import MOST_LOOKS, Suite, SuiteError, parse_suite, read_suite
+from audit.suites.file import MOST_LOOKS, Suite, SuiteError, code_of, parse_suite, read_suite
 from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         suite = parse_suite(text, "the default suite")
     else:
         suite = read_suite(Path(arguments.suite))
-        if any(_names_code(part) for audit in suite.audits for part in dataclasses.asdict(audit).values()):
+        if any(map(code_of, suite.audits)):
             # the last place: a file of the user's called mechanisms.py must not stand in for ours
             sys.path.append(os.getcwd())
     if arguments.confidence is not None:
@@ -118,11 +118,6 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
     return suite
-
-
-def _names_code(words: object) -> bool:
-    """Whether a part of a suite, or a part inside it, is ``step = "package.module:name"``."""
-    return isinstance(words, dict) and ("step" in words or any(map(_names_code, words.values())))
 
 
 def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:

@@ -13,7 +13,7 @@ from audit.bounds.points import proven_epsilon
 from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
 from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
-from audit.trials.both_sides import Auditable
+from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.directions import span_of
 from mechanisms.constructions import gradient_pair
 from mechanisms.neighbours import Neighbours
@@ -85,8 +85,19 @@ def _answers(
 
 
 def _gradients(mechanism: Auditable, neighbours: Neighbours) -> Neighbours:
-    """The pair itself, or the gradients that the mechanism's network makes of it."""
-    return neighbours if mechanism.coordinates is None else gradient_pair(neighbours, mechanism.gradients)
+    """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
+    try:
+        return gradient_pair(neighbours, mechanism.gradients)
+    except ValueError:
+        if mechanism.coordinates is not None:
+            raise
+    dimension, size = span_of(neighbours)[0].dimension, both_sides(mechanism, neighbours).layout().size
+    if dimension != size:
+        raise ValueError(
+            f"its records have {dimension} numbers and the output {size}, so they are no gradients; give the mechanism "
+            "a gradients= function."
+        )
+    return neighbours
 
 
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:

@@ -15,7 +15,7 @@ import mechanisms
 from audit.policies.policy import Policy
 from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
-from audit.suites.file import AuditSpec, SuiteError, nearest, refuse_unknown
+from audit.suites.file import CODE_KEYS, AuditSpec, SuiteError, nearest, refuse_unknown
 from audit.trials.both_sides import Auditable
 from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
@@ -86,7 +86,7 @@ def _table(table: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
     """A name alone stands for a table of that kind."""
     if isinstance(table, str):
         return {"kind": table}
-    if isinstance(table, Mapping) and ("kind" in table or "step" in table):
+    if isinstance(table, Mapping) and {"kind", *CODE_KEYS} & table.keys():
         return table
     raise SuiteError(
         f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {table!r}.'
@@ -125,8 +125,8 @@ def _part(
     spec: AuditSpec,
     given: Mapping[str, Any] | None = None,
 ) -> Any:
-    if "step" in table:
-        return _entry_point(table, spec)
+    if "kind" not in table:
+        return _own(part, table, spec)
     kind = table["kind"]
     if kind not in known:
         raise SuiteError(
@@ -140,6 +140,9 @@ def _part(
     supplied = {key: value for key, value in (given or {}).items() if key in signature}
     arguments = {**shared, **supplied, **arguments}
     arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    for key, value in arguments.items():
+        if isinstance(value, str) and "Callable" in str(signature[key].annotation):
+            arguments[key] = _entry_point(value, key, spec)
     for key, parameter in signature.items():
         if parameter.default is inspect.Parameter.empty and key not in arguments:
             raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r} needs {key!r}; add `{key} = ...`.")
@@ -149,18 +152,32 @@ def _part(
         raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {error}") from error
 
 
-def _entry_point(table: Mapping[str, Any], spec: AuditSpec) -> Any:
-    """`step = "package.module:name"`: imported only when the audit is built."""
-    path = table["step"]
+def _own(part: str, table: Mapping[str, Any], spec: AuditSpec) -> Any:
+    """`function = "package.module:name"` without a kind: the part itself, or what makes it with the other words."""
+    word = next(key for key in CODE_KEYS if key in table)
+    found = _entry_point(table[word], word, spec)
+    arguments = {key: value for key, value in table.items() if key != word}
+    made = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}.get(part)
+    if arguments or (made is not None and not isinstance(found, made)):
+        if not callable(found):
+            raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} is no {part}: {found!r}.")
+        try:
+            found = found(**arguments)
+        except Exception as error:
+            raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r}: {error}") from error
+    if made is not None and not isinstance(found, made):
+        raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} gave no {part}: {found!r}.")
+    return found
+
+
+def _entry_point(path: Any, word: str, spec: AuditSpec) -> Any:
+    """`package.module:name`, imported only when the audit is built."""
     module, _, name = str(path).partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SuiteError(
-            f"{spec.where}: cannot import step = {path!r} ({error}); write it as 'package.module:name', importable "
+            f"{spec.where}: cannot import {word} = {path!r} ({error}); write it as 'package.module:name', importable "
             "from where dpsgd-audit runs."
         ) from error
-    arguments = {key: value for key, value in table.items() if key != "step"}
-    if arguments:
-        found = found(**arguments)
     return found

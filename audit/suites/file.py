@@ -17,8 +17,14 @@ from audit.verdict.verdict import VERDICTS
 
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
 MOST_LOOKS = 20
+ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+"""package.module:name"""
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
 AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
+
+
+CODE_KEYS = ("step", "function")
+"""Of a table without a kind: 'package.module:name', the part itself or what makes it."""
 
 
 class SuiteError(ValueError):
@@ -133,7 +139,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
         value = merged.get(part)
         if isinstance(value, str):
             merged[part] = {"kind": value}
-        elif part in merged and not (isinstance(value, dict) and ("kind" in value or "step" in value)):
+        elif part in merged and not (isinstance(value, dict) and {"kind", *CODE_KEYS} & value.keys()):
             raise SuiteError(f'{where(part)}: {part} must be a name or a table with `kind = "..."`, got {value!r}.')
     expect = merged.get("expect", "no_violation_found")
     if expect not in VERDICTS:
@@ -164,6 +170,22 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
             where=where("audit"),
             diagnose=diagnose,
         )
+
+
+def code_named(words: Any) -> tuple[str, ...]:
+    """Code that a part of a suite, or a part inside it, would run: entry points and commands."""
+    if isinstance(words, str):
+        return (words,) if ENTRY_POINT.fullmatch(words) else ()
+    if isinstance(words, Mapping):
+        own = tuple(map(str, words["command"])) if "command" in words else ()
+        return own[:1] + tuple(itertools.chain.from_iterable(code_named(value) for value in words.values()))
+    return ()
+
+
+def code_of(spec: AuditSpec) -> tuple[str, ...]:
+    """All code of its own that an audit would run."""
+    parts = (spec.mechanism, spec.neighbours, spec.distinguisher, spec.claim, spec.policy)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(map(code_named, parts))))
 
 
 def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:

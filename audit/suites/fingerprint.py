@@ -29,6 +29,8 @@ import numpy as np
 
 from audit.record.environment import describe_environment
 from guarantees.claim import Claim
+from mechanisms.datasets import is_torch_dataset
+from mechanisms.release import host_array
 
 OWN = ("audit", "distinguishers", "guarantees", "mechanisms")
 SETTINGS = (
@@ -105,6 +107,9 @@ def _content(value: Any, depth: int) -> Any:
         return ["method", value.__func__.__qualname__, inner(value.__self__)]
     if isinstance(value, types.FunctionType):
         return _function(value, inner)
+    if is_torch_dataset(value):
+        # pickled tensors hold addresses
+        return [type(value).__qualname__, inner(vars(value))]
     return _pickled(value)
 
 
@@ -127,7 +132,7 @@ def _flat(function: types.FunctionType) -> bool:
 
 def _array(value: Any) -> list[Any]:
     key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    array = np.asarray(jax.random.key_data(value) if key else value)
+    array = host_array(jax.random.key_data(value) if key else value)
     return [str(array.dtype), list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]
 
 

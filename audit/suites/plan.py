@@ -60,8 +60,8 @@ def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray],
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     both = both_sides(audit.mechanism, audit.neighbours)
     *own, key_learn = jax.random.split(key, 3)
-    chosen, _ = learn(given, both, trials=audit.spec.trials, key=key_learn)
-    sides = both.scored(chosen)
+    chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn)
+    sides = both.scored(chosen, learnt=learnt_from > 0)
     sources = [side.source(one) for side, one in zip(sides, own, strict=True)]
     half = PILOT_TRIALS // 2
     scores = [source.scores(0, half) for source in sources]

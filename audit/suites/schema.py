@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from audit.policies.policy import ALL_TARGETS
-from audit.suites.file import AUDIT_KEYS, PARTS, SUITE_KEYS
+from audit.suites.file import AUDIT_KEYS, CODE_KEYS, PARTS, SUITE_KEYS
 from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
 GIVEN = ("mechanism", "neighbours", "kind")
 """Parameters that a suite's other parts supply."""
+
+ENTRY = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:name"}
+"""Code of the user's own."""
 
 NAMED = {
     "title": {"type": "string"},
@@ -74,12 +77,8 @@ def _part(part: str, group: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
     """A name, a table with that name as its kind, or a table with an entry point."""
     names = sorted(group)
     tables = [_table(name, group[name], part) for name in names]
-    entry = {
-        "type": "object",
-        "required": ["step"],
-        "properties": {"step": {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:name"}},
-    }
-    return {"anyOf": [{"enum": names}, *tables, entry]}
+    entries = [{"type": "object", "required": [key], "properties": {key: ENTRY}} for key in CODE_KEYS]
+    return {"anyOf": [{"enum": names}, *tables, *entries]}
 
 
 def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, Any]:
@@ -107,7 +106,9 @@ def _property(parameter: inspect.Parameter) -> dict[str, Any]:
     found: dict[str, Any] = {}
     kind = parameter.annotation
     plain = TYPES.get(kind if isinstance(kind, str) else getattr(kind, "__name__", ""))
-    if plain is not None:
+    if "Callable" in str(kind):
+        found |= ENTRY if "Mapping" not in str(kind) else {"anyOf": [ENTRY, {"type": "object"}]}
+    elif plain is not None:
         found["type"] = plain
     if isinstance(parameter.default, bool | int | float | str):
         found["default"] = parameter.default

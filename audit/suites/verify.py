@@ -16,7 +16,7 @@ from audit.policies.policy import Cut, Finding, Policy, Test
 from audit.policies.registry import POLICIES
 from audit.record.record import AuditRecord, Part, ProvenPoint
 from audit.suites.build import catalogue
-from audit.suites.claim_text import CLAIMS
+from audit.suites.claim_text import BUILDABLE
 from audit.trials.both_sides import both_sides
 from audit.trials.keys import audit_keys
 from audit.trials.source import Tally
@@ -195,7 +195,7 @@ def _claim(record: AuditRecord) -> Claim | str:
     import guarantees
 
     part = record.claim
-    if part.name not in CLAIMS:
+    if part.name not in BUILDABLE:
         return f"the claim {part.name!r} is not one that can be built from its name"
     constructor = getattr(guarantees, part.name)
     given = {key: _tuple(value) for key, value in part.parameters.items()}

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from audit.trials.foreign import ForeignSides
-from audit.trials.source import Source
+from audit.trials.source import Scored
 from audit.trials.traced import TracedSides
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import BatchMechanism, Mechanism
@@ -21,19 +21,16 @@ Auditable = Mechanism | BatchMechanism
 """Whatever releases: traced by JAX, or foreign."""
 
 
-class Scored(Protocol):
-    """One side with a score: everything but the key."""
-
-    def source(self, key: jax.Array) -> Source:
-        """The scores that belong to one key."""
-        ...
-
-
 class BothSides(Protocol):
     """A mechanism on both datasets. Trial i is a function of (key, i), whatever the size of a piece."""
 
-    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Scored, Scored]:
-        """Scores without and with the record; ``chunk`` is the number of trials drawn at once."""
+    def scored(
+        self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
+    ) -> tuple[Scored, Scored]:
+        """Scores without and with the record; ``chunk`` is the number of trials drawn at once.
+
+        A ``learnt`` score is compiled for this audit alone, and therefore as seldom as can be.
+        """
         ...
 
     def layout(self) -> Layout:

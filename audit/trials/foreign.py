@@ -18,7 +18,7 @@ from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import BatchMechanism
-from mechanisms.neighbours import Neighbours, materialise, shape_of
+from mechanisms.neighbours import Neighbours, materialise
 from mechanisms.release import Layout
 
 BATCH_TRIALS = 64
@@ -108,14 +108,17 @@ class ForeignSides:
             self._datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
         self._drawer = drawer(mechanism, self._datasets)
 
-    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[BatchProgram, BatchProgram]:
-        """Scores of both sides; the score is compiled once for both."""
+    def scored(
+        self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
+    ) -> tuple[BatchProgram, BatchProgram]:
+        """Scores of both sides; any score is compiled once for both."""
+        del learnt
 
         def score(key: jax.Array, trial: Words, output: jax.Array) -> jax.Array:
             return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
 
         compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
-        size = chunk or batch_size(self._datasets["without"], self._coordinates)
+        size = chunk or batch_size(self._coordinates or self.layout().entries)
 
         def program(side: str) -> BatchProgram:
             return BatchProgram(side=side, chunk=size, drawer=self._drawer, score=compiled)
@@ -166,8 +169,6 @@ def _data(key: jax.Array) -> np.ndarray:
     return np.asarray(jax.random.key_data(key)).ravel()
 
 
-def batch_size(dataset: Any, coordinates: int | None = None) -> int:
-    """Trials asked for at once, fewer where outputs are long: ``coordinates`` each, or like the dataset's rows."""
-    shape = shape_of(dataset)
-    entries = coordinates or (shape[-1] if shape else 1)
+def batch_size(entries: int) -> int:
+    """Trials asked for at once, fewer where outputs are long."""
     return int(np.clip(BATCH_ENTRIES // max(entries, 1), 1, BATCH_TRIALS))

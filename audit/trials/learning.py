@@ -9,16 +9,13 @@ import jax
 import numpy as np
 
 from audit.trials.both_sides import BothSides
-from audit.trials.source import NonFiniteScoreError
+from audit.trials.source import NonFiniteScoreError, piece_size
 from distinguishers.contract import Distinguisher, Learner
 
 MOST_ENTRIES = 2**25
 """Coordinates of fit outputs that are kept of one side, 128 MiB."""
 FEWEST = 20
-"""Outputs a side, however long they are."""
-AT_ONCE = 2**20
-"""Coordinates drawn at once."""
-LARGEST_PIECE = 256
+"""Outputs a side, however long they are and however little time there is."""
 TIME = 1 / 3
 """Of what is left until the deadline, for drawing fit outputs."""
 
@@ -47,19 +44,20 @@ def learn(
         return Learnt(chosen, 0)
     layout = sides.layout()
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
-    size = int(np.clip(AT_ONCE // layout.entries, 1, min(wanted, LARGEST_PIECE)))
     key_draw, key_learn = jax.random.split(key)
-    drawn = sides.outputs(key_draw, wanted, size=size, deadline=_part_of(deadline))
-    count = min(len(jax.tree.leaves(side)[0]) for side in drawn)
-    if count < FEWEST:
-        raise ValueError(
-            f"the time budget ended after {count} of {wanted} outputs a side to learn from; allow more time, or name a "
-            "distinguisher that needs no learning."
-        )
+    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=_part_of(deadline))
+    if _count(drawn) < FEWEST:
+        # as with judged trials: however little time there is, some are drawn
+        drawn = sides.outputs(key_draw, FEWEST, size=min(piece_size(layout), FEWEST))
+    count = _count(drawn)
     without, with_record = (jax.tree.map(lambda leaf: leaf[:count], side) for side in drawn)
     for name, side in (("without", without), ("with", with_record)):
         _refuse(name, side)
     return Learnt(chosen.learn(key_learn, without, with_record, layout), 2 * count)
+
+
+def _count(drawn: tuple[Any, Any]) -> int:
+    return min(len(jax.tree.leaves(side)[0]) for side in drawn)
 
 
 def _part_of(deadline: float | None) -> float | None:

@@ -6,13 +6,18 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mechanisms.release import Layout
 
+if TYPE_CHECKING:
+    import jax
+
 LAST_TRIAL = 2**62
+PIECE_ENTRIES = 2**20
+LARGEST_PIECE = 128
 TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
 
@@ -39,6 +44,11 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     return without
 
 
+def piece_size(layout: Layout) -> int:
+    """Outputs drawn at once where they are kept, or scored by another program."""
+    return int(np.clip(PIECE_ENTRIES // layout.entries, 1, LARGEST_PIECE))
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 
@@ -53,6 +63,14 @@ class Source(Protocol):
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """How many of these scores fall in each cell between the edges, shape (members, edges + 1)."""
+        ...
+
+
+class Scored(Protocol):
+    """One side with a score: everything but the key."""
+
+    def source(self, key: jax.Array) -> Source:
+        """The scores that belong to one key."""
         ...
 
 

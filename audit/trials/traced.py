@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import MechanismError, NonFiniteScoreError, common_layout
+from audit.trials.separate import Draw, separate
+from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, piece_size
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import Mechanism
@@ -96,10 +98,16 @@ class TracedSides:
 
     mechanism: Mechanism
     neighbours: Neighbours
+    _draws: dict[tuple[str, int], Draw] = dataclasses.field(default_factory=dict)
 
-    def scored(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
-        """Scores of both sides: two programs, compiled when first used."""
+    def scored(
+        self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
+    ) -> tuple[Scored, Scored]:
+        """Scores of both sides: two programs, compiled when first used; for a learnt score apart from the draws."""
         pair = self.neighbours
+        if learnt:
+            size = chunk or piece_size(self.layout())
+            return separate(self._draw("without", size), self._draw("with", size), distinguisher, chunk=size)
         return (
             compile_program(self.mechanism, pair.without, distinguisher, side="without", chunk=chunk),
             compile_program(self.mechanism, pair.with_record, distinguisher, side="with", chunk=chunk),
@@ -118,40 +126,43 @@ class TracedSides:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, ``size`` at a time, kept on the host."""
 
-        def side(own: jax.Array, dataset: Any) -> np.ndarray:
-            draw = jax.jit(self._draw(own, dataset, size))
+        def side(own: jax.Array, name: str) -> np.ndarray:
+            draw = self._draw(name, size)
             pieces = []
             for start in range(0, trials, size):
                 if deadline is None or time.monotonic() < deadline:
-                    pieces.append(jax.tree.map(np.asarray, draw(jnp.uint32(start))))
+                    pieces.append(jax.tree.map(np.asarray, draw(own, trial_number(start))))
             if not pieces:
                 return np.zeros((0, 1), np.float32)
             return jax.tree.map(lambda *parts: np.concatenate(parts)[:trials], *pieces)
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
-            datasets = (self.neighbours.without, self.neighbours.with_record)
-            without, with_record = pool.map(side, jax.random.split(key), datasets)
+            without, with_record = pool.map(side, jax.random.split(key), ("without", "with"))
         return without, with_record
 
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
         """Outputs without the record, which never leave the device; only what ``read`` makes of a piece does."""
-        draw = self._draw(key, self.neighbours.without, size)
-        program = jax.jit(lambda first: read(draw(first)))
+        draw = self._draw("without", size)
+        program = jax.jit(lambda first: read(draw(key, first)))
         for index in range(pieces):
-            use(program(jnp.uint32(index * size)))
+            use(program(trial_number(index * size)))
 
-    def _draw(self, key: jax.Array, dataset: Any, size: int) -> Callable[[jax.Array], Any]:
-        """Outputs of ``size`` trials from a first one on."""
-        step, data = self.mechanism, prepare(self.mechanism, dataset)
+    def _draw(self, side: str, size: int) -> Draw:
+        """Outputs of ``size`` trials from a first one on, compiled once."""
+        if (side, size) not in self._draws:
+            dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
+            step, data = self.mechanism, prepare(self.mechanism, dataset)
 
-        def draw(first: jax.Array) -> Any:
-            trials = trials_from(Words(jnp.uint32(0), first), size)
-            return jax.vmap(lambda trial: flatten(step(trial_keys(key, trial).release, data), step.kind))(trials)
+            def one(key: jax.Array, trial: Words) -> Any:
+                return flatten(step(trial_keys(key, trial).release, data), step.kind)
 
-        return draw
+            self._draws[side, size] = jax.jit(
+                lambda key, first: jax.vmap(one, in_axes=(None, 0))(key, trials_from(first, size))
+            )
+        return self._draws[side, size]
 
 
 def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
@@ -169,6 +180,15 @@ def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
     return int(np.clip(room // entries, 1, most))
 
 
+@contextlib.contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """An exception of a user's code as one that says whose it was."""
+    try:
+        yield
+    except Exception as error:
+        raise MechanismError(f"{what}: {type(error).__name__}: {error}") from error
+
+
 def compile_program(
     mechanism: Mechanism,
     dataset: Any,
@@ -181,16 +201,12 @@ def compile_program(
     given = prepare(mechanism, dataset)
     # a table is a few host numbers that the program is built around; arrays are handed to it
     static = isinstance(given, GradientTable)
-    try:
+    with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
         size = chunk or chunk_size(mechanism, given)
-        jax.eval_shape(
-            lambda key: distinguisher(key, flatten(mechanism(key, given), mechanism.kind)), jax.random.key(0)
-        )
-    except Exception as error:
-        raise MechanismError(
-            f"{mechanism.name!r} with the distinguisher {distinguisher.name!r} failed on the side {side!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        output = jax.eval_shape(lambda key: flatten(mechanism(key, given), mechanism.kind), jax.random.key(0))
+    shapes = [leaf.shape for leaf in jax.tree.leaves(output)]
+    with blamed(f"the distinguisher {distinguisher.name!r} failed on outputs of {mechanism.name!r}, of shape {shapes}"):
+        jax.eval_shape(distinguisher, jax.random.key(0), output)
 
     def score(key: jax.Array, data: Any, trial: Words) -> jax.Array:
         own = trial_keys(key, trial)

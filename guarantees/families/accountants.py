@@ -19,6 +19,7 @@ from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
 ACCOUNTANTS = ("pld", "rdp", "certified")
+EVENT_ACCOUNTANTS = ("pld", "rdp")
 
 
 def _dp_accounting() -> ModuleType:
@@ -111,6 +112,50 @@ def claim_from_pld(
     )
 
 
+def claim_from_event(
+    event: Any,
+    *,
+    relation: Relation = "add_remove",
+    accountant: Literal["pld", "rdp"] = "pld",
+    spacing: float = 1e-4,
+    unit: Unit = "training",
+) -> Claim:
+    """What dp-accounting promises for a DpEvent of its own, composed as the event says.
+
+    ``pld``: its pessimistic privacy loss distribution on a lattice of ``spacing``, trusted for delta >= 1e-10 and
+    refused below. ``rdp``: its Renyi accountant through the closed form of the profile, looser, symmetrised; for
+    events that have no distribution. Whether the event is what the training does is for the caller to know.
+    """
+    require("accountant", accountant in EVENT_ACCOUNTANTS, f"one of {EVENT_ACCOUNTANTS}", accountant)
+    require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
+    require("spacing", spacing > 0, "> 0", spacing)
+    library = _dp_accounting()
+    from dp_accounting import pld, rdp
+
+    neighbours = _neighbouring(library, relation)
+    books: Any = rdp.RdpAccountant(neighboring_relation=neighbours)
+    if accountant == "pld":
+        books = pld.PLDAccountant(neighbours, value_discretization_interval=spacing)
+    try:
+        books.compose(event)
+    except library.UnsupportedEventError as error:
+        raise ValueError(
+            f"dp-accounting's {accountant} accountant has no answer for this event ({error}); try accountant='rdp', or "
+            "hand over the promise itself: guarantees.claim_from_table, guarantees.renyi."
+        ) from error
+    if books.get_epsilon(0.5) == np.inf:
+        raise ValueError(f"the event promises nothing, not even at delta 1/2: {event}.")
+    return Claim(
+        curve=TradeOff(law_from_pld(books._pld) if accountant == "pld" else _renyi_law(books)),
+        name="claim_from_event",
+        parameters={"event": str(event), "relation": relation, "accountant": accountant, "unit": unit},
+        relation=relation,
+        unit=unit,
+        observation="what the event releases",
+        source=f"dp-accounting {getattr(library, '__version__', '')} {type(books).__name__}".replace("  ", " "),
+    )
+
+
 def _truncation(dataset_size: int | None, largest_batch: int | None, accountant: str) -> dict[str, int]:
     if dataset_size is None and largest_batch is None:
         return {}
@@ -134,16 +179,24 @@ def _accounted(
     """The law that dp-accounting computes, and its name with its setting."""
     library = _dp_accounting()
     version = getattr(library, "__version__", "")
-    relations = library.NeighboringRelation
-    neighbours = relations.REPLACE_ONE if relation == "substitution" else relations.ADD_OR_REMOVE_ONE
+    neighbours = _neighbouring(library, relation)
     if accountant == "rdp":
         rule = "add_remove or zero_out for accountant='rdp' (use 'pld' or 'certified')"
         require("relation", relation != "substitution", rule, relation)
-        law = _renyi_law(library, rate, noise_multiplier, steps, neighbours)
-        return law, f"dp-accounting {version} RdpAccountant".replace("  ", " ")
+        from dp_accounting import rdp
+
+        books = rdp.RdpAccountant(neighboring_relation=neighbours)
+        books.compose(library.PoissonSampledDpEvent(rate, library.GaussianDpEvent(noise_multiplier)), steps)
+        return _renyi_law(books), f"dp-accounting {version} RdpAccountant".replace("  ", " ")
     step = spacing or _default_spacing(rate, noise_multiplier)
     law = _pld_law(rate, noise_multiplier, steps, neighbours, step, truncated)
     return law, f"dp-accounting {version} PLD, pessimistic, lattice {step:g}".replace("  ", " ")
+
+
+def _neighbouring(library: ModuleType, relation: Relation) -> Any:
+    """The relation by dp-accounting's name: under zero_out its accountants say what they say under add_remove."""
+    relations = library.NeighboringRelation
+    return relations.REPLACE_ONE if relation == "substitution" else relations.ADD_OR_REMOVE_ONE
 
 
 def _default_spacing(rate: float, noise_multiplier: float) -> float:
@@ -181,12 +234,7 @@ def _pld_law(
     return law_from_pld(one.self_compose(steps))
 
 
-def _renyi_law(library: ModuleType, rate: float, noise_multiplier: float, steps: int, neighbours: Any) -> LossLaw:
-    from dp_accounting import rdp
-
-    accountant = rdp.RdpAccountant(neighboring_relation=neighbours)
-    event = library.PoissonSampledDpEvent(rate, library.GaussianDpEvent(noise_multiplier))
-    accountant.compose(event, steps)
+def _renyi_law(books: Any) -> LossLaw:
+    """The profile of a Renyi accountant, at the orders that it keeps."""
     epsilons = np.append(0.0, np.geomspace(1e-4, 200.0, 4000))
-    deltas = profile_of_renyi(np.asarray(accountant._orders), np.asarray(accountant._rdp), epsilons)
-    return law_from_profile(epsilons, deltas)
+    return law_from_profile(epsilons, profile_of_renyi(np.asarray(books._orders), np.asarray(books._rdp), epsilons))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.contract import Described, Draw
+from mechanisms.contract import Described, Draw, Releases
 from mechanisms.neighbours import materialise
 
 PIECE = 2**16
@@ -45,6 +45,7 @@ class CommandStep(Described):
     outputs: int | None = None
     folder: str | None = None
     depends_on: Sequence[str] = ()
+    releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     workers: int = 0
     timeout: float = 60.0
 
@@ -54,6 +55,8 @@ class CommandStep(Described):
         object.__setattr__(self, "command", tuple(self.command))
         require("depends_on", not isinstance(self.depends_on, str), "a sequence of paths", self.depends_on)
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
+        good = self.releases in ("update", "final")
+        require("releases", good, "update or final (a program gives vectors)", self.releases)
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)

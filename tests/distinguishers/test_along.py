@@ -44,7 +44,7 @@ def training(noise):
             released.append(noisy)
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *released)
 
-    step.kind = "transcript"
+    step.kind = step.releases = "transcript"
     return mechanisms.mechanism(step)
 
 

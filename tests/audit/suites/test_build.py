@@ -4,7 +4,9 @@ import importlib.util
 
 import pytest
 
+import guarantees
 from audit.suites.build import build
+from audit.suites.claim_text import claim_from_text
 from audit.suites.file import SuiteError, parse_suite
 
 SUITE = """
@@ -66,3 +68,17 @@ def test_a_library_that_is_missing_is_said_before_anything_runs(monkeypatch):
     suite = f'risk = 0.05\ntrials = 10\n[[audit]]\nname = "a"\nneighbours = "worst_case_pair"\n{text}\n{parameters}\n'
     with pytest.raises(SuiteError, match=r"optax_step of audit 'a' needs optax.*pip install"):
         build(parse_suite(suite, "a.toml").audits[0])
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        guarantees.claim_from_table([(4.5, 1e-5), (1.0, 0.1)], relation="add_remove"),
+        guarantees.claim_from_history([(1.0, 1 / 3, 1)], unit="step"),
+        guarantees.renyi(orders=(2.0, 8.0), epsilons=(0.1, 0.4)),
+    ],
+    ids=lambda claim: claim.name,
+)
+def test_a_claim_from_a_table_is_written_as_it_describes_itself(claim):
+    again = claim_from_text(claim.describe())
+    assert (again.describe(), again.relation, again.unit) == (claim.describe(), claim.relation, claim.unit)

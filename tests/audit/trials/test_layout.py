@@ -76,3 +76,18 @@ def test_a_form_that_differs_between_the_sides_is_said():
     pair = Neighbours(without=np.zeros((1, 3)), with_record=np.zeros((2, 3)), relation="add_remove")
     with pytest.raises(MechanismError, match="another form on each side"):
         both_sides(changes_form, pair).layout()
+
+
+@pytest.mark.parametrize(
+    ("releases", "claim", "message"),
+    [
+        ("update", guarantees.gaussian(mu=2.0).compose(4), "more than one step, and 'tree_step' releases one step's"),
+        ("update", guarantees.poisson_training(rate=1.0, noise_multiplier=1.0, steps=2), "more than one step"),
+        ("final", guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), r"one step, .*\.compose\(steps\)"),
+    ],
+)
+def test_a_release_is_judged_against_a_claim_about_as_much(releases, claim, message):
+    pair = Neighbours(without=PAIR.without, with_record=np.ones((2, 3)), relation="add_remove")
+    step = mechanisms.mechanism(tree_step, releases=releases)
+    with pytest.raises(ValueError, match=message):
+        audit.run_audit(step, pair, first, claim=claim, trials=100, risk=0.05, key=KEY)

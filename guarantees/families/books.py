@@ -1,0 +1,80 @@
+"""Claims from what a user's own accountant says: its table of (epsilon, delta), or the history that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.laws.composition import composed_law
+from guarantees.laws.profile import law_from_promises
+from guarantees.laws.textbook import sampled_law
+from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
+
+Entry = tuple[float, float, int]
+"""Noise multiplier, sampling rate, and for how many steps in a row: one entry of an Opacus accountant's history."""
+
+
+def claim_from_table(
+    points: Iterable[tuple[float, float]],
+    *,
+    relation: Relation = "any",
+    unit: Unit = "training",
+    source: str = "a table of epsilon and delta",
+) -> Claim:
+    """All pairs (epsilon, delta) of a table, promised together in both directions.
+
+    The curve is the largest one below ``max(0, 1-delta-e^eps a, e^-eps (1-delta-a))`` over the rows and promises
+    nothing between them but what follows. [dong2022, proposition 2.12] Where an epsilon is repeated the smaller
+    delta counts; one below zero, as accountants print, counts as 0; a row of epsilon infinity says nothing.
+    """
+    table = [(float(epsilon), float(delta)) for epsilon, delta in points]
+    require("points", not any(np.isnan(epsilon) for epsilon, _ in table), "free of NaN", table)
+    require("points", all(0 <= delta <= 1 for _, delta in table), "pairs with delta in [0, 1]", table)
+    said = [(epsilon, delta) for epsilon, delta in table if epsilon < np.inf]
+    require("points", said, "at least one pair (epsilon, delta) with a finite epsilon", table)
+    return Claim(
+        curve=TradeOff(law_from_promises(said)),
+        name="claim_from_table",
+        parameters={"points": tuple(said), "relation": relation, "unit": unit},
+        relation=relation,
+        unit=unit,
+        source=source,
+    )
+
+
+def claim_from_history(
+    history: Sequence[Entry],
+    *,
+    relation: Relation = "add_remove",
+    unit: Unit = "training",
+    source: str = "the history of an Opacus accountant, composed by this package",
+) -> Claim:
+    """What the history of an Opacus accountant, a list of (noise multiplier, rate, steps), amounts to exactly.
+
+    Every step is one round of the subsampled Gaussian mechanism; all are composed with a certificate, so the claim is
+    at most as strict as the truth and at least as strict as any sound accountant. [dong2022, section 4]
+    What the accountant prints (rdp: more, gdp: often less) is ``claim_from_table([(epsilon, delta)])``.
+    """
+    entries = [(float(noise), float(rate), int(steps)) for noise, rate, steps in history]
+    require("history", entries, "a list of (noise multiplier, rate, steps), at least one", history)
+    require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
+    for noise, rate, steps in entries:
+        require("noise multiplier", 0 < noise < np.inf, "> 0 and finite (no noise, no promise)", noise)
+        require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+        require("steps", steps >= 1, ">= 1", steps)
+    laws = [
+        (sampled_law(rate=rate, noise_multiplier=noise, relation=relation), steps) for noise, rate, steps in entries
+    ]
+    return Claim(
+        curve=TradeOff(composed_law(laws)),
+        name="claim_from_history",
+        parameters={"history": tuple(entries), "relation": relation, "unit": unit},
+        relation=relation,
+        unit=unit,
+        observation="the noisy sums of all Poisson batches",
+        source=source,
+    )

@@ -1,0 +1,202 @@
+"""A user's own training in JAX: their state, update and sampler, any Flax model and Optax chain, as they stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from guarantees.checks import require
+from mechanisms import sampling
+from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
+from mechanisms.networks import INITIAL_SEED
+from mechanisms.release import flatten_rows
+from mechanisms.training import epoch_keys
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class JaxTraining(Described):
+    """A training made of ``init``, ``update`` and ``sampler``, traced by JAX: what ``jax_training`` builds."""
+
+    init: Callable[[jax.Array], Any]
+    update: Callable[..., tuple[Any, Any]]
+    sampler: Callable[[jax.Array, int], Any]
+    steps: int
+    releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
+    weights: Callable[[Any], Any] | None
+    loss: Callable[[Any, Any], jax.Array] | None
+    own_gradients: Callable[[Any], Any] | None
+
+    @property
+    def name(self) -> str:
+        """That of the function that takes a step."""
+        return name_of(self.update)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The functions by name, how many steps, and what is released."""
+        sampler = getattr(self.sampler, "parameters", {})
+        return {
+            "init": name_of(self.init),
+            "update": name_of(self.update),
+            "sampler": {"kind": name_of(self.sampler), **sampler},
+            "steps": self.steps,
+            "releases": self.releases,
+        }
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript, or a vector."""
+        return "transcript" if self.releases == "transcript" else "vector"
+
+    def rounds(self, records: int) -> int:
+        """Steps that are taken, whatever the number of records."""
+        del records
+        return 1 if self.releases == "update" else self.steps
+
+    @functools.cached_property
+    def _start(self) -> Any:
+        # callers may be under a trace, and the first state is a constant
+        with jax.ensure_compile_time_eval():
+            return jax.tree.map(jnp.asarray, self.init(jax.random.key(INITIAL_SEED)))
+
+    def _weights(self, state: Any) -> Any:
+        return state if self.weights is None else self.weights(state)
+
+    def gradients(self, dataset: Any) -> np.ndarray:
+        """Per-example gradients at the first weights, flat and not clipped: the user's own, or those of the loss."""
+        data = as_columns(dataset)
+        records = len(jax.tree.leaves(data)[0])
+        if self.own_gradients is not None:
+            found = self.own_gradients(data)
+        elif self.loss is not None:
+            found = self._gradients_of(self.loss, data)
+        else:
+            raise ValueError(f"{self.name} does not tell its per-example gradients; loss= or gradients= would.")
+        return flatten_rows(found, records)[0]
+
+    def _gradients_of(self, loss: Callable[[Any, Any], jax.Array], data: Any) -> Any:
+        try:
+            return jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(self._weights(self._start), data)
+        except TypeError as error:
+            read = "the state" if self.weights is None else "weights(state)"
+            raise TypeError(
+                f"loss= of {self.name} has no gradient at {read}: {error} weights= says which part of a state it reads."
+            ) from error
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Any:
+        """What is released of one training."""
+        data, start = as_columns(dataset), self._start
+        records = len(jax.tree.leaves(data)[0])
+        steps = self.rounds(records)
+        index, mask = step_batches(self.sampler, key, records, steps)
+        masked = _takes_mask(self.update)
+        if mask is not None and not masked:
+            raise ValueError(
+                f"the sampler {name_of(self.sampler)!r} leaves places of a batch empty, so {self.name!r} must take "
+                "(key, state, batch, mask)."
+            )
+        mask = jnp.ones(index.shape, jnp.float32) if mask is None else mask
+
+        def take(state: Any, step: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+            number, own, present = step
+            batch = jax.tree.map(lambda column: column[own], data)
+            given = self.update(jax.random.fold_in(key, number + 1), state, batch, *([present] if masked else []))
+            if not isinstance(given, tuple) or len(given) != 2:
+                raise TypeError(f"{self.name!r} must give (state, what it releases), got {type(given).__name__}.")
+            return given[0], (None if self.releases == "final" else given[1])
+
+        state, released = jax.lax.scan(take, start, (jnp.arange(steps), index, mask))
+        if self.releases == "final":
+            return jax.tree.map(lambda first, last: first - last, self._weights(start), self._weights(state))
+        return released if self.releases == "transcript" else jax.tree.map(lambda leaf: leaf[0], released)
+
+
+def jax_training(
+    init: Callable[[jax.Array], Any],
+    update: Callable[..., tuple[Any, Any]],
+    sampler: Callable[[jax.Array, int], Any] | Mapping[str, Any],
+    *,
+    steps: int,
+    releases: Releases = "transcript",
+    weights: Callable[[Any], Any] | None = None,
+    loss: Callable[[Any, Any], jax.Array] | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+) -> JaxTraining:
+    """A user's own training: any Flax model, Optax chain and sampler that JAX can trace.
+
+    - ``init(key) -> state``: weights, optimizer's state, whatever a step carries on. It is called once, with a fixed
+      key: an adversary knows the first weights.
+    - ``update(key, state, batch) -> state, released``: one step, with its own key. ``released`` is what the claim
+      speaks about, the noisy gradient as a rule; what Adam makes of it is post-processing.
+    - ``sampler(key, records)``: one of ``mechanisms.sampling``, or a function that gives the numbers of the records in
+      the batch (or, with two axes, in the batches of an epoch), or a boolean for every record. Where batches vary in
+      size, places are left empty, and ``update`` takes (key, state, batch, mask) and must leave out those of mask 0.
+
+    Released are the first ``update``, the ``transcript`` of ``steps`` of them, or, with ``final``, how far the weights
+    have come: start minus end of ``weights(state)`` (the state itself by default). An update is to be judged against
+    one step's claim, the others against the whole training's. ``loss(weights, record)`` or ``gradients(dataset)``
+    tell the per-example gradients, for scores that need them; nothing else reads these two.
+    """
+    for name, value in (("init", init), ("update", update)):
+        require(name, callable(value), "a function", value)
+    require("steps", isinstance(steps, int) and steps >= 1, "an integer >= 1", steps)
+    require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
+    own = sampling.sampler(sampler) if isinstance(sampler, Mapping) else sampler
+    require("sampler", callable(own), "one of mechanisms.sampling, or a function of a key and a number", sampler)
+    return JaxTraining(
+        init=init,
+        update=update,
+        sampler=own,
+        steps=steps,
+        releases=releases,
+        weights=weights,
+        loss=loss,
+        own_gradients=gradients,
+    )
+
+
+def as_columns(dataset: Any) -> Any:
+    """A dataset as a pytree of arrays with the records first: a list of records is stacked."""
+    if isinstance(dataset, list):
+        dataset = jax.tree.map(lambda *rows: jnp.stack([jnp.asarray(row) for row in rows]), *dataset)
+    return jax.tree.map(jnp.asarray, dataset)
+
+
+def step_batches(
+    sampler: Callable[[jax.Array, int], Any], key: jax.Array, records: int, steps: int
+) -> tuple[jax.Array, jax.Array | None]:
+    """Numbers of the records in every step's batch (steps, size), and which places are filled; None: all."""
+
+    def draw(own: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        given = sampler(own, records)
+        index, mask = given if isinstance(given, tuple) else (jnp.asarray(given), None)
+        if isinstance(sampler, sampling.FixedBatches | sampling.FixedSize):
+            return index, None
+        if mask is None and index.dtype == jnp.bool_:
+            require("sampler", index.shape[-1] == records, f"a boolean for each of the {records} records", index.shape)
+            return jnp.broadcast_to(jnp.arange(records), index.shape), index.astype(jnp.float32)
+        return index, mask
+
+    shape = jax.eval_shape(draw, key)[0].shape
+    require("sampler", len(shape) in (1, 2), "a function that gives one batch, or those of an epoch", shape)
+    rounds = 1 if len(shape) == 1 else shape[0]
+    keys = epoch_keys(key, sampler, -(-steps // rounds))
+    index, mask = jax.vmap(draw)(keys)
+
+    def in_order(part: jax.Array) -> jax.Array:
+        return part.reshape(-1, part.shape[-1])[:steps]
+
+    return in_order(index), None if mask is None else in_order(mask)
+
+
+def _takes_mask(update: Callable[..., Any]) -> bool:
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(update).parameters.values()
+    return len([own for own in parameters if own.kind in places and own.default is own.empty]) == 4

@@ -1,0 +1,290 @@
+"""A user's own PyTorch training, with Opacus or without: their model, optimizer, loader and loop, as they stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import jax
+import numpy as np
+
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.families.books import Entry, claim_from_history, claim_from_table
+from mechanisms.adapters.for_opacus import quiet
+from mechanisms.adapters.torch_watch import Watch, plain_name
+from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
+from mechanisms.datasets import is_torch_dataset, records_of
+from mechanisms.neighbours import Neighbours
+from mechanisms.release import host_array, leaves
+
+MOST_EMPTY = 100
+"""Runs after which a record that no batch held is given up."""
+MOST_RECORDS = 256
+"""Records above which their gradients are not worked out, one run each."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TorchTraining(Described):
+    """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
+
+    What is released: the first ``update`` (the training is stopped there), the ``transcript`` of all updates, or the
+    ``final`` weights. An update is the gradient with which the optimizer steps, after clipping and noise: what the
+    claim speaks about, and all that Adam or a schedule makes of it is post-processing. Final weights are those of the
+    model that ``train`` gives back, with its buffers, or else of its optimizer, as start minus end; anything else that
+    it gives back (tensors, arrays, dicts of them) is released as it is. ``steps`` ends a transcript early.
+
+    Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
+    optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
+    ``train`` seeds itself follows what it was given: the trial's seed is handed over for that. Random numbers
+    from elsewhere (``secure_mode``, a GPU's atomics) are audited all the same, but no trial can be repeated.
+    """
+
+    train: Callable[[Any, int], Any] = dataclasses.field(kw_only=False)
+    releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
+    steps: int | None = None
+    workers: int = 0
+    timeout: float = 60.0
+
+    def __post_init__(self):
+        require("train", callable(self.train), "a function of a dataset and a seed", self.train)
+        require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
+        good = self.steps is None or (self.steps >= 1 and self.releases == "transcript")
+        require("steps", good, ">= 1, and only with releases='transcript'", self.steps)
+        require("workers", self.workers >= 0, ">= 0", self.workers)
+        require("timeout", self.timeout > 0, "> 0", self.timeout)
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        return name_of(self.train)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Where it is ended, and the versions that train."""
+        own = {} if self.steps is None else {"steps": self.steps}
+        return own | {library: _version(library) for library in ("torch", "opacus") if _version(library)}
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript, or a vector."""
+        return "transcript" if self.releases == "transcript" else "vector"
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What it imports when it runs."""
+        return ("torch",)
+
+    def prepare(self, dataset: Any) -> Draw:
+        """Nothing is shared between trials but the initial weights, which need no sharing."""
+        if multiprocessing.parent_process() is not None:
+            import torch
+
+            torch.set_num_threads(1)
+        first: list[list[Any]] = []
+
+        def release(seed: int) -> dict[str, np.ndarray]:
+            watch = self._watched(dataset, seed)
+            if not first:
+                first.append(watch.start)
+            if not _equal(first[0], watch.start):
+                raise ValueError(
+                    f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
+                    "build its model anew, and draw initial weights from no generator that follows the trial's seed."
+                )
+            return self._release(watch)
+
+        def draw(seeds: np.ndarray) -> Any:
+            trials = [release(int(seed)) for seed in seeds]
+            forms = [{name: part.shape for name, part in trial.items()} for trial in trials]
+            for form in forms:
+                if form != forms[0]:
+                    raise ValueError(
+                        f"every trial must release one form, got {form} after {forms[0]}; if the number of steps "
+                        "varies, steps= ends a transcript early."
+                    )
+            return {name: np.stack([trial[name] for trial in trials]) for name in trials[0]}
+
+        return draw
+
+    def gradients(self, dataset: Any) -> dict[str, np.ndarray]:
+        """Per-example gradients of every weight at its initial value, (records, ...), as Opacus computes them.
+
+        Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes
+        none one by one, it is clipped.
+        """
+        records = records_of(dataset)
+        good = records is not None and records <= MOST_RECORDS
+        require("dataset", good, f"of a known number of records, at most {MOST_RECORDS}, for their gradients", records)
+        rows = [self._sample(one_record(dataset, index)) for index in range(records or 0)]
+        if self.releases != "final":
+            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        # a released model has buffers, too
+        released = self._release(self._watched(dataset, 0))
+        form = {name: np.zeros(part.shape, np.float32) for name, part in released.items()}
+        if not rows[0].keys() <= form.keys():
+            raise ValueError(f"{self.name} gives back something else than the weights whose gradients are known.")
+        return {name: np.stack([row.get(name, zero) for row in rows]) for name, zero in form.items()}
+
+    def _sample(self, dataset: Any) -> dict[str, np.ndarray]:
+        """The gradient of the one record, from the first run whose batch holds it."""
+        for seed in range(MOST_EMPTY):
+            watch = Watch(seed=seed, steps=1, samples=True)
+            try:
+                self._run(watch, dataset)
+            except Exception as error:
+                raise ValueError(f"{self.name} does not run on one record alone: {error}") from error
+            if watch.samples is None:
+                break
+            if all(len(sample) for sample in watch.samples):
+                return {name: own[0] for name, own in zip(watch.names, watch.samples, strict=True)}
+        raise ValueError(f"{self.name} does not tell its per-example gradients.")
+
+    def history(self, dataset: Any) -> list[Entry]:
+        """(noise multiplier, rate, steps) as the accountants of one run on this dataset keep them."""
+        return [(float(noise), float(rate), int(steps)) for book in self._books(dataset) for noise, rate, steps in book]
+
+    def claim(self, neighbours: Neighbours, *, deltas: Sequence[float] | None = None) -> Claim:
+        """What the training's own Opacus accountant promises for what is released.
+
+        Without ``deltas`` its history, judged exactly: every (noise multiplier, rate, steps) composed. With them what
+        it prints, ``get_epsilon`` at each delta. One run is made on each dataset; where the two accounts differ (the
+        rate is 1/len(loader)) the claim is the weaker one: the smaller noise, larger rate and more steps, or
+        the larger epsilons.
+        """
+        unit = "step" if self.releases == "update" else "training"
+        sides = (neighbours.without, neighbours.with_record)
+        if deltas is None:
+            entries = _weaker([self.history(side) for side in sides])
+            source = f"the accountant of {self.name}, Opacus {_version('opacus')}, composed by this package"
+            return claim_from_history(entries, relation=neighbours.relation, unit=unit, source=source)
+        require("deltas", len(deltas) and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
+        relation = neighbours.relation
+        require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
+        printed = [self._printed(side, deltas) for side in sides]
+        points = list(zip(np.max(printed, axis=0).tolist(), deltas, strict=True))
+        source = f"get_epsilon of the accountant of {self.name}, Opacus {_version('opacus')}"
+        return claim_from_table(points, relation=relation, unit=unit, source=source)
+
+    def _books(self, dataset: Any) -> list[Any]:
+        return [accountant.history for accountant in self._accountants(dataset)]
+
+    def _printed(self, dataset: Any, deltas: Sequence[float]) -> list[float]:
+        found = self._accountants(dataset)
+        require("train", len(found) == 1, "a training with one accountant, to be asked for its epsilon", len(found))
+        with quiet():
+            return [float(found[0].get_epsilon(delta)) for delta in deltas]
+
+    def _accountants(self, dataset: Any) -> list[Any]:
+        watch = Watch(seed=0, steps=self._most_steps, accounts=True)
+        self._run(watch, dataset)
+        counted = [accountant for accountant in watch.accountants if accountant.history]
+        if not counted:
+            raise ValueError(
+                f"{self.name} made no Opacus accountant that counted a step; state the claim yourself: "
+                "guarantees.poisson_training(...), claim_from_history(...), claim_from_table(...)."
+            )
+        return counted
+
+    @property
+    def _most_steps(self) -> float:
+        return {"update": 1, "transcript": self.steps or math.inf, "final": 0}[self.releases]
+
+    def _run(self, watch: Watch, dataset: Any) -> None:
+        with quiet():
+            try:
+                watch.run(self.train, dataset)
+            except ImportError as error:
+                if "torchcsprng" not in str(error):
+                    raise
+                raise ImportError(
+                    "secure_mode=True draws from torchcsprng, which is not installed and is built for few versions of "
+                    f"PyTorch (this is {_version('torch')}); audit with secure_mode=False, which differs in the "
+                    "generator and in summing four draws for one."
+                ) from error
+
+    def _watched(self, dataset: Any, seed: int) -> Watch:
+        watch = Watch(seed=seed, steps=self._most_steps)
+        self._run(watch, dataset)
+        if watch.never_began:
+            raise ValueError(
+                f"{self.name} builds modules but neither calls one, as module(x), nor builds an optimizer of "
+                "torch.optim: where its training begins, and with it the trial's own randomness, cannot be seen."
+            )
+        return watch
+
+    def _release(self, watch: Watch) -> dict[str, np.ndarray]:
+        if self.releases == "final":
+            return _final(watch)
+        wanted = self.steps or 1
+        if len(watch.updates) < wanted:
+            raise ValueError(
+                f"{self.name} took {len(watch.updates)} steps with optimizers of torch.optim, {wanted} were to be "
+                "released; a loop that updates weights by hand is audited by what it gives back: releases='final'."
+            )
+        if self.releases == "update":
+            return dict(zip(watch.names, watch.updates[0], strict=True))
+        parts = zip(*watch.updates, strict=True)
+        return {name: np.stack(part) for name, part in zip(watch.names, parts, strict=True)}
+
+
+torch_training = TorchTraining
+"""The constructor, by the name that docs use."""
+
+
+def one_record(dataset: Any, index: int) -> Any:
+    """The dataset that holds one record of another and has its type, where that can be built."""
+    from torch.utils.data import Subset, TensorDataset
+
+    if isinstance(dataset, TensorDataset):
+        return TensorDataset(*(tensor[index : index + 1] for tensor in dataset.tensors))
+    if is_torch_dataset(dataset):
+        return Subset(dataset, [index])
+    if isinstance(dataset, list):
+        return dataset[index : index + 1]
+    return jax.tree.map(lambda column: column[index : index + 1], dataset)
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _weaker(histories: list[list[Entry]]) -> list[Entry]:
+    """An account that promises no more than either: entry by entry less noise, more often, for longer."""
+    one, other = histories
+    if len(one) != len(other):
+        raise ValueError(
+            f"the accounts of the two datasets have {len(one)} and {len(other)} entries and cannot be compared: {one}, "
+            f"{other}; state the claim with guarantees.claim_from_history."
+        )
+    return [(min(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])) for a, b in zip(one, other, strict=True)]
+
+
+def _equal(one: list[Any], other: list[Any]) -> bool:
+    import torch
+
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _final(watch: Watch) -> dict[str, np.ndarray]:
+    """Start minus end of every weight that is trained, the buffers as they are; or what was given back instead."""
+    model = watch.released
+    if model is None and watch.given is not None:
+        return {name: host_array(leaf).astype(np.float32) for name, leaf in leaves(watch.given)}
+    if model is None:
+        ends = list(zip(watch.names, watch.parameters, strict=True))
+    else:
+        state = [*model.named_parameters(), *model.named_buffers()]
+        ends = [(plain_name(name), tensor) for name, tensor in state if tensor.is_floating_point()]
+    if not ends:
+        raise ValueError("the training gave back nothing and built no optimizer of torch.optim: nothing is released.")
+    start = {id(p): before for p, before in zip(watch.parameters, watch.start, strict=True)}
+    moved = {name: start[id(end)] - end if id(end) in start else end for name, end in ends}
+    return {name: tensor.detach().cpu().float().numpy().copy() for name, tensor in moved.items()}

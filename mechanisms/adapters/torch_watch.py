@@ -1,0 +1,223 @@
+"""One run of a user's PyTorch training, watched from outside: seeded, stopped, and its updates written down."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mechanisms.networks import INITIAL_SEED
+
+STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
+"""Each generator's seed is the trial's, changed by a constant of its own: a user who seeds a loader's generator with
+the trial's seed must not get the stream that the noise is drawn from. Different seeds stay different."""
+
+
+class _Enough(BaseException):
+    """All steps that were asked for are taken. Not an Exception: a user's ``except Exception`` must not catch it."""
+
+
+class Watch:
+    """What a run showed. Everything is found through PyTorch's own hooks: the user's code stays as it is.
+
+    - Modules are built from fixed streams, one for each module in its order, until the first optimizer is built or
+      the first module called: initial weights are the same in every trial and on both datasets. From then on every
+      generator follows the trial's seed.
+    - ``updates``: the gradients with which an optimizer is about to step, at most ``steps`` times: then the run is
+      ended, unless that is 0, which asks for none. Under Opacus that is the optimizer inside its
+      own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
+    - ``accountants``: those of Opacus that were made on the way; ``samples``: its per-example gradients at the first
+      step. Both only where they are asked for.
+    """
+
+    def __init__(self, seed: int, *, steps: float, accounts: bool = False, samples: bool = False):
+        self.seed, self.steps, self._asks = seed, steps, {"accounts": accounts, "samples": samples}
+        self.updates: list[list[Any]] = []
+        self.samples: list[Any] | None = None
+        self.accountants: list[Any] = []
+        self.start: list[Any] = []
+        self.parameters: list[Any] = []
+        self.model: Any = None
+        self.given: Any = None
+        self._owned: set[int] = set()
+        self._built = 0
+        self._switched = False
+        self._forwards: Any = None
+
+    def run(self, train: Callable[[Any, int], Any], dataset: Any) -> None:
+        """Call ``train(dataset, seed)``; ``given`` is what it gives back, None where it was stopped."""
+        import torch
+        from torch.nn.modules.module import register_module_forward_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_after(torch.nn.Module, self._module_is_built))
+            stack.enter_context(_after(torch.optim.Optimizer, self._optimizer_is_built))
+            if self.steps:
+                stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
+            self._forwards = register_module_forward_pre_hook(self._forward)
+            stack.enter_context(_removed(self._forwards))
+            if self._asks["accounts"]:
+                stack.enter_context(self._watch_accountants())
+            stack.enter_context(_generators_kept())
+            seed_all(self.seed)
+            with contextlib.suppress(_Enough):
+                self.given = train(dataset, self.seed)
+
+    @property
+    def released(self) -> Any:
+        """The module in what was given back: itself, or the first of a tuple; None where there is none."""
+        import torch
+
+        parts = self.given if isinstance(self.given, tuple | list) else (self.given,)
+        return next((part for part in parts if isinstance(part, torch.nn.Module)), None)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the optimizer's parameters, as the model calls them; by their number where no model was seen."""
+        module = self.model if self.released is None else self.released
+        known = {} if module is None else {id(p): plain_name(name) for name, p in module.named_parameters()}
+        return [known.get(id(p), f"parameter_{i}") for i, p in enumerate(self.parameters)]
+
+    @property
+    def never_began(self) -> bool:
+        """Whether modules were built, and all random numbers after that are still those that build modules."""
+        return self._built > 0 and not self._switched
+
+    def _switch(self) -> None:
+        if not self._switched:
+            self._switched = True
+            seed_all(self.seed)
+
+    def _module_is_built(self, _: Any) -> None:
+        if not self._switched:
+            seed_all(INITIAL_SEED + self._built)
+            self._built += 1
+
+    def _optimizer_is_built(self, optimizer: Any) -> None:
+        for p in _parameters(optimizer):
+            if id(p) not in self._owned:
+                self._owned.add(id(p))
+                if p.requires_grad:
+                    self.parameters.append(p)
+                    self.start.append(p.detach().clone())
+        self._switch()
+
+    def _forward(self, module: Any, _: Any) -> None:
+        if self.model is None and any(True for _ in module.parameters()):
+            self.model = module
+            # a hook on every call of every module costs a fifth of a small training
+            self._forwards.remove()
+        self._switch()
+
+    def _step(self, optimizer: Any, *_: Any) -> None:
+        if hasattr(optimizer, "original_optimizer"):
+            return
+        if {id(p) for p in _parameters(optimizer)} != self._owned:
+            raise ValueError(
+                "the optimizers of this training step on different parameters, so its updates are not of one form; "
+                "release the end of it: releases='final'."
+            )
+        if self._asks["samples"] and not self.updates:
+            self.samples = _samples(self.parameters)
+        self.updates.append([_gradient(p) for p in self.parameters])
+        if len(self.updates) >= self.steps:
+            raise _Enough
+
+    def _watch_accountants(self) -> contextlib.AbstractContextManager[None]:
+        try:
+            from opacus.accountants.accountant import IAccountant
+        except ImportError:
+            return contextlib.nullcontext()
+        return _after(IAccountant, self.accountants.append)
+
+
+def seed_all(seed: int) -> None:
+    """The generators that a process has, each with a seed of its own."""
+    import torch
+
+    # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
+    torch.default_generator.manual_seed(seed ^ STREAMS["torch"])
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed ^ STREAMS["torch"])
+    np.random.seed((seed ^ STREAMS["numpy"]) & 0xFFFFFFFF)  # noqa: NPY002
+    random.seed(seed ^ STREAMS["random"])
+
+
+def plain_name(name: str) -> str:
+    """A tensor's name without what Opacus and DistributedDataParallel put in front of it."""
+    for wrapper in ("_module.", "module."):
+        name = name.removeprefix(wrapper)
+    return name
+
+
+@contextlib.contextmanager
+def _after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
+    """Tell of every object of a class when its ``__init__`` is done."""
+    original: Any = owner.__init__
+
+    @functools.wraps(original)
+    def watched(self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        tell(self)
+
+    setattr(owner, "__init__", watched)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(owner, "__init__", original)  # noqa: B010
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """The process's own generators, as they were before the trial."""
+    import torch
+
+    state = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state[0])
+        np.random.set_state(state[1])  # noqa: NPY002
+        random.setstate(state[2])
+
+
+@contextlib.contextmanager
+def _removed(handle: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _gradient(parameter: Any) -> np.ndarray:
+    """What the optimizer is about to read; zero where nothing came."""
+    if parameter.grad is None:
+        return np.zeros(tuple(parameter.shape), np.float32)
+    # a copy: optimizers and zero_grad write into the same memory
+    return parameter.grad.detach().cpu().float().numpy().copy()
+
+
+def _samples(parameters: list[Any]) -> list[Any] | None:
+    """Opacus's per-example gradients of the batch; where it computes none one by one, its clipped sum as one row."""
+    import torch
+
+    found: list[Any] = []
+    for parameter in parameters:
+        sample, total = getattr(parameter, "grad_sample", None), getattr(parameter, "summed_grad", None)
+        if isinstance(sample, list):
+            sample = torch.cat(sample) if sample else None
+        if sample is None and total is not None:
+            sample = total.view_as(parameter)[None]
+        if sample is None:
+            return None
+        found.append(sample.detach().cpu().float().numpy().copy())
+    return found

@@ -1,0 +1,126 @@
+"""Suites that name code of the user's own: what they may name, and that nothing runs before `run`."""
+
+import json
+import sys
+
+import pytest
+
+from audit.cli import main
+from audit.suites.build import build, catalogue
+from audit.suites.file import SuiteError, code_of, parse_suite
+from audit.suites.schema import suite_schema
+
+CODE = """
+import numpy as np, jax, jax.numpy as jnp
+import guarantees, mechanisms
+
+def foreign(seed, data):
+    return {"sum": data["x"].sum(0) + np.random.default_rng(seed).standard_normal(2)}
+
+def traced(key, data):
+    return jnp.sum(data["x"], axis=0) + jax.random.normal(key, (2,))
+
+def pair(records=3):
+    return mechanisms.add_record({"x": np.zeros((records, 2), np.float32)}, {"x": np.ones(2, np.float32)})
+
+READY = pair()
+first = lambda key, output: output[0]
+claim = lambda: guarantees.gaussian(mu=2.0)
+init = lambda key: jnp.zeros(2)
+update = lambda key, state, batch: (state, jnp.sum(batch["x"], axis=0) + jax.random.normal(key, (2,)))
+everyone = lambda key, records: jnp.arange(records)
+"""
+AUDIT = """
+trials = 200
+[[audit]]
+name = "mine"
+mechanism = {mechanism}
+neighbours = {neighbours}
+distinguisher = {distinguisher}
+claim = {claim}
+diagnose = false
+"""
+USUAL = {
+    "mechanism": '{ kind = "callable_step", function = "own_parts:foreign" }',
+    "neighbours": '{ function = "own_parts:pair", records = 5 }',
+    "distinguisher": '{ function = "own_parts:first" }',
+    "claim": '{ kind = "gaussian", mu = 2.0 }',
+}
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("own_parts", None)
+
+    def write(code=CODE, **words):
+        (tmp_path / "own_parts.py").write_text(code)
+        (tmp_path / "suite.toml").write_text(AUDIT.format(**{**USUAL, **words}))
+        return tmp_path / "suite.toml"
+
+    yield write
+    sys.modules.pop("own_parts", None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"mechanism": '{ function = "own_parts:traced" }', "neighbours": '{ function = "own_parts:READY" }'},
+        {"mechanism": '{ step = "own_parts:traced" }', "claim": '{ function = "own_parts:claim" }'},
+        {
+            "mechanism": '{ kind = "jax_training", init = "own_parts:init", update = "own_parts:update", '
+            'sampler = "own_parts:everyone", steps = 1, releases = "update" }'
+        },
+    ],
+)
+def test_a_suite_runs_code_of_the_user(suite, words, capsys):
+    suite(**words)
+    assert main(["run", "suite.toml", "--json"]) in (0, 3)
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["neighbours"]["name"] == "add_record"
+    assert record["distinguisher"]["name"] == "<lambda>"
+
+
+def test_reading_and_planning_run_no_code(suite, capsys):
+    suite(code="raise SystemExit('this was run')")
+    assert main(["plan", "suite.toml"]) == 0
+    assert "mine: not planned, since that would run own_parts:foreign, own_parts:pair" in capsys.readouterr().err
+    assert "own_parts" not in sys.modules
+
+
+def test_the_working_folder_is_searched_last(suite, tmp_path):
+    suite()
+    main(["plan", "suite.toml"])
+    assert sys.path[-1] == str(tmp_path)
+    assert str(tmp_path) not in sys.path[:-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"mechanism": '{ kind = "callable_step", function = "own_parts:nothing" }'}, "cannot import function = 'own"),
+        ({"neighbours": '{ function = "own_parts:init" }'}, "'own_parts:init' of audit 'mine': .*missing"),
+        ({"neighbours": '{ function = "own_parts:claim" }'}, "gave no neighbours"),
+    ],
+)
+def test_wrong_code_is_refused_with_its_place(suite, words, message, monkeypatch):
+    path = suite(**words)
+    monkeypatch.syspath_prepend(path.parent)
+    (spec,) = parse_suite(path.read_text(), "suite.toml").audits
+    with pytest.raises(SuiteError, match=message):
+        build(spec)
+
+
+def test_commands_are_code_too():
+    words = {**USUAL, "mechanism": '{ kind = "command_step", command = ["./step", "1"] }', "neighbours": '"bit_pair"'}
+    (spec,) = parse_suite(AUDIT.format(**words), "suite.toml").audits
+    assert code_of(spec) == ("./step", "own_parts:first")
+
+
+def test_the_schema_knows_them():
+    jsonschema = pytest.importorskip("jsonschema")
+    import tomllib
+
+    jsonschema.validate(tomllib.loads(AUDIT.format(**USUAL)), suite_schema(catalogue()))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import guarantees
+from guarantees import TradeOff
+
+HISTORY = [(1.0, 1 / 3, 2), (2.0, 0.5, 3)]
+EPSILONS = np.linspace(0.0, 6.0, 13)
+EVENT_NAMES = ("SelfComposedDpEvent", "PoissonSampledDpEvent", "GaussianDpEvent", "ComposedDpEvent")
+
+
+def events():
+    library = pytest.importorskip("dp_accounting", reason="dp-accounting is an extra")
+    return [getattr(library, name) for name in EVENT_NAMES]
+
+
+def event_of(history):
+    repeated, sampled, noise, composed = events()
+    return composed([repeated(sampled(rate, noise(multiplier)), steps) for multiplier, rate, steps in history])
+
+
+def test_a_history_is_the_composition_of_its_steps():
+    parts = [guarantees.subsampled_gaussian(rate=q, noise_multiplier=s).compose(t) for s, q, t in HISTORY]
+    expected = parts[0].compose_with(parts[1])
+    found = guarantees.claim_from_history(HISTORY)
+    assert np.allclose(found.delta(EPSILONS), expected.delta(EPSILONS), atol=2e-6)
+    assert (found.unit, found.relation) == ("training", "add_remove")
+
+
+def test_one_step_at_rate_one_is_the_gaussian_mechanism():
+    found = guarantees.claim_from_history([(2.0, 1.0, 1)], unit="step")
+    assert np.allclose(found.beta([0.01, 0.5]), guarantees.gaussian(mu=0.5).beta([0.01, 0.5]), atol=1e-12)
+
+
+def test_an_event_and_the_history_it_describes_promise_the_same():
+    ours = guarantees.claim_from_history(HISTORY)
+    theirs = guarantees.claim_from_event(event_of(HISTORY))
+    leaked = TradeOff(ours.certificate.leaked)
+    for direction in ("with_given_without", "without_given_with"):
+        assert np.all(theirs.delta(EPSILONS, direction) >= leaked.delta(EPSILONS, direction) - theirs.error)
+        assert np.allclose(theirs.delta(EPSILONS, direction), ours.delta(EPSILONS, direction), atol=5e-6)
+
+
+def test_the_renyi_accountant_promises_less():
+    loose = guarantees.claim_from_event(event_of(HISTORY), accountant="rdp")
+    assert np.all(loose.delta(EPSILONS) >= guarantees.claim_from_history(HISTORY).delta(EPSILONS) - 1e-6)
+
+
+def test_nothing_below_the_trusted_delta_is_taken_from_dp_accounting():
+    repeated, sampled, noise, _ = events()
+    claim = guarantees.claim_from_event(repeated(sampled(0.1, noise(2.0)), 3))
+    assert claim.law.smallest_delta == 1e-10
+    assert claim.delta(50.0) >= 1e-10
+
+
+def test_an_event_that_promises_nothing_is_refused():
+    repeated, sampled, noise, _ = events()
+    with pytest.raises(ValueError, match="promises nothing"):
+        guarantees.claim_from_event(repeated(sampled(0.1, noise(0.0)), 3))
+    with pytest.raises(ValueError, match="has no answer for this event"):
+        guarantees.claim_from_event(sampled(0.1, sampled(0.1, noise(1.0))))
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(
+    st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.0, 1.0)), min_size=1, max_size=8, unique_by=lambda row: row[0])
+)
+def test_a_table_never_promises_more_than_it_says(rows):
+    claim = guarantees.claim_from_table(rows)
+    alpha = np.linspace(0.0, 1.0, 41)
+    lines = [
+        np.maximum(1 - delta - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - delta - alpha))
+        for epsilon, delta in rows
+    ]
+    assert np.all(claim.beta(alpha) <= np.maximum(0.0, np.max(lines, axis=0)) + claim.error + 1e-12)
+    for epsilon, delta in rows:
+        assert claim.delta(epsilon) <= delta + 1e-9
+
+
+def test_rows_that_say_nothing_are_left_out_of_a_table():
+    claim = guarantees.claim_from_table([(math.inf, 0.0), (1.0, 1e-3), (-0.2, 0.5)])
+    assert claim.parameters["points"] == ((1.0, 1e-3), (-0.2, 0.5))
+    assert claim.delta(0.0) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: guarantees.claim_from_table([]), "at least one pair"),
+        (lambda: guarantees.claim_from_table([(math.inf, 0.1)]), "at least one pair"),
+        (lambda: guarantees.claim_from_table([(1.0, 1.5)]), r"delta in \[0, 1\]"),
+        (lambda: guarantees.claim_from_history([]), "at least one"),
+        (lambda: guarantees.claim_from_history([(0.0, 0.5, 1)]), "no noise, no promise"),
+        (lambda: guarantees.claim_from_history([(1.0, 0.0, 1)]), "rate must be"),
+        (lambda: guarantees.claim_from_history([(1.0, 0.5, 1)], relation="any"), "relation must be"),
+    ],
+)
+def test_what_is_no_promise_is_refused(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
+
+
+def test_an_opacus_accountant_hands_over_its_history():
+    accountants = pytest.importorskip("opacus.accountants", reason="Opacus is not installed")
+    books = accountants.PRVAccountant()
+    for _ in range(3):
+        books.step(noise_multiplier=1.0, sample_rate=1 / 3)
+    claim = guarantees.claim_from_history(books.history)
+    # their discretisation only ever adds
+    assert claim.epsilon(1e-5) - 1e-4 <= books.get_epsilon(1e-5) <= claim.epsilon(1e-5) + 0.1

@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import sys
+import types
+
+import numpy as np
+import pytest
+from checks import FALSE_FAILURE
+from scipy import stats
+
+import guarantees
+import mechanisms
+from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.for_torch import one_record, torch_training
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+opacus = pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
+
+from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+CLIP, NOISE, BATCH, COLUMNS = 0.5, 2.0, 4, 6
+SEEDS = trial_seeds(np.array([5, 6], np.uint32), 0, 16)
+
+
+def dataset(records, value=0.0):
+    """Zero rows: every gradient of a model without bias is zero, and an update is noise alone."""
+    return TensorDataset(torch.full((records, COLUMNS), value), torch.zeros(records, dtype=torch.long))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(COLUMNS, 20, bias=False), nn.Linear(20, 2, bias=False))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def private(data, *, optimizer=torch.optim.Adam, model=None, batch=BATCH, **settings):
+    model = Net() if model is None else model
+    loader = DataLoader(data, batch_size=batch, shuffle=True)
+    return opacus.PrivacyEngine().make_private(
+        module=model,
+        optimizer=optimizer(model.parameters(), lr=0.1),
+        data_loader=loader,
+        noise_multiplier=NOISE,
+        max_grad_norm=CLIP,
+        **settings,
+    )
+
+
+def train(data, seed):
+    model, optimizer, loader = private(data)
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def train_sgd(data, seed):
+    model, optimizer, loader = private(data, optimizer=torch.optim.SGD)
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def train_ghost(data, seed):
+    model, optimizer, criterion, loader = private(data, grad_sample_mode="ghost", criterion=nn.CrossEntropyLoss())
+    for x, y in loader:
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+
+
+def train_split(data, seed):
+    model, optimizer, loader = private(data)
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=1, optimizer=optimizer) as physical:
+        for x, y in physical:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+def train_bfloat16(data, seed):
+    model, optimizer, loader = private(data)
+    for x, y in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+def train_adaptive(data, seed):
+    bounds = {"max_clipbound": 10.0, "min_clipbound": 0.1, "clipbound_learning_rate": 0.2}
+    quantile = {"target_unclipped_quantile": 0.5, "unclipped_num_std": 1e6}
+    model, optimizer, loader = private(data, clipping="adaptive", poisson_sampling=False, **bounds, **quantile)
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        return
+
+
+def train_microbatches(data, seed):
+    """Two batches of the loader for one step, which Opacus allows without Poisson sampling."""
+    model, optimizer, loader = private(data, poisson_sampling=False)
+    optimizer.zero_grad()
+    for number, (x, y) in enumerate(loader):
+        nn.functional.cross_entropy(model(x), y).backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def flat(outputs):
+    return np.concatenate([part.reshape(len(part), -1) for part in outputs.values()], axis=1)
+
+
+def drawn(function, records=11, seeds=SEEDS, releases="update", **more):
+    return torch_training(function, releases=releases, **more).prepare(dataset(records))(seeds)
+
+
+def assert_noise_is(found, deviation):
+    rest = found.ravel() / deviation
+    p = 2 * min(stats.chi2.cdf(np.sum(rest**2), rest.size), stats.chi2.sf(np.sum(rest**2), rest.size))
+    assert p > FALSE_FAILURE, f"noise {rest.std() * deviation} where {deviation} was expected, p = {p:.1e}"
+
+
+LOOPS = [
+    # 11 records in batches of 4: rate 1/3, divided by int(11/3)
+    (train, 3, (NOISE, 1 / 3), CLIP * NOISE / 3),
+    (train_sgd, 3, (NOISE, 1 / 3), CLIP * NOISE / 3),
+    (train_ghost, 3, (NOISE, 1 / 3), CLIP * NOISE / 3),
+    (train_split, 3, (NOISE, 1 / 3), CLIP * NOISE / 3),
+    (train_bfloat16, 3, (NOISE, 1 / 3), CLIP * NOISE / 3),
+    (train_adaptive, 1, (NOISE, 1 / 3), CLIP * NOISE / 3),
+    (train_microbatches, 1, (NOISE, 2 / 3), CLIP * NOISE / 6),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "steps", "entry", "deviation"), LOOPS, ids=lambda given: getattr(given, "__name__", "")
+)
+def test_a_loop_as_users_write_it_is_watched(function, steps, entry, deviation):
+    found = drawn(function, releases="transcript")
+    assert {name: part.shape for name, part in found.items()} == {
+        "layers.0.weight": (len(SEEDS), steps, 20, COLUMNS),
+        "layers.1.weight": (len(SEEDS), steps, 2, 20),
+    }
+    assert_noise_is(flat(found), deviation)
+    assert torch_training(function, releases="transcript").history(dataset(11)) == [(*entry, steps)]
+    first = drawn(function)
+    assert np.array_equal(flat(first), flat({name: part[:, 0] for name, part in found.items()}))
+    assert torch_training(function).history(dataset(11)) == [(*entry, 1)]
+
+
+def test_the_check_of_the_noise_can_fail():
+    with pytest.raises(AssertionError, match="was expected"):
+        assert_noise_is(flat(drawn(train)), 1.1 * CLIP * NOISE / 3)
+
+
+@pytest.mark.parametrize("releases", ["update", "transcript", "final"])
+def test_a_trial_is_a_function_of_its_seed(releases):
+    found = flat(drawn(train, releases=releases))
+    again = flat(drawn(train, releases=releases, seeds=SEEDS[10:12]))
+    assert np.array_equal(found[10:12], again)
+    assert len(np.unique(found[:, 0])) == len(SEEDS)
+
+
+def test_initial_weights_are_the_same_however_users_seed():
+    seen = []
+
+    def seeding(data, seed):
+        torch.manual_seed(seed)
+        torch.rand(len(data))
+        model, optimizer, _ = private(data, model=Net())
+        seen.append([p.detach().clone() for p in model.parameters()] + [torch.randn(3)])
+        optimizer.original_optimizer.step()
+
+    for records in (10, 11):
+        drawn(seeding, records=records, seeds=SEEDS[:2])
+    first, *others = seen
+    for other in others:
+        assert all(torch.equal(a, b) for a, b in zip(first[:-1], other[:-1], strict=True))
+    assert len({float(one[-1][0]) for one in seen}) == 2, "what follows the optimizer follows the trial"
+    assert not torch.equal(first[0][0], first[0][1]), "rows of one layer are drawn, not copied"
+
+
+def test_a_generator_that_users_seed_is_not_the_stream_of_the_noise():
+    found = []
+
+    def own_generator(data, seed):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        own = torch.randn(4, generator=torch.Generator().manual_seed(seed))
+        found.append((own, torch.randn(4), np.random.rand(2)))  # noqa: NPY002
+        optimizer.step()
+
+    drawn(own_generator, seeds=SEEDS[:3])
+    assert all(not torch.equal(own, ours) for own, ours, _ in found)
+    assert len({float(ours[0]) for _, ours, _ in found}) == len({float(n[0]) for _, _, n in found}) == 3
+
+
+def test_a_model_that_trials_share_is_refused():
+    shared = Net()
+
+    def goes_on(data, seed):
+        optimizer = torch.optim.SGD(shared.parameters(), lr=0.1)
+        for p in shared.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+
+    with pytest.raises(ValueError, match="build its model anew"):
+        drawn(goes_on, releases="final", seeds=SEEDS[:2])
+
+
+def test_the_generators_of_the_process_are_left_as_they_were():
+    torch.default_generator.manual_seed(7)
+    expected = torch.rand(2)
+    torch.default_generator.manual_seed(7)
+    drawn(train, seeds=SEEDS[:1])
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_nothing_is_left_behind_after_an_error():
+    before = nn.Module.__init__, torch.optim.Optimizer.__init__
+
+    def failing(data, seed):
+        private(data)
+        raise RuntimeError("theirs")
+
+    with pytest.raises(RuntimeError, match="theirs"):
+        drawn(failing)
+    assert (nn.Module.__init__, torch.optim.Optimizer.__init__) == before
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+
+    assert not module._global_forward_pre_hooks
+    assert not optimizer._global_optimizer_pre_hooks
+
+
+def test_final_weights_are_released_from_their_start():
+    def two_steps(data, seed):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(2):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            optimizer.step()
+        return model
+
+    def with_buffer(data, seed):
+        model = two_steps(data, seed)
+        model.register_buffer("mean_of_inputs", data.tensors[0].mean(0))
+        return model, "log"
+
+    assert np.allclose(flat(drawn(two_steps, releases="final", seeds=SEEDS[:2])), 1.0)
+    found = drawn(with_buffer, releases="final", seeds=SEEDS[:2])
+    assert found["mean_of_inputs"].shape == (2, COLUMNS)
+
+
+def test_two_optimizers_release_their_end():
+    def two(data, seed):
+        models = Net(), nn.Linear(2, 1)
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.5) for model in models]
+        for model, optimizer in zip(models, optimizers, strict=True):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            optimizer.step()
+
+    assert np.allclose(flat(drawn(two, releases="final", seeds=SEEDS[:2])), 0.5)
+    with pytest.raises(ValueError, match="releases='final'"):
+        drawn(two, releases="transcript", seeds=SEEDS[:2])
+
+
+def test_whatever_else_is_given_back_is_the_release():
+    def metrics(data, seed):
+        return {"loss": torch.randn(()), "weights": [np.ones(3), torch.zeros(2, dtype=torch.bfloat16)]}
+
+    found = torch_training(metrics, releases="final").prepare(dataset(3))(SEEDS[:4])
+    assert {part.shape for part in found.values()} == {(4,), (4, 3), (4, 2)}
+
+
+def test_a_loop_without_an_optimizer_is_told_what_to_do():
+    def by_hand(data, seed):
+        return Net()(data.tensors[0])
+
+    with pytest.raises(ValueError, match="where its training begins"):
+        drawn(lambda data, seed: nn.Linear(COLUMNS, 1).forward(data.tensors[0]), releases="final")
+    with pytest.raises(ValueError, match="releases='final'"):
+        drawn(by_hand)
+    with pytest.raises(ValueError, match="nothing is released"):
+        drawn(lambda data, seed: None, releases="final")
+
+
+def test_steps_end_a_transcript():
+    assert drawn(train, releases="transcript", steps=2, seeds=SEEDS[:2])["layers.1.weight"].shape == (2, 2, 2, 20)
+    with pytest.raises(ValueError, match="took 3 steps"):
+        drawn(train, releases="transcript", steps=4)
+    with pytest.raises(ValueError, match="steps must be"):
+        torch_training(train, steps=2)
+
+
+PAIR = mechanisms.Neighbours(without=dataset(10), with_record=dataset(11), relation="add_remove")
+UNLIKE = mechanisms.Neighbours(without=dataset(8), with_record=dataset(9), relation="add_remove")
+
+
+def test_the_claim_is_their_history_judged_exactly():
+    step = torch_training(train).claim(PAIR)
+    exact = guarantees.subsampled_gaussian(rate=1 / 3, noise_multiplier=NOISE)
+    assert np.allclose(step.beta([0.01, 0.3]), exact.beta([0.01, 0.3]), atol=1e-9)
+    assert (step.unit, step.parameters["history"]) == ("step", ((NOISE, 1 / 3, 1),))
+    for releases in ("transcript", "final"):
+        claim = torch_training(train, releases=releases).claim(PAIR)
+        assert (claim.unit, claim.parameters["history"]) == ("training", ((NOISE, 1 / 3, 3),))
+    assert "Opacus 1" in step.source
+
+
+def test_the_claim_may_be_the_epsilon_that_they_print():
+    printed = torch_training(train, releases="transcript").claim(PAIR, deltas=(1e-5,))
+    exact = torch_training(train, releases="transcript").claim(PAIR)
+    assert exact.epsilon(1e-5) <= printed.epsilon(1e-5) <= exact.epsilon(1e-5) + 0.1
+
+
+def test_the_weaker_of_two_accounts_is_the_claim():
+    assert torch_training(train).history(UNLIKE.without) == [(NOISE, 1 / 2, 1)]
+    assert torch_training(train).history(UNLIKE.with_record) == [(NOISE, 1 / 3, 1)]
+    assert torch_training(train).claim(UNLIKE).parameters["history"] == ((NOISE, 1 / 2, 1),)
+
+
+def test_a_training_without_an_account_has_no_claim_of_its_own():
+    with pytest.raises(ValueError, match="claim_from_history"):
+        torch_training(lambda data, seed: Net()).claim(PAIR)
+
+
+def secure(data, seed):
+    model = Net()
+    optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=BATCH)
+    engine = opacus.PrivacyEngine(secure_mode=True)
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=NOISE, max_grad_norm=CLIP
+    )
+    for x, y in loader:
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def test_secure_mode_says_what_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchcsprng", None)
+    with pytest.raises(ImportError, match="audit with secure_mode=False"):
+        drawn(secure)
+
+
+def test_secure_mode_is_audited_where_its_generator_is_there(monkeypatch):
+    """A generator of random bytes under torchcsprng's name: it has no build for this PyTorch."""
+    library = types.ModuleType("torchcsprng")
+    library.create_random_device_generator = lambda _: torch.Generator().manual_seed(int(SEEDS[0]) % 2**32)
+    monkeypatch.setitem(sys.modules, "torchcsprng", library)
+    assert_noise_is(flat(drawn(secure, seeds=SEEDS[:1])), CLIP * NOISE / 3)
+
+
+def test_versions_are_part_of_what_a_record_says():
+    said = torch_training(train, releases="transcript", steps=2).parameters
+    assert said == {
+        "steps": 2,
+        "torch": torch.__version__,
+        "opacus": opacus.__version__,
+    }
+
+
+@pytest.mark.parametrize("function", [train, train_split, train_ghost], ids=lambda given: given.__name__)
+def test_gradients_are_those_of_the_records_at_the_initial_weights(function):
+    torch.default_generator.manual_seed(0)
+    data = TensorDataset(torch.randn(3, COLUMNS), torch.tensor([0, 1, 1]))
+    found = flat(torch_training(function).gradients(data))
+    starts = []
+
+    def start(data, seed):
+        if function is train_ghost:
+            nn.CrossEntropyLoss()
+        starts.append(Net())
+        torch.optim.SGD(starts[0].parameters()).step()
+
+    drawn(start, seeds=SEEDS[:1])
+    for row, x, y in zip(found, *data.tensors, strict=True):
+        loss = nn.functional.cross_entropy(starts[0](x[None]), y[None])
+        exact = torch.cat([g.ravel() for g in torch.autograd.grad(loss, list(starts[0].parameters()))]).numpy()
+        scale = min(1.0, CLIP / np.linalg.norm(exact)) if function is train_ghost else 1.0
+        assert np.allclose(row, scale * exact, atol=1e-5)
+
+
+def test_gradients_have_the_form_of_one_release():
+    data = TensorDataset(torch.randn(5, COLUMNS), torch.zeros(5, dtype=torch.long))
+
+    def with_buffer(data, seed):
+        model = train(data, seed)
+        model.register_buffer("scale", torch.ones(3))
+        return model
+
+    one = torch_training(with_buffer).gradients(data)
+    assert np.array_equal(flat(one), flat(torch_training(with_buffer, releases="transcript").gradients(data)))
+    final = torch_training(with_buffer, releases="final").gradients(data)
+    assert not final.pop("scale").any()
+    assert np.array_equal(flat(one), flat(final))
+
+
+def test_gradients_that_nobody_computes_are_not_known():
+    def plain(data, seed):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        nn.functional.cross_entropy(model(data.tensors[0]), data.tensors[1]).backward()
+        optimizer.step()
+
+    with pytest.raises(ValueError, match="does not tell"):
+        torch_training(plain).gradients(dataset(2))
+
+
+def test_records_of_any_dataset_are_taken_one_by_one():
+    rows = np.arange(6.0).reshape(3, 2)
+    assert np.array_equal(one_record(rows, 1), rows[1:2])
+    assert one_record([1, 2, 3], 1) == [2]
+    assert np.array_equal(one_record({"x": rows, "y": (rows,)}, 2)["y"][0], rows[2:])
+    joined = torch.utils.data.ConcatDataset([dataset(2), dataset(1, value=1.0)])
+    ((row, _),) = one_record(joined, 2)
+    assert row.sum() == COLUMNS
