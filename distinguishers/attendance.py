@@ -23,6 +23,11 @@ class AttendanceLaw:
     probability: np.ndarray
 
 
+def counts_groups(sampler: Sampler) -> bool:
+    """Whether it is known how many of several differing records are in a batch."""
+    return isinstance(sampler, Poisson | FixedSize | Deterministic)
+
+
 def attendance_law(sampler: Sampler, records: int, group: int = 1) -> AttendanceLaw | None:
     """The law of one round; None for samplers whose rounds depend on each other."""
     if isinstance(sampler, FixedSize):
@@ -55,7 +60,7 @@ def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> At
         likely = [np.flatnonzero(weight > NEGLIGIBLE) for weight in weights]
         grid = [part.ravel() for part in np.meshgrid(*likely, indexing="ij")]
         return _kept(grid[0], grid[1], weights[0][grid[0]] * weights[1][grid[1]])
-    if group > 1 and not (isinstance(sampler, Deterministic) and sampler.position is None):
+    if group > 1 and not counts_groups(sampler):
         return None
     if isinstance(sampler, BallsAndBins):
         return _kept(np.array([epochs * (records - 1)]), np.array([epochs]), np.ones(1))
@@ -66,7 +71,7 @@ def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> At
         times = np.array([0, epochs]) if kept else np.arange(epochs + 1)
         weights = np.array([1 - chance, chance]) if kept else stats.binom.pmf(times, epochs, chance)
         return _kept(rounds * sampler.batch_size - group * times, group * times, weights)
-    if isinstance(sampler, FixedSize):
+    if isinstance(sampler, FixedSize) and group == 1:
         times = np.arange(rounds + 1)
         weights = stats.binom.pmf(times, rounds, sampler.batch_size / records)
         return _kept(rounds * sampler.batch_size - times, times, weights)

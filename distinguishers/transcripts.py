@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr, logsumexp
 
 import guarantees
-from distinguishers.attendance import attendance_law, final_law
+from distinguishers.attendance import attendance_law, counts_groups, final_law
 from distinguishers.contract import Distinguisher, OneScore
 from distinguishers.round_mixtures import TRANSCRIPTS, AttendanceRatio, BinsRatio, along, means_of
 from guarantees.checks import require
@@ -63,7 +63,7 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
     if same != shared:
         raise ValueError("the two datasets must share the gradients of all records but one.")
     sampler = mechanism.sampler
-    counted = group == 1 or isinstance(sampler, Poisson | FixedSize | Deterministic)
+    counted = group == 1 or counts_groups(sampler)
     require("group", counted, "1 but for Poisson, fixed-size and deterministic batches", group)
     size = sampler.batch_size if isinstance(sampler, FixedBatches) and mechanism.sees == "updates" else 0
     if mechanism.sees == "isolated":
