@@ -48,8 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader has seen enough, as `| head` does; Python would complain once more at its own exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CUT_SHORT
-    except (ValueError, TypeError, FileNotFoundError, RuntimeError) as error:
-        print(f"dpsgd-audit: {error}", file=sys.stderr)
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
+        from audit.report.visible import printable
+
+        said = str(error) or type(error).__name__
+        print(f"dpsgd-audit: {printable(said)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)

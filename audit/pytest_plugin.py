@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mechanisms.neighbours import Neighbours
 
 MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
+MOST_NAMES = 8
 FIRST_CALL = 0.9
 """Of a test's risk: most tests audit once."""
 UNDECLARED = (
@@ -134,6 +135,37 @@ class Auditor:
         if (trials := self._option("trials")) is not None:
             again += f" --dp-audit-trials={trials}"
         return "\n".join([*record_lines(record), f"  reproduce: {again}"])
+
+
+def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:
+    """What a session without a violation looked at, and what no audit of it did; nothing after a violation."""
+    from audit.record.record import from_json
+
+    records = [from_json(data) for data in found]
+    if any(record.verdict == "violation" for record in records):
+        return []
+    open_ones = sum(record.verdict == "inconclusive" for record in records)
+    pairs = {(record.neighbours.describe(), record.neighbours.kind) for record in records}
+    relations = sorted({relation for _, relation in pairs})
+    steps = sorted({record.mechanism.name for record in records})
+    scores = sorted({grid.member for record in records for grid in record.grids})
+    trials = sum(record.trials for record in records)
+    told = f", {open_ones} inconclusive" if open_ones else ""
+    return [
+        f"dp-audit: {len(records)} {'audit' if len(records) == 1 else 'audits'}, no violation found{told}.",
+        f"  looked at: {_listed(steps)} on {len(pairs)} {'pair' if len(pairs) == 1 else 'pairs'} of neighbours "
+        f"({_listed(relations)}), {trials:,} trials in all, by the scores {_listed(scores)}.",
+        "  not looked at: other data and other neighbours, leaks that none of these scores sees, code that these calls "
+        "do not run, timing and other side channels. No violation found does not mean private.",
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """A few names, made visible; of many the first ones and their number."""
+    from audit.report.visible import visible
+
+    shown = ", ".join(map(visible, names[:MOST_NAMES]))
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
 def report(found: Sequence[dict[str, Any]], folder: str) -> Path:

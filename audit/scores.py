@@ -116,15 +116,17 @@ def from_scores(
 
     Without ``thresholds`` a tenth of the scores, drawn at random by ``seed``, chooses one for each number; the rest is
     judged by the joint inversion [docs/validity.md, section 15]. Given thresholds (fixed before looking at the
-    scores) are judged on all. Every number has a share of the risk, fixed beforehand; ``target`` spends all of it on
-    one. A band answers every other question. ``conditions`` lists what the user must vouch for.
+    scores) are judged on all. A score may be infinite. Every number has a share of the risk, fixed beforehand;
+    ``target`` spends all of it on one. A band answers every other question. ``conditions`` lists what the user must
+    vouch for.
     """
     require_risk(risk)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
-    given = _scores("without", without), _scores("with_record", with_record)
+    given = one_column("without", without), one_column("with_record", with_record)
+    ordered = _finite(given)
     stated = _stated(claim, target)
     share = shares(risk, stated)
-    chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
+    chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(ordered, share, claim, delta, seed)
     asked = questions(delta)
     numbers = tuple(
         prove(_counts_for(chosen, name), asked[name], risk=share[name]) for name in NUMBERS if name in share
@@ -137,7 +139,7 @@ def from_scores(
         seed=None if thresholds else seed,
         conditions=(*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
         judgement=None if claim is None else _judged(claim, chosen, share, delta),
-        sides=(np.sort(given[0]), np.sort(given[1])),
+        sides=(np.sort(ordered[0]), np.sort(ordered[1])),
     )
 
 
@@ -234,16 +236,29 @@ def _less(all_scores: ErrorCounts, aside: ErrorCounts) -> ErrorCounts:
     )
 
 
-def _scores(name: str, values: ArrayLike) -> Array:
-    """A one-dimensional array of finite numbers, or an error that says what is wrong and where."""
+def one_column(name: str, values: ArrayLike, *, least: int = 4) -> Array:
+    """Scores as a one-dimensional array, infinite ones among them, or an error that says what is wrong and where."""
     scores = np.asarray(values)
+    if scores.ndim == 2 and 1 in scores.shape:
+        scores = scores.ravel()
     require(name, scores.ndim == 1, "a one-dimensional array of scores", f"shape {scores.shape}")
-    require(name, len(scores) >= 4, "at least four scores", f"{len(scores)} scores")
-    require(name, np.issubdtype(scores.dtype, np.number), "an array of numbers", scores.dtype)
+    require(name, len(scores) >= least, f"at least {least} scores", f"{len(scores)} scores")
+    real = np.issubdtype(scores.dtype, np.number) and not np.issubdtype(scores.dtype, np.complexfloating)
+    require(name, real, "an array of real numbers", scores.dtype)
     scores = scores.astype(float)
-    if not np.isfinite(scores).all():
-        where = int(np.argmin(np.isfinite(scores)))
-        raise ValueError(
-            f"{name}[{where}] is {scores[where]}; a score must be finite. Repair the trial, do not drop it."
-        )
+    if np.isnan(scores).any():
+        where = int(np.argmax(np.isnan(scores)))
+        raise ValueError(f"{name}[{where}] is {scores[where]}; a score is a number. Repair the trial, do not drop it.")
     return scores
+
+
+def _finite(sides: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The same order of all scores, with infinite ones a step beyond the others: tests see only the order."""
+    both = np.concatenate(sides)
+    known = both[np.isfinite(both)]
+    if known.size == both.size:
+        return sides
+    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    step = min(max(high - low, 1.0), float(np.finfo(float).max) / 4)
+    zero, one = (np.nan_to_num(side, posinf=high + step, neginf=low - step) for side in sides)
+    return zero, one

@@ -21,8 +21,10 @@ from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechani
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 from mechanisms.release import Layout
+from mechanisms.structure import structured
 
 
+@structured(numbers=("parts",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Battery:
     """A distinguisher that returns one score for each member, shape (members,)."""
@@ -44,6 +46,12 @@ class Battery:
     def accepts(self) -> tuple[OutputKind, ...]:
         """The kinds that every part reads."""
         return tuple(kind for kind in OUTPUT_KINDS if all({kind, "any"} & set(part.accepts) for part in self.parts))
+
+    @property
+    def length(self) -> int | None:
+        """Of the vectors that its parts read, where any of them cares."""
+        lengths = [getattr(part, "length", None) for part in self.parts]
+        return next((length for length in lengths if length is not None), None)
 
     @property
     def parameters(self) -> Mapping[str, Any]:

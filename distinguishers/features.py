@@ -68,7 +68,7 @@ class Features:
         scaled = raw / jnp.float32(self.size)
         means = jnp.mean(jnp.stack([own, square, square * square, scaled * scaled, raw == 0]), axis=1)
         logs = jnp.log(jnp.maximum(means[1:4], SMALLEST))
-        above = jnp.mean(own > jnp.asarray(LEVELS, jnp.float32)[:, None], axis=1)
+        above = jnp.mean(own[None] > jnp.asarray(LEVELS, jnp.float32)[:, None], axis=1)
         found = [
             jnp.dot(rows, common),
             jnp.sum(evidence)[None],

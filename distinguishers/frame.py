@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechanisms.contract import Collapsed
+from mechanisms.structure import structured
 
 
 class Reading(NamedTuple):
@@ -21,6 +22,15 @@ class Reading(NamedTuple):
     """Mean square of the other coordinates minus one. Zero where there are none."""
 
 
+class Square(NamedTuple):
+    """The square of the unit as the sum of two float32, and its inverse."""
+
+    high: np.float32
+    low: np.float32
+    inverse: np.float32
+
+
+@structured(numbers=("basis", "centre", "middle", "inverse_unit", "square", "free"), structure=("rank", "room"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
     """Where the gradients live and the units in which outputs are read.
@@ -31,13 +41,19 @@ class Frame:
 
     rank: int
     dimension: int
-    basis: jax.Array | None
-    centre: jax.Array
+    """Known on the host alone: the same program serves statistics of any dimension."""
+    free: int
+    """Coordinates outside the span."""
+    room: bool
+    """Whether there are any."""
+    basis: np.ndarray | None
+    centre: np.ndarray
     """What is subtracted first, in span coordinates and in the output's units, shape (rank,)."""
-    middle: jax.Array | None
+    middle: np.ndarray | None
     """The centre as a full vector; None without a basis."""
     inverse_unit: float
     """Exactly a float32."""
+    square: Square
 
     @property
     def unit(self) -> float:
@@ -52,7 +68,8 @@ class Frame:
         """The sufficient statistics of a vector, or of an output that is collapsed already."""
         if isinstance(output, Collapsed):
             return self._read_collapsed(output)
-        if output.shape != (self.dimension,):
+        # inside a program the dimension is unknown; the lengths were compared before it was compiled
+        if self.dimension is not None and output.shape != (self.dimension,):
             raise ValueError(f"an output must have shape ({self.dimension},), got {output.shape}.")
         return self._read_vector(output) if self.basis is None else self._read_rotated(output)
 
@@ -60,7 +77,7 @@ class Frame:
         """A vector output minus the centre, in units of the reference noise."""
         if self.middle is not None:
             return (output - self.middle) * self.inverse_unit
-        return (output - jnp.pad(self.centre, (0, self.dimension - self.rank))) * self.inverse_unit
+        return (output - jnp.pad(self.centre, (0, len(output) - self.rank))) * self.inverse_unit
 
     def embedded(self, along: jax.Array) -> jax.Array:
         """Span coordinates as a full vector."""
@@ -72,39 +89,37 @@ class Frame:
         """Mean square outside the span in the output's own units, for scores that know no reference noise."""
         if isinstance(output, Collapsed):
             return output.rest
-        free = max(self.dimension - self.rank, 1)
+        free = jnp.maximum(self.free, 1)
         if self.basis is None:
-            outside = jnp.arange(self.dimension) >= self.rank
+            outside = jnp.arange(len(output)) >= self.rank
             return jnp.sum(jnp.where(outside, output * output, 0.0)) / free
         along = jnp.dot(self.basis, output, precision=jax.lax.Precision.HIGHEST)
         return jnp.maximum(jnp.sum(output * output) - jnp.sum(along * along), 0.0) / free
 
     def _read_collapsed(self, output: Collapsed) -> Reading:
         along = (output.along - self.centre) * self.inverse_unit
-        if self.dimension == self.rank:
+        if not self.room:
             return Reading(along, jnp.float32(0.0))
-        square = self.unit**2
-        high = np.float32(square)
         # output.rest is close to the float32 next to unit^2: their difference is exact, the remainder is small
-        excess = ((output.rest - high) - np.float32(square - float(high))) * np.float32(1 / square)
+        excess = ((output.rest - self.square.high) - self.square.low) * self.square.inverse
         return Reading(along, excess)
 
     def _read_vector(self, output: jax.Array) -> Reading:
         along = (output[: self.rank] - self.centre) * self.inverse_unit
-        if self.dimension == self.rank:
+        if not self.room:
             return Reading(along, jnp.float32(0.0))
         z = output * self.inverse_unit
-        outside = jnp.arange(self.dimension) >= self.rank
-        return Reading(along, jnp.sum(jnp.where(outside, z * z - 1.0, 0.0)) / (self.dimension - self.rank))
+        outside = jnp.arange(len(output)) >= self.rank
+        return Reading(along, jnp.sum(jnp.where(outside, z * z - 1.0, 0.0)) / self.free)
 
     def _read_rotated(self, output: jax.Array) -> Reading:
         assert self.basis is not None
         z = self.standardised(output)
         along = jnp.dot(self.basis, z, precision=jax.lax.Precision.HIGHEST)
-        if self.dimension == self.rank:
+        if not self.room:
             return Reading(along, jnp.float32(0.0))
         outside = jnp.sum(z * z - 1.0) - jnp.sum(along * along - 1.0)
-        return Reading(along, outside / (self.dimension - self.rank))
+        return Reading(along, outside / self.free)
 
 
 def make_frame(
@@ -112,12 +127,17 @@ def make_frame(
 ) -> Frame:
     """A frame in float32, its unit rounded to the reciprocal of a float32."""
     middle = np.zeros(rank, np.float32) if centre is None else np.asarray(centre, np.float32)
-    full = None if basis is None else jnp.asarray(middle.astype(np.float64) @ basis, jnp.float32)
+    inverse_unit = float(np.float32(1.0 / unit))
+    square = (1.0 / inverse_unit) ** 2
+    high = np.float32(square)
     return Frame(
         rank=rank,
         dimension=dimension,
-        basis=None if basis is None else jnp.asarray(basis, jnp.float32),
-        centre=jnp.asarray(middle),
-        middle=full,
-        inverse_unit=float(np.float32(1.0 / unit)),
+        free=dimension - rank,
+        room=dimension > rank,
+        basis=None if basis is None else basis.astype(np.float32),
+        centre=middle,
+        middle=None if basis is None else (middle.astype(np.float64) @ basis).astype(np.float32),
+        inverse_unit=inverse_unit,
+        square=Square(high, np.float32(square - float(high)), np.float32(1 / square)),
     )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import guarantees
 from distinguishers.batches import Batches, Pair, read_pair, shared_batches
 from distinguishers.contract import Distinguisher, OneScore
-from distinguishers.frame import Frame, Reading, make_frame
+from distinguishers.frame import Frame, make_frame
+from distinguishers.mixture import Component, Ends, Mixture, make_mixture
 from distinguishers.textbook_ratio import textbook_ratio
 from distinguishers.transcripts import transcript_ratio
 from guarantees.normalised.variance_pair import variance_pair
@@ -23,30 +22,11 @@ from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import Neighbours
 from mechanisms.one_round import CollapsedRound, OneRound
+from mechanisms.structure import structured
 from mechanisms.training import CollapsedRounds, ManyRounds, Repeated
 
 
-class Component(NamedTuple):
-    """The laws N(mean_i, I / precision_i) of the outputs of batches i, in a frame's units."""
-
-    means: np.ndarray
-    """Shape (batches, rank)."""
-    precision: np.ndarray
-    """1 / variance; shape (batches,), or (1,) where the divisor does not depend on the batch."""
-    constant: np.ndarray
-    slope: np.ndarray
-    """ln density outside the span = constant - slope * excess, up to a term common to all laws."""
-
-
-class Ends(NamedTuple):
-    """Which component holds when the differing record is out of the batch and in it, by side."""
-
-    without_out: int
-    without_in: int | None
-    with_out: int
-    with_in: int | None
-
-
+@structured(numbers=("frame", "mixture"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class OneRoundRatio(OneScore):
     """ln of the output's density with the record over that without it, both mixtures over all batches.
@@ -66,9 +46,7 @@ class OneRoundRatio(OneScore):
     neighbours: Neighbours
     pair: Pair
     frame: Frame
-    log_weights: np.ndarray
-    components: tuple[Component, ...]
-    ends: Ends
+    mixture: Mixture
     remainder: float
     name: str = "likelihood_ratio"
     accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
@@ -83,6 +61,11 @@ class OneRoundRatio(OneScore):
         return _curve(self.mechanism, self.pair)
 
     @property
+    def length(self) -> int:
+        """Of the vectors that it reads."""
+        return self.pair.dimension
+
+    @property
     def curve(self) -> TradeOff | None:
         """For aligned gradients under add_remove (zero_out too, unless the batch size divides) and for rate 1."""
         return self._exact_curve
@@ -90,47 +73,7 @@ class OneRoundRatio(OneScore):
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The log-likelihood ratio of one output, from one pass over it."""
         del key
-        reading = self.frame.read(output)
-        ends = log_densities(self.components, self.log_weights, reading)
-        out0, in0, out1, in1 = (None if index is None else ends[index] for index in self.ends)
-        assert out0 is not None
-        assert out1 is not None
-        rate = self.mechanism.rate
-        gained = 0.0 if in1 is None else log_mixture(rate, in1 - out1)
-        lost = 0.0 if in0 is None else log_mixture(rate, in0 - out0)
-        return jnp.asarray((out1 - out0) + gained - lost, jnp.float32)
-
-
-def log_densities(
-    components: tuple[Component, ...], log_weights: np.ndarray, reading: Reading
-) -> tuple[jax.Array, ...]:
-    """ln of each component's mixture over the batches, up to one common term."""
-    weights = jnp.asarray(log_weights, jnp.float32)
-    levels = [_f32(c.constant) - _f32(c.slope) * reading.excess for c in components]
-    # Levels reach 1e6 for a divisor far from the truth: taking off the best one first keeps the digits that count.
-    best = functools.reduce(jnp.maximum, [jnp.max(level) for level in levels])
-    found = []
-    for level, component in zip(levels, components, strict=True):
-        # Coordinate by coordinate: XLA's CPU code does not fuse a reduction over so short an axis.
-        squares = [(reading.along[c] - _f32(means)) ** 2 for c, means in enumerate(component.means.T)]
-        distance = functools.reduce(jnp.add, squares, jnp.float32(0.0))
-        exponent = weights + (level - best) - 0.5 * _f32(component.precision) * distance
-        top = jnp.max(exponent)
-        found.append(top + jnp.log(jnp.sum(jnp.exp(exponent - top))))
-    return tuple(found)
-
-
-def log_mixture(rate: float, gap: jax.Array) -> jax.Array:
-    """``ln(1 - q + q e^gap)``, accurate for small gaps, small rates and rates near 1."""
-    if rate == 1.0:
-        return gap
-    near = jnp.log1p(rate * jnp.expm1(jnp.clip(gap, -1.0, 1.0)))
-    far = jnp.logaddexp(jnp.float32(math.log1p(-rate)), jnp.float32(math.log(rate)) + gap)
-    return jnp.where(jnp.abs(gap) < 1.0, near, far)
-
-
-def _f32(values: np.ndarray) -> jax.Array:
-    return jnp.asarray(values, jnp.float32)
+        return self.mixture.log_ratio(self.frame.read(output))
 
 
 def model_parameters(mechanism: Mechanism, neighbours: Neighbours) -> Mapping[str, Any]:
@@ -234,7 +177,7 @@ def _curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> TradeOff | None:
     added = pair.added
     assert added is not None
     shared, extra = (float(np.clip(row.sum() / mechanism.clip, -1, 1)) for row in (pair.shared, added))
-    return guarantees.normalised_round(
+    return _aligned_curve(
         # Equal sizes have equal divisors, and a zero gradient in the batch changes nothing but its size.
         normalise_by="none" if same_size else mechanism.normalise_by,
         records=sum(pair.counts),
@@ -243,7 +186,13 @@ def _curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> TradeOff | None:
         dimension=pair.dimension,
         shared=shared,
         extra=extra,
-    ).curve
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _aligned_curve(**parameters: Any) -> TradeOff:
+    """Kept with the tables that it makes when first asked: audits of one model have one curve."""
+    return guarantees.normalised_round(**parameters).curve
 
 
 def _whole_batch_curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> TradeOff | None:
@@ -282,8 +231,11 @@ def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> Distinguis
         neighbours=neighbours,
         pair=model.pair,
         frame=model.frame,
-        log_weights=model.batches.log_weights,
-        components=model.components,
-        ends=model.ends,
+        mixture=make_mixture(
+            log_weights=model.batches.log_weights,
+            components=model.components,
+            ends=model.ends,
+            rate=mechanism.rate,
+        ),
         remainder=model.batches.remainder,
     )

@@ -15,10 +15,12 @@ from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind
 from mechanisms.neighbours import Neighbours
+from mechanisms.structure import structured
 
 Coordinates = Literal["signed", "absolute", "towards_record"]
 
 
+@structured(numbers=("signs",), structure=("coordinates",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MaxCoordinate(OneScore):
     """``max_j y_j``, ``max_j |y_j|``, or ``max_j sign(g_j) y_j`` over the coordinates where g is not zero."""

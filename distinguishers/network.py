@@ -43,7 +43,9 @@ class Scaling(NamedTuple):
 
     def __call__(self, features: jax.Array) -> jax.Array:
         """Standardised and bent at the ends, padded to the network's width."""
-        x = (features - jnp.asarray(self.location, jnp.float32)) / jnp.asarray(self.scale, jnp.float32)
+        shape = (1,) * (features.ndim - 1) + (-1,)
+        location, scale = (jnp.asarray(v, jnp.float32).reshape(shape) for v in (self.location, self.scale))
+        x = (features - location) / scale
         bent = BEND * jnp.arcsinh(x / BEND)
         return jnp.pad(bent, [(0, 0)] * (bent.ndim - 1) + [(0, -bent.shape[-1] % WIDTH)])
 
@@ -108,7 +110,7 @@ def train(key: jax.Array, without: np.ndarray, with_record: np.ndarray) -> tuple
 def _start(rng: np.random.Generator, features: int) -> Any:
     """Initial weights drawn on the host: Flax's own draws would be compiled for this one use."""
     row = jnp.zeros((1, features + -features % WIDTH))
-    shapes = jax.eval_shape(_network().init, jax.random.key(0), row)
+    shapes = jax.eval_shape(_network().init, jax.random.key(0, impl="threefry2x32"), row)
 
     def draw(path: Any, leaf: Any) -> jax.Array:
         # the score starts at zero: only the hidden layer's weights differ from it

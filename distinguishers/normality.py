@@ -12,7 +12,8 @@ import numpy as np
 
 from distinguishers.contract import OneScore
 from distinguishers.frame import Frame
-from distinguishers.likelihood import Component, model_parameters, round_model
+from distinguishers.likelihood import model_parameters, round_model
+from distinguishers.mixture import Component
 from distinguishers.normal_statistics import STATISTICS, critical_value, deviance
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff

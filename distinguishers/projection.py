@@ -17,11 +17,13 @@ from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
 from mechanisms.neighbours import Neighbours
+from mechanisms.structure import structured
 
 SpanKind = Literal["projection", "ratio", "contrast"]
 SMALLEST = 1e-30
 
 
+@structured(numbers=("frame", "direction", "weights"), structure=("name",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SpanScore(OneScore):
     """A score of the output's coordinate along the record's gradient, seen against the rest of the output."""
@@ -41,6 +43,11 @@ class SpanScore(OneScore):
         """The pair."""
         return pair_parameters(self.neighbours)
 
+    @property
+    def length(self) -> int:
+        """Of the vectors that it reads."""
+        return self.frame.dimension
+
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The score of one output."""
         del key
@@ -56,6 +63,7 @@ class SpanScore(OneScore):
         return along / jnp.sqrt(jnp.maximum(self.frame.outside_square(output), SMALLEST))
 
 
+@structured(numbers=("frame",), structure=("sign",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Norm(OneScore):
     """``sign * ln(mean square)`` of the output, outside the gradients' span where a pair is given."""
@@ -76,6 +84,11 @@ class Norm(OneScore):
         return {"sign": self.sign, **pair_parameters(self.neighbours)}
 
     @property
+    def length(self) -> int | None:
+        """Of the vectors that it reads; any without a pair."""
+        return None if self.frame is None else self.frame.dimension
+
+    @property
     def accepts(self) -> tuple[OutputKind, ...]:
         """Collapsed statistics know the size outside the span only, which needs a pair."""
         return ("vector",) if self.frame is None else ("vector", "collapsed")
@@ -83,7 +96,7 @@ class Norm(OneScore):
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The score of one output."""
         del key
-        if self.frame is None or self.frame.rank == self.frame.dimension:
+        if self.frame is None or not self.frame.room:
             square = output.rest if isinstance(output, Collapsed) else jnp.mean(output * output)
         else:
             square = self.frame.outside_square(output)

@@ -15,12 +15,14 @@ from distinguishers.contract import OneScore
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind, name_of
 from mechanisms.neighbours import Neighbours, materialise
+from mechanisms.structure import structured
 from mechanisms.textbook import GaussianMechanism, LaplaceMechanism, RandomisedResponse
 
 TIE_WIDTH = 2.0**-13
 """Scores that tie are spread over this relative width, away from zero, so that no order between values changes."""
 
 
+@structured(numbers=("direction", "middle"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ShiftRatio(OneScore):
     """N(a, sd^2 I) against N(b, sd^2 I): ``<b - a, y - (a + b)/2> / sd^2``."""
@@ -39,6 +41,7 @@ class ShiftRatio(OneScore):
         return jnp.sum(jnp.asarray(self.direction, jnp.float32) * centred)
 
 
+@structured(numbers=("slope", "middle", "bound"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ClippedRatio(OneScore):
     """``sum_j clip(slope_j (y_j - middle_j), -bound_j, bound_j)``, with atoms at the ends.

@@ -25,6 +25,7 @@ from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import GradientTable, Neighbours
 from mechanisms.one_round import OneRound, one_round
 from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, FixedSize, Poisson, Shuffle
+from mechanisms.structure import structured
 from mechanisms.training import CollapsedRounds, ManyRounds, Repeated, aligned
 
 RoundRatio = Callable[[Mechanism, Neighbours], Distinguisher]
@@ -119,6 +120,7 @@ class PlaceRatio(OneScore):
         return jnp.sum(found)
 
 
+@structured(numbers=("ratio",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SummedRatio(OneScore):
     """Independent rounds: the sum of the rounds' log-likelihood ratios."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +41,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker and the place where records are gathered."""
     config.addinivalue_line("markers", MARKER)
+    if folder := config.getoption("--dp-audit-report"):
+        _require_folder(folder)
     config.pluginmanager.register(_Gatherer(config), "dp-audit-gatherer")
+
+
+def _require_folder(folder: str) -> None:
+    """Refuse a folder that cannot be written to before the session's audits have cost their time."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise pytest.UsageError(f"--dp-audit-report={folder}: cannot be written to ({error.strerror}).") from None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,10 +89,12 @@ class _Gatherer:
         self._found += getattr(report, "dp_audit_records", [])
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Write the report, and say where it is."""
-        folder = self._config.getoption("--dp-audit-report")
-        if not folder or not self._found:
+        """Say what was looked at and what was not; write the report, and say where it is."""
+        if not self._found:
             return
-        from audit.pytest_plugin import report
+        from audit.pytest_plugin import looked_at, report
 
-        terminalreporter.write_line(f"dp-audit report: {report(self._found, folder)}")
+        for line in looked_at(self._found):
+            terminalreporter.write_line(line)
+        if folder := self._config.getoption("--dp-audit-report"):
+            terminalreporter.write_line(f"dp-audit report: {report(self._found, folder)}")

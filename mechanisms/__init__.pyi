@@ -51,6 +51,7 @@ from mechanisms.pairs import pair as pair
 from mechanisms.pairs import replace_record as replace_record
 from mechanisms.pairs import zero_out as zero_out
 from mechanisms.release import Layout as Layout
+from mechanisms.structure import structured as structured
 from mechanisms.textbook import bit_pair as bit_pair
 from mechanisms.textbook import gaussian_mechanism as gaussian_mechanism
 from mechanisms.textbook import laplace_mechanism as laplace_mechanism

@@ -113,9 +113,10 @@ def positions(shape: tuple[int, ...]) -> jax.Array:
     return lax.iota(jnp.uint32, size).reshape(shape)
 
 
-def below(bits: Words, threshold: int) -> jax.Array:
-    """Whether the 64 bits, read as one integer, are below ``threshold`` (0 to 2^64)."""
-    if threshold >= 2**64:
-        return jnp.ones(bits.high.shape, bool)
-    high, low = jnp.uint32(threshold >> 32), jnp.uint32(threshold & 0xFFFFFFFF)
-    return (bits.high < high) | ((bits.high == high) & (bits.low < low))
+def below(bits: Words, threshold: int | Words) -> jax.Array:
+    """Whether the 64 bits, read as one integer, are below ``threshold`` (0 to 2^64; two words where it is traced)."""
+    if isinstance(threshold, int):
+        if threshold >= 2**64:
+            return jnp.ones(bits.high.shape, bool)
+        threshold = Words(jnp.uint32(threshold >> 32), jnp.uint32(threshold & LOW))
+    return (bits.high < threshold.high) | ((bits.high == threshold.high) & (bits.low < threshold.low))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 
@@ -13,6 +14,7 @@ from scipy import special
 
 from mechanisms.bits import Stream, blocks, positions, words
 from mechanisms.noise import LARGEST_NORMAL, normal_pair, normals, polynomial
+from mechanisms.structure import structured
 
 SUMMED = 32
 """Degrees of freedom up to which the normals are squared and added."""
@@ -53,26 +55,53 @@ def cornish_fisher(degrees: int) -> tuple[float, ...]:
     )
 
 
-def mean_square(key: jax.Array, degrees: int, *, scale: float = 1.0) -> jax.Array:
-    """``scale * X / degrees`` for one chi-square X with a fixed number of degrees of freedom.
+@structured(numbers=("scale", "remainder", "coefficients"), structure=("summed", "cubed"))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MeanSquare:
+    """``scale * X / degrees`` for one chi-square X, as a function of the key.
 
     Up to 32 degrees a sum of squares; beyond, the quantile function on the normal scale, whose cube root
     [wilson1931] is a polynomial of degree 17, and from 1e5 degrees its expansion. Errors are below 2e-6 of a
     standard deviation, before the one rounding of the result to float32.
     """
+
+    scale: float
+    """Over the degrees where squares are summed; else the nearest float32."""
+    remainder: float
+    """What the float32 leaves of the scale."""
+    coefficients: tuple[float, ...]
+    summed: int
+    """Squares that are summed; 0 where a quantile is computed."""
+    cubed: bool
+
+    def __call__(self, key: jax.Array) -> jax.Array:
+        """The draw of one key."""
+        if self.summed:
+            drawn = normals(blocks(key, Stream.CHI_SQUARE, positions((-(-self.summed // 4),))))
+            return jnp.sum(jnp.concatenate(drawn)[: self.summed] ** 2) * self.scale
+        z, _ = normal_pair(words(key, Stream.CHI_SQUARE, positions(())))
+        if self.cubed:
+            root = polynomial(self.coefficients, z / RANGE)
+            excess = root * (3.0 + root * (3.0 + root))
+        else:
+            excess = polynomial(self.coefficients, z)
+        # scale * (1 + excess) rounded once: the mean square of 1.5 million coordinates varies in its third digit only
+        return self.scale + (self.remainder + self.scale * excess)
+
+
+def mean_square_law(degrees: int, *, scale: float = 1.0) -> MeanSquare:
+    """The mean square of ``degrees`` normals of variance ``scale``: its numbers found once, in float64."""
     if degrees <= SUMMED:
-        drawn = normals(blocks(key, Stream.CHI_SQUARE, positions((-(-degrees // 4),))))
-        squares = jnp.concatenate(drawn)[:degrees] ** 2
-        return jnp.sum(squares) * (scale / degrees)
-    z, _ = normal_pair(words(key, Stream.CHI_SQUARE, positions(())))
-    if degrees >= EXPANDED:
-        excess = polynomial(cornish_fisher(degrees), z)
-    else:
-        root = polynomial(quantile_polynomial(degrees), z / RANGE)
-        excess = root * (3.0 + root * (3.0 + root))
-    # scale * (1 + excess) rounded once: the mean square of 1.5 million coordinates varies in its third digit only
+        return MeanSquare(scale=scale / degrees, remainder=0.0, coefficients=(), summed=degrees, cubed=False)
     high = float(np.float32(scale))
-    return high + (jnp.float32(scale - high) + high * excess)
+    cubed = degrees < EXPANDED
+    coefficients = quantile_polynomial(degrees) if cubed else cornish_fisher(degrees)
+    return MeanSquare(scale=high, remainder=scale - high, coefficients=coefficients, summed=0, cubed=cubed)
+
+
+def mean_square(key: jax.Array, degrees: int, *, scale: float = 1.0) -> jax.Array:
+    """``scale * X / degrees`` for one chi-square X with a fixed number of degrees of freedom."""
+    return mean_square_law(degrees, scale=scale)(key)
 
 
 def chi_square(key: jax.Array, degrees: int) -> jax.Array:

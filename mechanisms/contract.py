@@ -92,6 +92,13 @@ class Described(Protocol):
         """The same law through sufficient statistics, where there is such a simulator."""
         return None
 
+    def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+        """The release on one dataset as a structured function of the key (mechanisms.structure).
+
+        Programs are then compiled for its structure alone. None: they are compiled for the mechanism as it is.
+        """
+        return None
+
 
 @runtime_checkable
 class Mechanism(Described, Protocol):
@@ -148,6 +155,11 @@ class _Filled:
         own = getattr(self.given, "collapsed", None)
         found = None if own is None else own()
         return None if found is None else mechanism(found)
+
+    def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+        """The object's own, if it has any."""
+        own = getattr(self.given, "release_on", None)
+        return None if own is None else own(dataset)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from mechanisms.counts import poisson_batch
 from mechanisms.noise import normal
-from mechanisms.one_round import clip_rows
+from mechanisms.rounds import clip_rows
 
 CLIP = 1.0
 NOISE = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,11 @@ import numpy as np
 
 from guarantees.checks import require
 from mechanisms import noise
-from mechanisms.bits import Stream, below, positions, words
+from mechanisms.bits import Stream, Words, below, positions, words
 from mechanisms.contract import Described
-from mechanisms.counts import probability_to_integer
+from mechanisms.counts import integer_words, probability_to_integer
 from mechanisms.neighbours import Neighbours, Relation, materialise
+from mechanisms.structure import structured
 
 
 def _positive(argument: str, value: float) -> None:
@@ -27,6 +28,36 @@ def _records(dataset: Any) -> jax.Array:
     if values.ndim != 2 or values.shape[0] < 1:
         raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {values.shape}.")
     return values
+
+
+@structured(numbers=("records", "scale"), structure=("law",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NoisySum:
+    """The sum of the records plus noise of one scale."""
+
+    records: jax.Array
+    scale: float
+    law: Literal["normal", "laplace"]
+
+    def __call__(self, key: jax.Array) -> jax.Array:
+        """The sum of one key."""
+        total = jnp.sum(self.records, axis=0)
+        draw = noise.normal if self.law == "normal" else noise.laplace
+        return total + self.scale * draw(key, total.shape)
+
+
+@structured(numbers=("truth", "lies"))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ToldBits:
+    """Bits, each of them flipped where 64 random bits are below a threshold."""
+
+    truth: jax.Array
+    lies: Words
+
+    def __call__(self, key: jax.Array) -> jax.Array:
+        """The bits of one key."""
+        lie = below(words(key, Stream.RESPONSE, positions(self.truth.shape)), self.lies)
+        return jnp.where(lie, 1.0 - self.truth, self.truth)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,10 +75,13 @@ class GaussianMechanism(Described):
         _positive("noise_multiplier", self.noise_multiplier)
         _positive("sensitivity", self.sensitivity)
 
+    def release_on(self, dataset: Any) -> NoisySum:
+        """The noisy sum of one dataset."""
+        return NoisySum(records=_records(dataset), scale=self.noise_multiplier * self.sensitivity, law="normal")
+
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The noisy sum of an array of shape (records, dimension)."""
-        total = jnp.sum(_records(dataset), axis=0)
-        return total + self.noise_multiplier * self.sensitivity * noise.normal(key, total.shape)
+        return self.release_on(dataset)(key)
 
 
 gaussian_mechanism = GaussianMechanism
@@ -69,10 +103,13 @@ class LaplaceMechanism(Described):
         _positive("epsilon", self.epsilon)
         _positive("sensitivity", self.sensitivity)
 
+    def release_on(self, dataset: Any) -> NoisySum:
+        """The noisy sum of one dataset."""
+        return NoisySum(records=_records(dataset), scale=self.sensitivity / self.epsilon, law="laplace")
+
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The noisy sum of an array of shape (records, dimension)."""
-        total = jnp.sum(_records(dataset), axis=0)
-        return total + self.sensitivity / self.epsilon * noise.laplace(key, total.shape)
+        return self.release_on(dataset)(key)
 
 
 laplace_mechanism = LaplaceMechanism
@@ -91,12 +128,14 @@ class RandomisedResponse(Described):
     def __post_init__(self):
         require("epsilon", bool(self.epsilon >= 0 and math.isfinite(self.epsilon)), ">= 0 and finite", self.epsilon)
 
+    def release_on(self, dataset: Any) -> ToldBits:
+        """The told bits of one dataset."""
+        lies = integer_words(probability_to_integer(1 / (1 + math.exp(self.epsilon))))
+        return ToldBits(truth=jnp.ravel(jnp.asarray(dataset, jnp.float32)), lies=lies)
+
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The told bits of an array of zeros and ones."""
-        truth = jnp.ravel(jnp.asarray(dataset, jnp.float32))
-        bits = words(key, Stream.RESPONSE, positions(truth.shape))
-        lie = below(bits, probability_to_integer(1 / (1 + math.exp(self.epsilon))))
-        return jnp.where(lie, 1.0 - truth, truth)
+        return self.release_on(dataset)(key)
 
 
 randomised_response = RandomisedResponse

@@ -16,8 +16,9 @@ from mechanisms.chi_square import mean_square
 from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases
 from mechanisms.neighbours import GradientTable, materialise
 from mechanisms.noise import normal
-from mechanisms.one_round import clip_rows, clipped_rows
+from mechanisms.rounds import clip_rows, clipped_rows
 from mechanisms.sampling import Sampler
+from mechanisms.structure import structured
 
 Sees = Literal["updates", "isolated"]
 SEES: tuple[str, ...] = get_args(Sees)
@@ -236,10 +237,28 @@ class Repeated(Described):
         step = self.step.collapsed()
         return None if step is None else Repeated(step=step, times=self.times)
 
+    def release_on(self, dataset: Any) -> Stacked | None:
+        """The step's releases, where it is structured."""
+        step = self.step.release_on(dataset)
+        return None if step is None else Stacked(step=step, times=self.times)
+
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
         """Every release, stacked."""
+        return Stacked(step=lambda own: self.step(own, dataset), times=self.times)(key)
+
+
+@structured(numbers=("step",), structure=("times",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Stacked:
+    """Independent releases of one step."""
+
+    step: Callable[[jax.Array], Any]
+    times: int
+
+    def __call__(self, key: jax.Array) -> Any:
+        """Every release, stacked."""
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(self.times))
-        return jax.vmap(lambda own: self.step(own, dataset))(keys)
+        return jax.vmap(self.step)(keys)
 
 
 many_rounds = ManyRounds

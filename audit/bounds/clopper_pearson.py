@@ -36,6 +36,11 @@ class ErrorCounts:
         require("trials_without", self.trials_without > 0, "> 0", self.trials_without)
         require("trials_with", self.trials_with > 0, "> 0", self.trials_with)
 
+    @property
+    def rates(self) -> tuple[float, float]:
+        """The shares of trials that were false alarms and misses: estimates, and no bounds."""
+        return self.false_alarms / self.trials_without, self.misses / self.trials_with
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:

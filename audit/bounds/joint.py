@@ -51,8 +51,12 @@ def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float 
     Holds for one test fixed before these trials, and for one gamma fixed before them; p never falls below gamma, so
     choose gamma well below the risk (a fiftieth of it, say). A large p-value shows nothing.
     """
+    return joint_p_value_of_lines(counts, tabulate(claim), gamma=gamma)
+
+
+def joint_p_value_of_lines(counts: ErrorCounts, lines: SupportingLines, *, gamma: float) -> float:
+    """The same for a claim that is given by its supporting lines."""
     require("gamma", 0 < gamma < 1, "in (0, 1)", gamma)
-    lines = tabulate(claim)
     statistic = evidence(counts, lines)
     if statistic <= 0:
         return 1.0
@@ -75,9 +79,14 @@ def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
 
 def evidence_at(rates: tuple[float, float], lines: SupportingLines, *, trials: tuple[int, int]) -> float:
     """The same at any error rates."""
-    alpha, beta = np.array([rates[0]]), rates[1]
-    if beta >= lines.below(alpha)[0]:
-        return 0.0
+    return float(evidence_at_all(np.array([rates[0]]), np.array([rates[1]]), lines, trials=trials)[0])
+
+
+def evidence_at_all(alpha: Array, beta: Array, lines: SupportingLines, *, trials: tuple[int, int]) -> Array:
+    """The same at many error rates together."""
+    found = np.zeros(alpha.shape)
+    below = beta < lines.below(alpha)
+    alpha, beta = alpha[below], beta[below]
     straight = trials[1] * divergence(beta, lines.below(alpha))
     # The nearest point of the curve lies neither below the point nor further right than straight up is far.
     reach = _upper_divergence(alpha, straight / trials[0])
@@ -86,7 +95,8 @@ def evidence_at(rates: tuple[float, float], lines: SupportingLines, *, trials: t
     def cost(x: Array) -> Array:
         return trials[0] * divergence(alpha, x) + trials[1] * divergence(beta, lines.below(x))
 
-    return float(_least(cost, alpha, top)[0])
+    found[below] = _least(cost, alpha, top)
+    return found
 
 
 def region_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, first: Array, last: Array) -> Region:
@@ -238,7 +248,7 @@ def _fan(claim: Corners) -> tuple[Array, Array, Array]:
     )
 
 
-def _crossing(lines: SupportingLines, beta: float, low: Array, high: Array) -> Array:
+def _crossing(lines: SupportingLines, beta: Array, low: Array, high: Array) -> Array:
     """The last point between ``low`` and ``high`` at which the curve is still above ``beta``."""
     for _ in range(60):
         middle = (low + high) / 2

@@ -60,6 +60,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also continue and keep audits of foreign code, whose own files are not watched",
     )
+    parser.add_argument(
+        "--like",
+        metavar="OLD.json",
+        help="judge each audit by the thresholds of its record there, so that `compare` has a test that both share",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
@@ -91,7 +96,12 @@ def _list(parser: argparse.ArgumentParser) -> None:
 
 
 def _bound(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--without", required=True, metavar="A.npy", help="scores on the dataset without the record")
+    parser.add_argument(
+        "--without",
+        required=True,
+        metavar="A.npy",
+        help="scores on the dataset without the record: .npy, .npz or .csv; FILE:NAME names an array or a column",
+    )
     parser.add_argument(
         "--with", dest="with_record", required=True, metavar="B.npy", help="scores on the dataset with the record"
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.commands import risk_of
+from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.table import readable
 from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
@@ -25,10 +26,16 @@ EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inc
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
     from audit.commands import one_run
-    from audit.scores import from_scores
+    from audit.scores import from_scores, one_column
     from audit.suites.claim_text import claim_from_text
 
-    sides = _load(arguments.without), _load(arguments.with_record)
+    if not 0 <= arguments.delta < 1:
+        raise ValueError(f"--delta must lie in [0, 1), got {arguments.delta}.")
+    given = load_scores(arguments.without), load_scores(arguments.with_record)
+    least = 0 if arguments.one_run else 4
+    sides = one_column("--without", given[0], least=least), one_column("--with", given[1], least=least)
+    if warning := swapped(*sides):
+        print(f"warning: {warning}", file=sys.stderr)
     if arguments.one_run:
         found = one_run.execute(arguments, *sides)
         return 0 if found.verdict is None else EXITS[found.verdict]
@@ -82,6 +89,8 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     if found.judgement is not None:
         verdict = found.judgement
         print(f"verdict: {readable(verdict.verdict)} (p-value {verdict.p_value:.2g}); {verdict.reason}")
+        if verdict.violated_at is not None:
+            print(verdict.violated_at.says)
     print("Valid if you can vouch that:")
     for condition in found.conditions:
         print(f"  - {condition};")
@@ -104,18 +113,11 @@ def _assumed(
     """What would follow from a model, if one was named."""
     if arguments.assume is None:
         return None
+    if not (np.isfinite(without).all() and np.isfinite(with_record).all()):
+        raise ValueError("--assume fits a family to the scores, which must be finite for it.")
     given = {"delta": arguments.delta, "risk": risk_of(arguments.confidence), "assumption_free": assumption_free}
     if arguments.assume == "gaussian":
         return gaussian_shift(without, with_record, **given)
     if arguments.rate is None:
         raise ValueError("--assume subsampled-gaussian needs the known --rate.")
     return subsampled_gaussian(without, with_record, rate=arguments.rate, **given)
-
-
-def _load(path: str) -> np.ndarray:
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path}: no such file; write scores with numpy.save('scores.npy', scores).")
-    try:
-        return np.load(path, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"{path}: not a .npy file of numbers ({error}); write it with numpy.save.") from None

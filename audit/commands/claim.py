@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 
+from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
 from audit.suites.claim_text import claim_from_text
@@ -15,6 +16,8 @@ from guarantees.summary import summarise
 
 def execute(arguments: argparse.Namespace) -> int:
     """Build the claims, sum them up, print them side by side."""
+    if arguments.plot:
+        require_writable(arguments.plot)
     claims = _claims(arguments)
     summaries = []
     for claim in claims:

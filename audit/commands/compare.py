@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
@@ -12,33 +11,43 @@ from audit.commands import risk_of
 if TYPE_CHECKING:
     from audit.record.compare import Change
 
-STYLES = {"worse": "red", "better": "green", "same": "default", "added": "default", "missing": "yellow"}
+STYLES = {
+    "worse": "red",
+    "better": "green",
+    "same": "default",
+    "not_compared": "yellow",
+    "added": "default",
+    "missing": "yellow",
+}
+EXIT_NOT_COMPARED = 4
+"""Nothing got worse as far as was seen, but some audit could not be compared."""
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print one line an audit; 1 if anything got worse, 0 otherwise."""
+    """Print one line an audit; 1 if anything got worse, else 4 if something was not compared, else 0."""
     risk = risk_of(arguments.confidence)
     from audit.record.compare import compare
     from audit.record.record import load_records, plain
     from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
 
-    paths = [Path(arguments.old), Path(arguments.new)]
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
-    changes = compare(load_records(paths[0]), load_records(paths[1]), risk=risk)
+    changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)
     if arguments.json:
         print(json.dumps({"risk": risk, "changes": [plain(change) for change in changes]}))
     else:
         _print(changes, risk)
-    return EXIT_UNEXPECTED if any(change.state == "worse" for change in changes) else EXIT_EXPECTED
+    states = {change.state for change in changes}
+    if "worse" in states:
+        return EXIT_UNEXPECTED
+    return EXIT_NOT_COMPARED if "not_compared" in states else EXIT_EXPECTED
 
 
 def _print(changes: tuple[Change, ...], risk: float) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from audit.report.table import LOG_WIDTH, readable
+    from audit.report.visible import visible
 
     console = Console()
     if not console.is_terminal:
@@ -52,9 +61,9 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     for change in changes:
         note = " (the claim changed)" if change.claim_changed else ""
         table.add_row(
-            change.name,
+            escape(visible(change.name)),
             readable(change.old_verdict or "-"),
             readable(change.new_verdict or "-"),
-            f"[{STYLES[change.state]}]{change.state}[/]: {change.reason}{note}",
+            f"[{STYLES[change.state]}]{readable(change.state)}[/]: {escape(change.reason)}{note}",
         )
     console.print(table)

@@ -50,9 +50,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _print_table(plans: list[AuditPlan]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from audit.report.table import LOG_WIDTH
+    from audit.report.visible import visible
 
     console = Console()
     if not console.is_terminal:
@@ -76,7 +78,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
     ):
         table.add_column(column, justify="right")
     for entry in plans:
-        table.add_row(entry.name, entry.source, *_cells(entry))
+        table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
     console.print(table)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from pathlib import Path
 
+from audit.record.files import make_folder, write_whole
 from audit.record.record import load_records
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
@@ -23,14 +23,9 @@ FORMATS = {
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read record files and write one report, or one figure an audit."""
-    paths = [Path(name) for name in arguments.records]
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
-    records = tuple(itertools.chain.from_iterable(load_records(path) for path in paths))
+    records = tuple(itertools.chain.from_iterable(load_records(path) for path in arguments.records))
     if arguments.figures or arguments.format == "html":
-        out = Path(arguments.out or "audit-report")
-        out.mkdir(parents=True, exist_ok=True)
+        out = make_folder(arguments.out or "audit-report")
         if not arguments.figures:
             print(write_report(records, out, title=arguments.title))
             return 0
@@ -40,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     text = FORMATS[arguments.format](records, title=arguments.title)
     if arguments.out:
-        Path(arguments.out).write_text(text, encoding="utf-8")
+        write_whole(arguments.out, text)
     else:
         print(text, end="")
     return 0

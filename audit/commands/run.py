@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
-from audit.suites.file import MOST_LOOKS, Suite, SuiteError, code_of, parse_suite, read_suite
+from audit.record.files import make_folder, require_writable, write_whole
+from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, code_of, parse_suite, read_suite
 from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suite, write records and report, print one table."""
     suite = _for_this_run(suite_of(arguments), arguments)
-    out = Path(arguments.out)
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_folder(arguments.out)
+    for path in _files(out, arguments):
+        require_writable(path)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
-    from audit.record.record import save_records
+    from audit.commands.compiled import keep_compiled
+    from audit.record.record import load_records, save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress
     from audit.report.table import print_table
@@ -36,12 +39,15 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.suites.looks import unnoticed
     from audit.suites.run import exit_code, run_suite
 
+    keep_compiled()
+    earlier = () if arguments.like is None else load_records(arguments.like)
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
     with locked(resume_in), Progress(suite) as progress:
         records = run_suite(
             suite,
+            earlier=earlier,
             resume_in=resume_in,
             keep_foreign=arguments.resume,
             told=lambda sentence: print(sentence, file=sys.stderr),
@@ -65,10 +71,18 @@ def execute(arguments: argparse.Namespace) -> int:
     return exit_code(records)
 
 
+def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
+    """Everything that will be written when the audits are over."""
+    also = [arguments.junit, arguments.markdown]
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        also.append(os.environ.get("GITHUB_STEP_SUMMARY"))
+    return [out / "records.json", out / "index.html", *filter(None, also)]
+
+
 def _command(arguments: argparse.Namespace, suite: Suite) -> str:
     """What repeats this run: everything that changes its numbers."""
     words = ["dpsgd-audit", "run", *([arguments.suite] if arguments.suite else []), "--seed", str(suite.seed)]
-    for option in ("trials", "confidence", "look"):
+    for option in ("trials", "confidence", "look", "like"):
         if (value := getattr(arguments, option)) is not None:
             words += [f"--{option}", str(value)]
     return shlex.join([*words, *(["--stop-early"] if arguments.stop_early else [])])
@@ -80,7 +94,7 @@ def _earlier(path: Path) -> tuple[AuditRecord, ...]:
 
     try:
         return load_records(path) if path.exists() else ()
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, OSError):
         return ()
 
 
@@ -89,14 +103,14 @@ def _speak_ci(records: tuple[AuditRecord, ...], title: str, arguments: argparse.
     from audit.report.formats import github_annotations, junit, markdown
 
     if arguments.junit:
-        Path(arguments.junit).write_text(junit(records, title=title))
+        write_whole(arguments.junit, junit(records, title=title))
     if arguments.markdown:
-        Path(arguments.markdown).write_text(markdown(records, title=title))
+        write_whole(arguments.markdown, markdown(records, title=title))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in github_annotations(records):
             print(line, file=sys.stderr)
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-            with open(summary, "a") as file:
+            with open(summary, "a", encoding="utf-8") as file:
                 file.write(markdown(records, title=title))
 
 
@@ -106,7 +120,7 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         text = resources.files("audit").joinpath("suites/default.toml").read_text()
         suite = parse_suite(text, "the default suite")
     else:
-        suite = read_suite(Path(arguments.suite))
+        suite = read_suite(arguments.suite)
         if any(map(code_of, suite.audits)):
             # the last place: a file of the user's called mechanisms.py must not stand in for ours
             sys.path.append(os.getcwd())
@@ -115,6 +129,8 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
     if arguments.trials is not None:
         if arguments.trials < 2 or arguments.trials % 2:
             raise SuiteError(f"--trials must be even and >= 2 (half on each dataset), got {arguments.trials}.")
+        if arguments.trials > MOST_TRIALS:
+            raise SuiteError(f"--trials must be at most 2^62, got {arguments.trials}.")
         audits = tuple(dataclasses.replace(audit, trials=arguments.trials) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
     return suite
@@ -125,6 +141,8 @@ def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
     if arguments.stop_early:
         audits = tuple(dataclasses.replace(audit, policy={"kind": "anytime"}, target=None) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
+        if arguments.like is not None:
+            raise SuiteError("--stop-early and --like exclude each other: only fixed samples are compared.")
     if arguments.fresh_seed:
         if arguments.seed is not None:
             raise SuiteError("--seed and --fresh-seed exclude each other.")

@@ -11,6 +11,7 @@ import numpy as np
 from audit.bounds.anytime_limits import anytime_limits
 from audit.bounds.betting import AnytimeTest, Wealth, anytime_test, looks, pilot_thresholds, spread_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.points import refutes
 from audit.bounds.shares import STOPPING_WEIGHTS, Statement, look_share, shares
 from audit.policies.candidates import Candidates, choose, from_curve, from_fit, grid
 from audit.policies.policy import TARGETS, Cut, Finding, FitScores, Policy, Rejects, Test, error_counts
@@ -18,8 +19,9 @@ from audit.policies.statements import tests_of
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.goal import Goal
-from audit.verdict.judgement import Against, conclude
+from audit.verdict.judgement import Against, conclude, refuted_by
 from audit.verdict.numbers import against, prove, questions
+from audit.verdict.violated import by_counts, by_points
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 
@@ -98,8 +100,18 @@ class Anytime(Policy):
         trial numbers at once; the band is those points.
         """
         wealth, share = _wealth(tally), _shares(goal)
+        counts = error_counts(tally, test)
+        points = anytime_limits(counts, np.array([cut.risk for cut in test.cuts]))
+        strongest, below = counts[int(np.argmax(wealth.refit_log_wealth))], refutes(points, goal.claim)
         said = [
-            Against(reason=_passed(share["verdict"]), p_value=float(AnytimeTest.p_value(wealth)), risk=share["verdict"])
+            Against(
+                reason=_passed(share["verdict"]),
+                p_value=float(AnytimeTest.p_value(wealth)),
+                risk=share["verdict"],
+                # The limits are another statement, which holds beside this one.
+                at=lambda: by_points(points, goal.claim) if below else by_counts(strongest, goal.claim),
+                proves="point" if below else "curve",
+            )
         ]
         seen, spent = _last_look(wealth, test, goal)
         numbers = []
@@ -108,18 +120,15 @@ class Anytime(Policy):
                 tests = tests_of(name, test, seen)
                 said.append(against(goal.claim, tests, question, risk=share[name] * spent))
                 numbers.append(prove(tests, question, risk=share[name] * spent))
-        strongest = min(said, key=lambda one: one.p_value / one.risk)
-        p = min(1.0, goal.risk * strongest.p_value / strongest.risk)
+        p = min(1.0, *(goal.risk * one.p_value / one.risk for one in said))
         judgement = conclude(
             goal.claim,
-            refuted=strongest.reason if p <= goal.risk else None,
+            refuted=refuted_by(said),
             p=p,
             risk=share["verdict"] / len(test.cuts),
             delta=goal.delta,
             trials_per_side=tally.trials_per_side,
         )
-        counts = error_counts(tally, test)
-        points = anytime_limits(counts, np.array([cut.risk for cut in test.cuts]))
         return Finding(
             judgement=judgement,
             counts=counts,

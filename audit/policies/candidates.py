@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -43,7 +44,26 @@ class Candidates:
 
 
 def from_curve(curve: TradeOff) -> Candidates:
-    """Likelihood-ratio tests spread over the whole curve, into both tails."""
+    """Likelihood-ratio tests spread over the whole curve, into both tails; those of the same object are found once."""
+    return _from_same(_Same(curve))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Same:
+    """A curve that equals itself alone: laws need not be hashable."""
+
+    curve: TradeOff
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.curve is other.curve
+
+    def __hash__(self) -> int:
+        return id(self.curve)
+
+
+@functools.lru_cache(maxsize=8)
+def _from_same(same: _Same) -> Candidates:
+    curve = same.curve
     thresholds = spread(curve)
     alpha, beta = curve.errors(thresholds)
     return Candidates(

@@ -16,6 +16,7 @@ from audit.trials.source import Tally
 from audit.verdict.goal import Goal
 from audit.verdict.judgement import BELOW, Against, against_jointly, judge_statements, p_value
 from audit.verdict.numbers import against, prove, questions
+from audit.verdict.violated import by_points
 
 NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 
@@ -49,7 +50,15 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[
         said.insert(0, against_jointly(tests_of("verdict", test, counts), goal.claim, risk=share["verdict"]))
     # The rectangles' p-value is on the scale of the whole risk already.
     spent = float(risks.sum())
-    said.append(Against(reason=BELOW, p_value=p_value(points_at, goal.claim) * spent / goal.risk, risk=spent))
+    said.append(
+        Against(
+            reason=BELOW,
+            p_value=p_value(points_at, goal.claim) * spent / goal.risk,
+            risk=spent,
+            at=lambda: by_points(points_at(goal.risk), goal.claim),
+            proves="point",
+        )
+    )
     deciding = next(iter(share))
     judgement = judge_statements(
         tuple(said),

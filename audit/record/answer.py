@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 NOT_ASKED = "what looks wrong?"
 """The question of an answer that says why nothing was asked."""
@@ -29,16 +27,3 @@ def not_asked(reason: str) -> Diagnosis:
     """No question was asked, and why."""
     says = f"not asked: {reason}"
     return Diagnosis(question=NOT_ASKED, wrong=False, says=says, p_value=1.0, risk=0.0, assumes="nothing")
-
-
-def from_json(data: Mapping[str, Any]) -> Diagnosis:
-    """Read an answer back; infinities are strings in JSON."""
-    estimate, interval = data["estimate"], data["interval"]
-    return Diagnosis(
-        **{
-            **data,
-            "p_value": float(data["p_value"]),
-            "estimate": None if estimate is None else float(estimate),
-            "interval": None if interval is None else (float(interval[0]), float(interval[1])),
-        }
-    )

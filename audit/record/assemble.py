@@ -9,7 +9,7 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.supporting_lines import one_pair
-from audit.policies.candidates import spread
+from audit.policies.candidates import from_curve
 from audit.policies.policy import Cut, Finding, Policy, Test
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
@@ -80,6 +80,7 @@ def assemble(
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
+        violated_at=judgement.violated_at,
         key=describe_key(subject.key),
         environment=describe_environment(),
         started=subject.started,
@@ -141,9 +142,9 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
 def _curve(curve: TradeOff) -> Curve:
     """At most 200 points of a curve, its ends among them."""
     curve = one_pair(curve)
-    thresholds = spread(curve)
-    kept = thresholds[np.unique(np.linspace(0, len(thresholds) - 1, 190).astype(int))]
-    alpha, beta = curve.errors(kept[::-1])
+    tests = from_curve(curve)
+    kept = np.unique(np.linspace(0, len(tests.threshold) - 1, 190).astype(int))[::-1]
+    alpha, beta = tests.alpha[kept], tests.beta[kept]
     ends = curve.beta(np.array([0.0, 1.0]))
     return Curve(
         alpha=(0.0, *alpha.tolist(), 1.0),

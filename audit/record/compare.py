@@ -11,9 +11,12 @@ from scipy.stats import fisher_exact
 from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
 
-State = Literal["worse", "better", "same", "added", "missing"]
-NO_TEST = "the two grids of scores have no threshold in common; fix them (policy from_theory or fixed) to compare"
-STOPPED = "counts of an audit that may stop early are no fixed sample; only verdicts are compared"
+State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
+NO_TEST = (
+    "the two grids of scores have no threshold in common; fix them (policy from_theory or fixed), or run the new audit "
+    "with --like OLD.json"
+)
+STOPPED = "counts of an audit that may stop early are no fixed sample; run both to their planned trials to compare"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,8 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     mechanism changed, the probability that any is called larger is at most ``risk``, and the same for smaller.
     [fisher1922; holm1979]
 
-    'Same' means that no change was shown. Records of audits that stop early are compared by verdict alone.
+    'Same' means that no change was shown. 'Not compared': the two have no threshold in common, or one could stop early
+    and is no fixed sample; a violation that was not there before is worse all the same.
     """
     require_risk(risk)
     before = {record.name: record for record in old}
@@ -172,7 +176,7 @@ def _state(
     if new.verdict == "violation" and old.verdict != "violation":
         return "worse", "a violation that was not there before"
     if test is None or p_larger is None or p_smaller is None:
-        return "same", STOPPED if old.stops_early or new.stops_early else NO_TEST
+        return "not_compared", STOPPED if old.stops_early or new.stops_early else NO_TEST
     moved = f"advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now"
     if p_larger <= risk:
         return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"

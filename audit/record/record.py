@@ -6,24 +6,26 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
-from audit.record import answer, schema_1
+from audit.bounds.supporting_lines import SupportingLines
+from audit.record import schema_1
 from audit.record.answer import Diagnosis
+from audit.record.checks import check
+from audit.record.files import read_text, write_whole
+from audit.record.read import SchemaError, read
 from audit.verdict.numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
+from audit.verdict.violated import ViolatedAt, most_exceeded, seen_at
 
 SCHEMA = 2
-
-
-class SchemaError(ValueError):
-    """A record that this version cannot read."""
+WRITTEN_BY = "records are written by `dpsgd-audit run`"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,8 @@ class AuditRecord:
     seconds: float
     diagnoses: tuple[Diagnosis, ...] = ()
     """After a violation: what looks wrong. They explain and never decide."""
+    violated_at: ViolatedAt | None = None
+    """What a violation exceeds, and by how much: the message leads with it."""
     exact_epsilon: float | None = None
     """Epsilon of the exact curve at the record's delta, where the distinguisher knows that curve."""
     look: int = 0
@@ -200,6 +204,16 @@ class AuditRecord:
         return plain(dataclasses.asdict(self))
 
 
+def seen_below(record: AuditRecord) -> ViolatedAt:
+    """The test whose counts lie furthest below the claim, as far as the record's points of the curve tell."""
+    alpha, beta = np.array(record.claim.curve.alpha), np.array(record.claim.curve.beta)
+    apart = np.diff(alpha) > 0
+    slope = -np.diff(beta)[apart] / np.diff(alpha)[apart]
+    lines = SupportingLines(x=alpha[:-1][apart], y=beta[:-1][apart], slope=slope)
+    seen = [(point.counts, most_exceeded(*point.counts.rates, lines)) for point in record.points]
+    return seen_at(*max(seen, key=lambda pair: pair[1].reached - pair[1].claimed))
+
+
 def plain(value: Any) -> Any:
     """Reduce to what JSON can say: numbers, strings, lists, objects. Infinities become strings; arrays a digest."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -232,57 +246,39 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
             f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_1.SCHEMA} and "
             f"{SCHEMA}; read it with the version of dpsgd-audit named in its environment, or run the audit again."
         )
-    fields = dict(data)
-    fields["points"] = tuple(
-        ProvenPoint(**{**point, "counts": ErrorCounts(**point["counts"])}) for point in data["points"]
-    )
-    fields["claim"] = ClaimPart(
-        **{
-            **data["claim"],
-            "curve": _curve(data["claim"]["curve"]),
-            "epsilon": float(data["claim"]["epsilon"]),
-        }
-    )
-    for name in ("mechanism", "neighbours", "distinguisher"):
-        fields[name] = Part(**data[name])
-    fields["numbers"] = tuple(ProvenNumber(**number) for number in data["numbers"])
-    fields["grids"] = tuple(
-        ScoreGrid(
-            member=grid["member"],
-            edges=tuple(grid["edges"]),
-            without=tuple(grid["without"]),
-            with_record=tuple(grid["with_record"]),
-        )
-        for grid in data["grids"]
-    )
-    fields["band"] = Band(risk=data["band"]["risk"], **dataclasses.asdict(_curve(data["band"])))
-    fields["theory"] = None if data["theory"] is None else _curve(data["theory"])
-    exact = data.get("exact_epsilon")
-    fields["exact_epsilon"] = None if exact is None else float(exact)
-    fields["diagnoses"] = tuple(answer.from_json(item) for item in data["diagnoses"])
-    return AuditRecord(**fields)
+    record = read(AuditRecord, data)
+    check(record)
+    return record
 
 
-def _curve(data: Mapping[str, Any]) -> Curve:
-    return Curve(alpha=tuple(data["alpha"]), beta=tuple(data["beta"]))
-
-
-def save_records(records: tuple[AuditRecord, ...], path: Path) -> None:
+def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str]) -> None:
     """Write records to a file in one step, so that an interruption leaves the old file or the new one."""
     text = json.dumps({"schema": SCHEMA, "records": [record.to_json() for record in records]}, indent=1)
-    waiting = path.with_suffix(path.suffix + ".part")
-    waiting.write_text(text + "\n")
-    waiting.replace(path)
+    write_whole(path, text + "\n")
 
 
-def load_records(path: Path) -> tuple[AuditRecord, ...]:
-    """Read a file of records, or of one record."""
+def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
+    """Read a file of records, or of one record; a SchemaError names the file, the record and the key."""
     try:
-        data = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON ({error}); records are written by `dpsgd-audit run`.") from None
+        data = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{path} is not JSON ({error}); {WRITTEN_BY}.") from None
     if not isinstance(data, dict):
-        raise SchemaError(f"{path} holds no records; records are written by `dpsgd-audit run`.")
+        raise SchemaError(f"{path} holds no records; {WRITTEN_BY}.")
     if "records" not in data:
-        return (from_json(data),)
-    return tuple(from_json(item) for item in data["records"])
+        return (_placed(data, f"{path}"),)
+    if not isinstance(data["records"], list):
+        raise SchemaError(f"{path}: records must be a list; {WRITTEN_BY}.")
+    return tuple(_placed(item, f"{path}: record {number}") for number, item in enumerate(data["records"], 1))
+
+
+def _placed(data: Any, place: str) -> AuditRecord:
+    """A record, or a SchemaError with its place and name."""
+    if not isinstance(data, dict):
+        raise SchemaError(f"{place} is no object; {WRITTEN_BY}.")
+    try:
+        return from_json(data)
+    except SchemaError as error:
+        name = data.get("name")
+        told = f" ({name!r})" if isinstance(name, str) else ""
+        raise SchemaError(f"{place}{told}: {str(error).rstrip('.')}; {WRITTEN_BY}.") from None

@@ -11,14 +11,16 @@ from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, looks_wrong
 from audit.report.table import readable
 from audit.report.text import record_lines
+from audit.report.visible import command_property, command_text, markdown_text, shown, visible
 
 
 def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """A summary of about ten lines: a table, then what is not as expected."""
+    records = tuple(map(shown, records))
     surprises = [record for record in records if not record.as_expected]
     state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
     lines = [
-        f"### {title}: {len(records)} privacy audits, {state}",
+        f"### {markdown_text(title)}: {len(records)} privacy audits, {state}",
         "",
         "| audit | epsilon proven (claimed) | delta at 0 proven (claimed) | verdict | as expected |",
         "|---|---|---|---|---|",
@@ -27,15 +29,19 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         epsilon = f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})"
         delta = f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})"
         seen = "yes" if record.as_expected else "**no**"
-        lines.append(
-            f"| {record.name.replace('|', '&#124;')} | {epsilon} | {delta} | {readable(record.verdict)} | {seen} |"
-        )
+        lines.append(f"| {markdown_text(record.name)} | {epsilon} | {delta} | {readable(record.verdict)} | {seen} |")
     risk = sum(record.risk for record in records)
     for record in records:
+        if record.violated_at is not None:
+            lines += ["", f"**{markdown_text(record.name)}**: {markdown_text(record.violated_at.says)}"]
+    for record in records:
         if record.diagnoses:
-            said = " ".join(looks_wrong(record.diagnoses))
+            said = markdown_text(" ".join(looks_wrong(record.diagnoses)))
             counted = asked(record.diagnoses)
-            lines += ["", f"**{record.name}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else "")]
+            lines += [
+                "",
+                f"**{markdown_text(record.name)}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else ""),
+            ]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
     return "\n".join(lines) + "\n"
 
@@ -80,11 +86,12 @@ def _cell(text: str) -> str:
 
 def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """JUnit XML: one test case per audit; unexpected verdicts are failures, unexpected inconclusive ones skipped."""
+    records = tuple(map(shown, records))
     failures = sum(not r.as_expected and r.verdict != "inconclusive" for r in records)
     skipped = sum(not r.as_expected and r.verdict == "inconclusive" for r in records)
     suite = ElementTree.Element(
         "testsuite",
-        name=title,
+        name=visible(title),
         tests=str(len(records)),
         failures=str(failures),
         skipped=str(skipped),
@@ -99,6 +106,8 @@ def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
         if not record.as_expected:
             kind = "skipped" if record.verdict == "inconclusive" else "failure"
             message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
+            if record.violated_at is not None:
+                message = f"{readable(record.verdict)}: {record.violated_at.says}"
             ElementTree.SubElement(case, kind, message=message).text = at_length
         else:
             ElementTree.SubElement(case, "system-out").text = at_length
@@ -114,7 +123,6 @@ def github_annotations(records: tuple[AuditRecord, ...]) -> list[str]:
     for record in records:
         if not record.as_expected:
             level = "warning" if record.verdict == "inconclusive" else "error"
-            text = "%0A".join(line.replace("%", "%25") for line in record_lines(record))
-            title = record.name.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
-            found.append(f"::{level} title={title}::{text}")
+            text = command_text("\n".join(record_lines(record)))
+            found.append(f"::{level} title={command_property(record.name)}::{text}")
     return found

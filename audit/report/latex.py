@@ -10,6 +10,7 @@ from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.story import RELATIONS
 from audit.report.table import readable
+from audit.report.visible import visible
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -68,7 +69,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str) -> str:
     for record in records:
         most = ceiling(record)
         cells = [
-            escape(record.name),
+            escape(visible(record.name)),
             f"{record.trials:,}".replace(",", "{,}"),
             f"{record.epsilon(record.report_delta):.2f} (${_number(record.claim.epsilon)}$)",
             "--" if most is None else f"{most.epsilon:.2f}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from audit.report.drawings import drawing
 from audit.report.repeat import program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import readable, readable_p_value
+from audit.report.visible import shown, visible
 
 MOST_OPEN = 12
 """Audits whose sections are open when the page is; of more, each opens at a click."""
@@ -32,22 +34,25 @@ class Entry:
     program: str
 
 
-def write_report(records: tuple[AuditRecord, ...], folder: Path, *, title: str, command: str = "") -> Path:
+def write_report(
+    records: tuple[AuditRecord, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
+) -> Path:
     """Write index.html into a folder; the page needs nothing else to be read. ``command`` is what made the records."""
     import jinja2
 
+    records = tuple(map(shown, records))
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(looks_wrong=looks_wrong, remarks=remarks, asked=asked)
     entries = [_entry(record) for record in records]
     page = environment.get_template("index.html").render(
-        title=title,
+        title=visible(title),
         entries=entries,
         story=story(records) if records else None,
         unexpected=sum(not record.as_expected for record in records),
         suite_risk=sum(record.risk for record in records),
-        command=command,
+        command=visible(command),
         opened=len(records) <= MOST_OPEN,
         drawings=_script_data([drawing(entry.record, entry.ceiling) for entry in entries]),
         style=_asset("style.css"),

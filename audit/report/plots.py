@@ -10,6 +10,7 @@ import numpy as np
 
 from audit.record.record import AuditRecord
 from audit.report.drawings import falling, observed
+from audit.report.visible import visible
 from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
@@ -51,7 +52,7 @@ def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
             axes.remove()
         for axes, record in zip(grid.flat, records, strict=False):
             _draw(axes, record)
-            axes.set_title(f"{record.name}\n{record.verdict.replace('_', ' ')}", fontsize=9)
+            axes.set_title(f"{visible(record.name)}\n{record.verdict.replace('_', ' ')}", fontsize=9, parse_math=False)
         for axes in grid[:, 0]:
             axes.set_ylabel("miss rate")
         handles, labels = grid[0][0].get_legend_handles_labels()

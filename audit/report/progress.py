@@ -7,6 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from audit.record.record import AuditRecord
+from audit.report.visible import visible
 from audit.suites.file import AuditSpec, Suite
 from audit.trials.source import Tally
 
@@ -17,7 +18,7 @@ class Progress:
     def __init__(self, suite: Suite):
         self._console = Console(stderr=True)
         self._bars = Bars(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("trials"),
@@ -37,7 +38,7 @@ class Progress:
 
     def started(self, spec: AuditSpec) -> None:
         """An audit begins."""
-        self._task = self._bars.add_task(spec.name, total=spec.trials)
+        self._task = self._bars.add_task(visible(spec.name), total=spec.trials)
 
     def advanced(self, spec: AuditSpec, tally: Tally) -> None:
         """More of its trials are counted."""
@@ -47,4 +48,5 @@ class Progress:
     def finished(self, record: AuditRecord) -> None:
         """It has its verdict."""
         if not self._console.is_terminal:
-            self._console.print(f"{record.name}: {record.verdict} ({record.seconds:.1f} s)", highlight=False)
+            told = f"{visible(record.name)}: {record.verdict} ({record.seconds:.1f} s)"
+            self._console.print(told, highlight=False, markup=False)

@@ -57,11 +57,11 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     allowed = (1 + record.claim.advantage) / 2
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
-        said = (
-            f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data: of "
-            f"even bets at least {_percent(right)} are won"
-        )
-        return f"{said} where the claim allows {_percent(allowed)}. {_limits(record, most)}".strip()
+        broken = "" if record.violated_at is None else f"{record.violated_at.says} "
+        said = f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data"
+        if right > allowed:
+            said += f": of even bets at least {_percent(right)} are won where the claim allows {_percent(allowed)}"
+        return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
         return f"These trials could not decide: {record.reason}"
     return f"Nothing above the claim was seen, which allows {_percent(allowed)} of even bets: {record.reason}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import looks_wrong
+from audit.report.visible import shown
 from audit.verdict.judgement import SMALLEST_RISK
 
 LOG_WIDTH = 140
@@ -24,7 +26,8 @@ def readable_p_value(p: float) -> str:
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
-    """Audit, claim, proven bounds, verdict, and whether it was expected."""
+    """Audit, claim, proven bounds, verdict, and whether it was expected; then what broke."""
+    records = tuple(map(shown, records))
     console = Console()
     if not console.is_terminal:
         console.width = LOG_WIDTH
@@ -45,7 +48,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     table.add_column("expected")
     for record in records:
         table.add_row(
-            f"{record.name}\n[dim]against {record.claim.describe()}[/dim]",
+            f"{escape(record.name)}\n[dim]against {escape(record.claim.describe())}[/dim]",
             f"{record.trials:,}",
             f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})",
             f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})",
@@ -56,7 +59,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     console.print(table)
     for record in records:
         if record.verdict == "inconclusive":
-            console.print(f"{record.name}: {record.reason}", highlight=False)
+            console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
+        if record.violated_at is not None:
+            console.print(f"{record.name}: {record.violated_at.says}", highlight=False, markup=False)
         if record.diagnoses:
             lines = "".join(f"\n  {says}" for says in looks_wrong(record.diagnoses))
             console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked, looks_wrong
 from audit.report.table import readable
+from audit.report.visible import shown
 
 
 def record_lines(record: AuditRecord) -> list[str]:
-    """What was claimed, what was proven, from which counts."""
+    """What broke, if anything did; what was claimed, what was proven, from which counts."""
+    record = shown(record)
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
     counts = best.counts
     return [
         f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
         f"{f', look {record.look}' if record.look else ''})",
+        *_broken_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "
@@ -25,6 +28,10 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"  key:     {record.key}",
         *_wrong_lines(record),
     ]
+
+
+def _broken_lines(record: AuditRecord) -> list[str]:
+    return [] if record.violated_at is None else [f"  broken:  {record.violated_at.says}"]
 
 
 def _share_lines(record: AuditRecord) -> list[str]:

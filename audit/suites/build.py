@@ -15,8 +15,9 @@ import mechanisms
 from audit.policies.policy import Policy
 from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
-from audit.suites.file import CODE_KEYS, AuditSpec, SuiteError, nearest, refuse_unknown
+from audit.suites.file import CODE_KEYS, PARTS, AuditSpec, SuiteError, is_part, nearest, refuse_unknown
 from audit.trials.both_sides import Auditable
+from audit.trials.source import sentence
 from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
 from mechanisms.neighbours import Neighbours
@@ -54,11 +55,20 @@ def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
 
 def build(spec: AuditSpec) -> Built:
     """Construct every part of one audit; a wrong word gets a message with its place."""
+    try:
+        return _built(spec)
+    except SuiteError:
+        raise
+    except Exception as error:
+        raise SuiteError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
+
+
+def _built(spec: AuditSpec) -> Built:
     known = catalogue()
     step = _mechanism(spec.mechanism, known["mechanism"], spec)
     _refuse_missing(step, spec)
     pair = _part("neighbours", spec.neighbours, known["neighbours"], spec)
-    return Built(
+    built = Built(
         spec=spec,
         mechanism=step,
         neighbours=pair,
@@ -66,6 +76,8 @@ def build(spec: AuditSpec) -> Built:
         claim=_part("claim", spec.claim, known["claim"], spec, {"mechanism": step, "neighbours": pair}),
         policy=None if spec.policy is None else _part("policy", spec.policy, known["policy"], spec),
     )
+    _refuse_unused(spec, known)
+    return built
 
 
 def _distinguisher(
@@ -86,7 +98,7 @@ def _table(table: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
     """A name alone stands for a table of that kind."""
     if isinstance(table, str):
         return {"kind": table}
-    if isinstance(table, Mapping) and {"kind", *CODE_KEYS} & table.keys():
+    if is_part(table):
         return table
     raise SuiteError(
         f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {table!r}.'
@@ -148,8 +160,8 @@ def _part(
             raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r} needs {key!r}; add `{key} = ...`.")
     try:
         return known[kind](**arguments)
-    except (TypeError, ValueError, ImportError) as error:
-        raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {error}") from error
+    except Exception as error:
+        raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {sentence(error)}") from error
 
 
 def _own(part: str, table: Mapping[str, Any], spec: AuditSpec) -> Any:
@@ -158,13 +170,14 @@ def _own(part: str, table: Mapping[str, Any], spec: AuditSpec) -> Any:
     found = _entry_point(table[word], word, spec)
     arguments = {key: value for key, value in table.items() if key != word}
     made = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}.get(part)
-    if arguments or (made is not None and not isinstance(found, made)):
+    if arguments or isinstance(found, type) or (made is not None and not isinstance(found, made)):
         if not callable(found):
             raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} is no {part}: {found!r}.")
         try:
             found = found(**arguments)
-        except Exception as error:
-            raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r}: {error}") from error
+        except (Exception, SystemExit) as error:
+            what = f"{word} = {table[word]!r} of audit {spec.name!r}"
+            raise SuiteError(f"{spec.where}: {what} failed with {arguments}: {sentence(error)}") from error
     if made is not None and not isinstance(found, made):
         raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} gave no {part}: {found!r}.")
     return found
@@ -177,7 +190,30 @@ def _entry_point(path: Any, word: str, spec: AuditSpec) -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SuiteError(
-            f"{spec.where}: cannot import {word} = {path!r} ({error}); write it as 'package.module:name', importable "
-            "from where dpsgd-audit runs."
+            f"{spec.where}: cannot import {word} = {path!r} ({sentence(error)}); write it as 'package.module:name', "
+            "importable from where dpsgd-audit runs."
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise SuiteError(
+            f"{spec.where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); mend the "
+            "module, whose import must only define things."
         ) from error
     return found
+
+
+def _refuse_unused(spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]]) -> None:
+    """A parameter that the audit states and no part of it takes is a misspelt one."""
+    taken: set[str] = set()
+    inside = spec.distinguisher or {}
+    tables = [(part, getattr(spec, part)) for part in PARTS]
+    tables += [("mechanism", inside.get("model")), ("neighbours", inside.get("neighbours"))]
+    for part, table in tables:
+        kind = table if isinstance(table, str) else (table or {}).get("kind")
+        if isinstance(kind, str) and kind in known[part]:
+            taken |= set(inspect.signature(known[part][kind]).parameters)
+    for key in spec.own_parameters:
+        if key not in taken:
+            raise SuiteError(
+                f"{spec.where}: no part of audit {spec.name!r} takes the parameter {key!r}{nearest(key, taken)}. "
+                f"Taken: {', '.join(sorted(taken))}."
+            )

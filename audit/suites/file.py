@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import itertools
 import math
+import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from audit.record.files import FileError, read_text
 from audit.trials.seeds import require_seed
 from audit.verdict.verdict import VERDICTS
 
+TARGETS = ("verdict", "epsilon", "delta", "mu")
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
 MOST_LOOKS = 20
 ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 """package.module:name"""
+MOST_AUDITS = 10_000
+"""Audits that one suite may stand for, its grids multiplied out."""
+MOST_TRIALS = 2**62
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
 AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
 
@@ -49,6 +56,8 @@ class AuditSpec:
     policy: Mapping[str, Any] | None
     where: str
     diagnose: bool = True
+    own_parameters: tuple[str, ...] = ()
+    """Parameters that the audit itself states: each must be one of its parts'."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,9 +80,14 @@ class _Text:
     path: str
     lines: list[str]
 
+    @functools.cached_property
+    def starts(self) -> list[int]:
+        """Lines at which an [[audit]] begins."""
+        return [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*audit\s*\]\]", line)]
+
     def where(self, key: str, audit: int | None = None) -> str:
         """'file:line' of a key, searched inside the given [[audit]] if there is one."""
-        starts = [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*audit\s*\]\]", line)]
+        starts = self.starts
         low, high = 0, starts[0] if starts else len(self.lines)
         if audit is not None and audit < len(starts):
             low, high = starts[audit], starts[audit + 1] if audit + 1 < len(starts) else len(self.lines)
@@ -84,12 +98,14 @@ class _Text:
         return f"{self.path}:{low + 1}"
 
 
-def read_suite(path: Path) -> Suite:
+def read_suite(path: str | os.PathLike[str]) -> Suite:
     """Read and check a suite file."""
     try:
-        text = path.read_text()
-    except OSError as error:
-        raise SuiteError(f"{path}: cannot be read ({error.strerror or error}).") from None
+        text = read_text(path)
+    except FileError as error:
+        raise SuiteError(str(error)) from None
+    except UnicodeDecodeError as error:
+        raise SuiteError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start}).") from None
     return parse_suite(text, str(path))
 
 
@@ -97,7 +113,7 @@ def parse_suite(text: str, path: str) -> Suite:
     """Check a suite's text; ``path`` is named in messages."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(f"{path}: not valid TOML: {error}.") from None
     lines = _Text(path, text.splitlines())
     refuse_unknown(data, SUITE_KEYS, lambda key: lines.where(key), "the suite")
@@ -105,13 +121,21 @@ def parse_suite(text: str, path: str) -> Suite:
     if not isinstance(audits, list) or not audits:
         raise SuiteError(f"{path}: a suite needs at least one [[audit]].")
     risk = _number(data, "risk", 0.05, lines, low=0, high=1)
-    specs = list(itertools.chain.from_iterable(_specs(entry, i, data, lines) for i, entry in enumerate(audits)))
-    names = [spec.name for spec in specs]
-    for name in names:
-        if names.count(name) > 1:
-            raise SuiteError(f"{path}: two audits are called {name!r}; names must differ, results are kept under them.")
+    specs: list[AuditSpec] = []
+    for index, entry in enumerate(audits):
+        specs += _specs(entry, index, data, lines, room=MOST_AUDITS - len(specs))
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.name in seen:
+            raise SuiteError(
+                f"{path}: two audits are called {spec.name!r}; names must differ, results are kept under them."
+            )
+        seen.add(spec.name)
+    title = data.get("title", Path(path).stem)
+    if not isinstance(title, str):
+        raise SuiteError(f"{lines.where('title')}: title must be a string, got {title!r}.")
     return Suite(
-        title=str(data.get("title", Path(path).stem)),
+        title=title,
         risk=risk,
         seed=_seed(data, lines),
         time_budget=seconds(data["time_budget"], lines.where("time_budget")) if "time_budget" in data else None,
@@ -119,7 +143,7 @@ def parse_suite(text: str, path: str) -> Suite:
     )
 
 
-def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Iterable[AuditSpec]:
+def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, room: int) -> Iterable[AuditSpec]:
     """The audits that one [[audit]] stands for: one per point of its parameter grid."""
 
     def where(key: str) -> str:
@@ -135,12 +159,23 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
     for part in ("name", "mechanism", "neighbours", "claim"):
         if part not in merged:
             raise SuiteError(f"{where('audit')}: audit {index + 1} has no {part}; add `{part} = ...`.")
+    if not isinstance(merged["name"], str) or not merged["name"].strip():
+        raise SuiteError(f"{where('name')}: name must be a string that is not empty, got {merged['name']!r}.")
     for part in PARTS:
         value = merged.get(part)
         if isinstance(value, str):
             merged[part] = {"kind": value}
-        elif part in merged and not (isinstance(value, dict) and {"kind", *CODE_KEYS} & value.keys()):
+        elif part in merged and not is_part(value):
             raise SuiteError(f'{where(part)}: {part} must be a name or a table with `kind = "..."`, got {value!r}.')
+    parameters = merged.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise SuiteError(f"{where('parameters')}: parameters must be a table, got {parameters!r}.")
+    _refuse_grid(parameters, where, index, room)
+    target = merged.get("target")
+    if target is not None and target not in TARGETS:
+        raise SuiteError(
+            f"{where('target')}: target must be one of {TARGETS}, got {target!r}{nearest(target, TARGETS)}."
+        )
     expect = merged.get("expect", "no_violation_found")
     if expect not in VERDICTS:
         raise SuiteError(
@@ -149,26 +184,51 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text) -> Ite
     trials = _whole(merged, "trials", 10_000, lines, index)
     if trials < 2 or trials % 2:
         raise SuiteError(f"{where('trials')}: trials must be even and >= 2 (half on each dataset), got {trials}.")
+    if trials > MOST_TRIALS:
+        raise SuiteError(f"{where('trials')}: trials must be at most 2^62, got {trials}.")
     diagnose = merged.get("diagnose", True)
     if not isinstance(diagnose, bool):
         raise SuiteError(f"{where('diagnose')}: diagnose must be true or false, got {diagnose!r}.")
     budget = seconds(merged["time_budget"], where("time_budget")) if "time_budget" in merged else None
-    for suffix, parameters in _grid(merged.get("parameters", {})):
+    delta = _number(merged, "delta", 1e-5, lines, index, low=-1e-300, high=1)
+    place, own = where("audit"), tuple(entry.get("parameters", {}))
+    for suffix, chosen in _grid(parameters):
         yield AuditSpec(
             name=f"{merged['name']}{suffix}",
             expect=expect,
             trials=trials,
-            delta=_number(merged, "delta", 1e-5, lines, index, low=-1e-300, high=1),
-            target=merged.get("target"),
+            delta=delta,
+            target=target,
             time_budget=budget,
-            parameters=parameters,
+            parameters=chosen,
             mechanism=merged["mechanism"],
             neighbours=merged["neighbours"],
             claim=merged["claim"],
             distinguisher=merged.get("distinguisher"),
             policy=merged.get("policy"),
-            where=where("audit"),
+            where=place,
             diagnose=diagnose,
+            own_parameters=own,
+        )
+
+
+def is_part(table: Any) -> bool:
+    """Whether a table names a part: by its kind, or by an entry point."""
+    return isinstance(table, dict) and any(isinstance(table.get(key), str) for key in ("kind", *CODE_KEYS))
+
+
+def _refuse_grid(parameters: Mapping[str, Any], where: Callable[[str], str], index: int, room: int) -> None:
+    """An empty list is no grid, and a large one is a mistake."""
+    points = 1
+    for key, value in parameters.items():
+        if isinstance(value, list):
+            points *= len(value)
+            if not value:
+                raise SuiteError(f"{where(key)}: {key} of audit {index + 1} is an empty list; a grid needs a value.")
+    if points > room:
+        raise SuiteError(
+            f"{where('parameters')}: audit {index + 1} stands for {points:,} audits; a suite has at most "
+            f"{MOST_AUDITS:,} together."
         )
 
 
@@ -197,7 +257,7 @@ def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]
         yield suffix, {**parameters, **chosen}
 
 
-def refuse_unknown(table: Any, known: Iterable[str], where, what: str) -> None:
+def refuse_unknown(table: Any, known: Iterable[str], where: Callable[[str], str], what: str) -> None:
     """An unknown key is an error that names its line and the nearest spelling."""
     known = tuple(known)
     if not isinstance(table, Mapping):
@@ -216,7 +276,7 @@ def nearest(word: Any, known: Iterable[str]) -> str:
 
 def seconds(value: Any, where: str) -> float:
     """A duration: seconds as a number, or '90s', '2m', '1h'."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|)\s*", str(value))
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)\s*", str(value))
     if not match or float(match[1]) <= 0:
         raise SuiteError(f"{where}: a time budget is written like 60s, 5m or 1h, got {value!r}.")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,26 @@ import jax
 
 from audit.diagnosis.after import explain
 from audit.procedure import run_audit
-from audit.record.record import AuditRecord, plain
+from audit.record.record import AuditRecord, plain, seen_below
 from audit.suites.build import Built, build
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.fingerprint import code_digest, command_files, decided_by
+from audit.suites.like import like
 from audit.suites.looks import share_of
 from audit.trials.both_sides import is_foreign
 from audit.trials.keys import key_from_seed
-from audit.trials.source import StaleCountsError, Tally
+from audit.trials.source import StaleCountsError, Tally, sentence
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
+REMEDY = "Mend it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
 HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
 EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
+
+
+class AuditError(RuntimeError):
+    """An audit of a suite that could not be finished: the last line says where, which and why."""
 
 
 def exit_code(records: tuple[AuditRecord, ...]) -> int:
@@ -41,6 +48,7 @@ def run_suite(
     *,
     resume_in: Path | None = None,
     keep_foreign: bool = False,
+    earlier: tuple[AuditRecord, ...] = (),
     told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
@@ -58,8 +66,11 @@ def run_suite(
     ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.suites.fingerprint);
     ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
     process is not in that digest: its counts and records are taken only with ``keep_foreign``.
+
+    ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
     """
-    built = [build(spec) for spec in suite.audits]
+    before = {record.name: record for record in earlier}
+    built = [like(build(spec), before.get(spec.name)) for spec in suite.audits]
     code = code_digest()
     risk = suite.risk * share_of(suite.look) / len(built)
     end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
@@ -69,7 +80,8 @@ def run_suite(
         deadline = _deadline(audit.spec, end, len(built) - index)
         place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code))
         kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
-        record = _run(audit, suite, risk, deadline, kept, progress)
+        with _placed(audit.spec):
+            record = _run(audit, suite, risk, deadline, kept, progress)
         stated = {**record.environment, "code": code}
         records.append(dataclasses.replace(record, look=suite.look, environment=stated))
         finished(records[-1])
@@ -77,6 +89,21 @@ def run_suite(
         _explained(record, audit, suite, end)
         for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
     )
+
+
+@contextlib.contextmanager
+def _placed(spec: AuditSpec) -> Iterator[None]:
+    """What an audit's code, or the disk, raises is told with the suite's line and the audit's name.
+
+    The traceback of user code stands above that line, which is the last one.
+    """
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        first = lines[0] if isinstance(error, RuntimeError | ValueError | OSError) else sentence(error)
+        detail = "".join(f"{line}\n" for line in lines[1:])
+        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first} {REMEDY}") from error
 
 
 def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None) -> AuditRecord:
@@ -97,13 +124,17 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
     tested: Any = multipletests([record.p_value for record in records], alpha=risk, method="holm")
     rejected, adjusted = tested[:2]
     return tuple(
-        dataclasses.replace(
-            record,
-            adjusted_p_value=float(p),
-            verdict="violation" if violated else record.verdict,
-            reason=HOLM_REASON if violated and record.verdict != "violation" else record.reason,
-        )
+        _adjusted(record, float(p), violated=bool(violated))
         for record, violated, p in zip(records, rejected, adjusted, strict=True)
+    )
+
+
+def _adjusted(record: AuditRecord, p: float, *, violated: bool) -> AuditRecord:
+    if not violated or record.verdict == "violation":
+        return dataclasses.replace(record, adjusted_p_value=p)
+    # Its own share of the risk proves nothing: what was seen is told instead.
+    return dataclasses.replace(
+        record, adjusted_p_value=p, verdict="violation", reason=HOLM_REASON, violated_at=seen_below(record)
     )
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import NonFiniteScoreError, common_layout
+from audit.trials.keys import trial_number, trials_from
+from audit.trials.programs import Scoring, programs_of, scoring_of
+from audit.trials.source import NonFiniteScoreError, common_layout, complete
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
@@ -69,7 +69,7 @@ class BatchSource:
                 counts[member] += np.bincount(place, minlength=counts.shape[1])
 
         self._each(start, stop, add)
-        return counts
+        return complete(counts, stop - start)
 
     def _each(self, start: int, stop: int, use: Callable[[int, np.ndarray], None]) -> None:
         firsts = range(start, stop, self.chunk)
@@ -114,14 +114,18 @@ class ForeignSides:
         """Scores of both sides; any score is compiled once for both."""
         del learnt
 
-        def score(key: jax.Array, trial: Words, output: jax.Array) -> jax.Array:
-            return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
+        @functools.cache
+        def scoring(shape: tuple[int, ...]) -> Scoring:
+            return scoring_of(distinguisher, jax.ShapeDtypeStruct(shape, np.float32))
 
-        compiled = jax.jit(jax.vmap(score, in_axes=(None, 0, 0)))
+        def score(key: jax.Array, trials: Words, outputs: np.ndarray) -> jax.Array:
+            own = scoring(outputs.shape[1:])
+            return programs_of(own).score_outputs(own, key, trials, outputs)
+
         size = chunk or batch_size(self._coordinates or self.layout().entries)
 
         def program(side: str) -> BatchProgram:
-            return BatchProgram(side=side, chunk=size, drawer=self._drawer, score=compiled)
+            return BatchProgram(side=side, chunk=size, drawer=self._drawer, score=score)
 
         return program("without"), program("with")
 

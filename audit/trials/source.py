@@ -26,6 +26,10 @@ class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 
 
+class LostTrialsError(RuntimeError):
+    """Counts do not sum to the trials that were drawn: an error of this package or of the device, never of a user."""
+
+
 class StaleCountsError(ValueError):
     """Counts that belong to another grid or other thresholds cannot be continued."""
 
@@ -42,6 +46,14 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
             f"{without.shapes} without the record, {with_record.shapes} with it."
         )
     return without
+
+
+def sentence(error: BaseException) -> str:
+    """An exception in one line; what is no plain refusal of a value says its kind."""
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
 
 
 def piece_size(layout: Layout) -> int:
@@ -85,6 +97,16 @@ class Tally:
     """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
     test: str = ""
     """A digest of the edges and cuts that the counts belong to, where they are kept to be continued."""
+
+
+def complete(counts: np.ndarray, trials: int) -> np.ndarray:
+    """The counts (members, cells) themselves, if every member's sum to the trials that were drawn."""
+    found = counts.sum(axis=1)
+    if np.any(counts < 0) or np.any(found != trials):
+        raise LostTrialsError(
+            f"{trials} trials were drawn but {found.tolist()} were counted; please report it with the device's name."
+        )
+    return counts
 
 
 def empty_tally(edges: np.ndarray) -> Tally:

@@ -14,39 +14,58 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.keys import trial_keys, trial_number, trials_from
+from audit.trials.cells import NONE_BROKEN
+from audit.trials.keys import key_from_seed, trial_number
+from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
-from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, piece_size
+from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, complete, piece_size
 from distinguishers.contract import Distinguisher
+from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
-from mechanisms.contract import Mechanism
-from mechanisms.neighbours import GradientTable, Neighbours, prepare
-from mechanisms.release import Layout, flatten, layout_of
+from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.neighbours import Neighbours, prepare
+from mechanisms.release import Layout, layout_of
 
-CHUNK_ENTRIES = 2**20
+CHUNK_ENTRIES = 2**18
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
 DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
-LARGEST_CHUNK = 2**14
+LARGEST_CHUNK = 2**12
 LARGEST_DEVICE_CHUNK = 2**20
+LARGEST_COLLAPSED_CHUNK = 2**14
+"""On an accelerator too: scoring statistics takes hundreds of mixture terms, which their few entries do not show."""
+EDGES = 16
+"""Grids are padded to a multiple of this many edges."""
 MOST_AT_ONCE = 2**30
 """Trials that one call of a program counts, in 32-bit integers; the sums are kept in 64 bits."""
-NONE_BROKEN = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """Draw, release, score and count on one dataset, compiled once for every key; outputs never leave the device."""
+    """Draw, release, score and count on one dataset: compiled for a structure; outputs never leave the device."""
 
     side: str
-    dataset: Any
     chunk: int
-    score_chunk: Callable[..., jax.Array]
-    count_chunks: Callable[..., tuple[jax.Array, jax.Array]]
+    output: Any
+    """The shape of one output."""
+    release: Release
+    scoring: Scoring
+    programs: Programs
 
     def source(self, key: jax.Array) -> Compiled:
         """The scores that belong to one key."""
         return Compiled(program=self, key=key)
+
+    def score_chunk(self, key: jax.Array, first: Words) -> jax.Array:
+        """Scores of one chunk of trials."""
+        return self.programs.score_chunk(self.release, self.scoring, key, first, size=self.chunk)
+
+    def count_chunks(
+        self, key: jax.Array, first: Words, count: jax.Array, edges: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Counts of many chunks, and the place of the first score that is not finite."""
+        return self.programs.count_chunks(self.release, self.scoring, key, first, count, edges, size=self.chunk)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +85,7 @@ class Compiled:
         parts = []
         for first in range(start, stop, self.chunk):
             wanted = min(self.chunk, stop - first)
-            found = self.program.score_chunk(self.key, self.program.dataset, trial_number(first))
+            found = self.program.score_chunk(self.key, trial_number(first))
             part = np.asarray(found)[:wanted]
             if not np.isfinite(part).all():
                 self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
@@ -75,15 +94,17 @@ class Compiled:
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted on the device, whatever the number of trials."""
-        rows = jnp.asarray(edges, jnp.float32)
+        width = edges.shape[1]
+        # one of a few widths, so that a program serves many grids; repeated edges add empty cells only
+        rows = jnp.asarray(np.pad(edges, ((0, 0), (0, -width % EDGES)), mode="edge"), jnp.float32)
         total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
         for first in range(start, stop, MOST_AT_ONCE):
             count = jnp.int32(min(MOST_AT_ONCE, stop - first))
-            counts, bad = self.program.count_chunks(self.key, self.program.dataset, trial_number(first), count, rows)
+            counts, bad = self.program.count_chunks(self.key, trial_number(first), count, rows)
             if int(bad) != NONE_BROKEN:
                 self._refuse(first + int(bad))
             total += np.asarray(counts, np.int64)
-        return total
+        return complete(np.concatenate([total[:, :width], total[:, -1:]], axis=1), stop - start)
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
@@ -103,14 +124,17 @@ class TracedSides:
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
     ) -> tuple[Scored, Scored]:
-        """Scores of both sides: two programs, compiled when first used; for a learnt score apart from the draws."""
-        pair = self.neighbours
+        """Scores of both sides; one program where their structure is the same, compiled when first used.
+
+        A learnt score is compiled apart from the draws.
+        """
         if learnt:
             size = chunk or piece_size(self.layout())
             return separate(self._draw("without", size), self._draw("with", size), distinguisher, chunk=size)
-        return (
-            compile_program(self.mechanism, pair.without, distinguisher, side="without", chunk=chunk),
-            compile_program(self.mechanism, pair.with_record, distinguisher, side="with", chunk=chunk),
+        without, with_record = self.neighbours.without, self.neighbours.with_record
+        first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
+        return first, compile_program(
+            self.mechanism, with_record, distinguisher, side="with", chunk=chunk, beside=first
         )
 
     def layout(self) -> Layout:
@@ -151,32 +175,28 @@ class TracedSides:
             use(program(trial_number(index * size)))
 
     def _draw(self, side: str, size: int) -> Draw:
-        """Outputs of ``size`` trials from a first one on, compiled once."""
+        """Outputs of ``size`` trials from a first one on."""
         if (side, size) not in self._draws:
             dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
-            step, data = self.mechanism, prepare(self.mechanism, dataset)
-
-            def one(key: jax.Array, trial: Words) -> Any:
-                return flatten(step(trial_keys(key, trial).release, data), step.kind)
-
-            self._draws[side, size] = jax.jit(
-                lambda key, first: jax.vmap(one, in_axes=(None, 0))(key, trials_from(first, size))
-            )
+            release = release_of(self.mechanism, dataset)
+            self._draws[side, size] = functools.partial(programs_of(release).draw_chunk, release, size=size)
         return self._draws[side, size]
 
 
 def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
     """The output on a dataset, as shapes and dtypes."""
     given = prepare(mechanism, dataset)
-    return jax.eval_shape(lambda key: mechanism(key, given), jax.random.key(0))
+    return jax.eval_shape(lambda key: mechanism(key, given), key_from_seed(0))
 
 
-def chunk_size(mechanism: Mechanism, dataset: Any) -> int:
-    """Trials drawn at once, from the size of one output and the device."""
-    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(shapes_of(mechanism, dataset))))
-    # scoring collapsed statistics takes hundreds of mixture terms, which their few entries do not show
-    small = jax.default_backend() == "cpu" or mechanism.kind == "collapsed"
-    room, most = (CHUNK_ENTRIES, LARGEST_CHUNK) if small else (DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK)
+def chunk_size(kind: OutputKind, output: Any) -> int:
+    """Trials drawn at once, from one output (or its shape) and the device."""
+    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(output)))
+    if jax.default_backend() == "cpu":
+        room, most = CHUNK_ENTRIES, LARGEST_CHUNK
+    else:
+        room = DEVICE_CHUNK_ENTRIES
+        most = LARGEST_COLLAPSED_CHUNK if kind == "collapsed" else LARGEST_DEVICE_CHUNK
     return int(np.clip(room // entries, 1, most))
 
 
@@ -185,7 +205,7 @@ def blamed(what: str) -> Iterator[None]:
     """An exception of a user's code as one that says whose it was."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise MechanismError(f"{what}: {type(error).__name__}: {error}") from error
 
 
@@ -196,76 +216,22 @@ def compile_program(
     *,
     side: str,
     chunk: int | None = None,
+    beside: Program | None = None,
 ) -> Program:
-    """One side of an audit as a compiled program. Scores do not depend on the chunk size."""
-    given = prepare(mechanism, dataset)
-    # a table is a few host numbers that the program is built around; arrays are handed to it
-    static = isinstance(given, GradientTable)
-    with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
-        size = chunk or chunk_size(mechanism, given)
-        output = jax.eval_shape(lambda key: flatten(mechanism(key, given), mechanism.kind), jax.random.key(0))
-    shapes = [leaf.shape for leaf in jax.tree.leaves(output)]
-    with blamed(f"the distinguisher {distinguisher.name!r} failed on outputs of {mechanism.name!r}, of shape {shapes}"):
-        jax.eval_shape(distinguisher, jax.random.key(0), output)
+    """One side of an audit as a program; compiled when it is first used. Scores do not depend on the chunk size.
 
-    def score(key: jax.Array, data: Any, trial: Words) -> jax.Array:
-        own = trial_keys(key, trial)
-        output = flatten(mechanism(own.release, given if static else data), mechanism.kind)
-        return jnp.atleast_1d(distinguisher(own.score, output))
-
-    def score_chunk(key: jax.Array, data: Any, first: Words, offset: jax.Array | int = 0) -> jax.Array:
-        return jax.vmap(score, in_axes=(None, None, 0))(key, data, trials_from(first, size, offset))
-
-    def count_chunks(
-        key: jax.Array, data: Any, start: Words, count: jax.Array, edges: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            counts, bad = carry
-            offset = index * size
-            places = offset + jnp.arange(size, dtype=jnp.int32)
-            wanted = places < count
-            found = score_chunk(key, data, start, offset)
-            broken = wanted & ~jnp.isfinite(found).all(axis=1)
-            bad = jnp.minimum(bad, jnp.where(broken, places, NONE_BROKEN).min())
-            return counts + count_cells(found, wanted, edges), bad
-
-        zero = jnp.zeros((edges.shape[0], edges.shape[1] + 1), jnp.int32)
-        return jax.lax.fori_loop(0, -(-count // size), add, (zero, jnp.int32(NONE_BROKEN)))
-
-    return Program(
-        side=side,
-        dataset=None if static else given,
-        chunk=size,
-        score_chunk=jax.jit(score_chunk),
-        count_chunks=jax.jit(count_chunks),
-    )
-
-
-def count_cells(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
-    """How many wanted scores (trials, members) fall in each cell; a score on an edge counts below it."""
-    return jax.lax.platform_dependent(scores, wanted, edges, cpu=_count_by_scatter, default=_count_by_product)
-
-
-def _count_by_scatter(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
-    members, cells = edges.shape[0], edges.shape[1] + 1
-    cell = jax.vmap(lambda row, own: jnp.searchsorted(row, own, side="left"))(edges, scores.T)
-    flat = cell + cells * jnp.arange(members)[:, None]
-    weights = jnp.broadcast_to(wanted.astype(jnp.int32), flat.shape)
-    counts = jnp.zeros(members * cells, jnp.int32).at[flat.ravel()].add(weights.ravel())
-    return counts.reshape(members, cells)
-
-
-def _count_by_product(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Array:
-    """A million additions to 200 cells collide on a GPU: one matrix product of two one-hot digits counts instead.
-
-    Exact: a chunk has fewer than 2^24 trials, and float32 counts that far.
+    ``beside`` is the other side: what scores its outputs scores these, where they have the same shape.
     """
-    members, cells = edges.shape[0], edges.shape[1] + 1
-    base = int(cells**0.5) + 1
-    find = functools.partial(jnp.searchsorted, side="left", method="compare_all")
-    cell = jax.vmap(find)(edges, scores.T)
-    high = ((cell // base)[..., None] == jnp.arange(base)) & wanted[:, None]
-    low = (cell % base)[..., None] == jnp.arange(base)
-    digits = (high.astype(jnp.bfloat16), low.astype(jnp.bfloat16))
-    counts = jnp.einsum("mti,mtj->mij", *digits, preferred_element_type=jnp.float32)
-    return counts.reshape(members, -1)[:, :cells].astype(jnp.int32)
+    step, score = as_mechanism(mechanism), as_distinguisher(distinguisher)
+    key = key_from_seed(0)
+    with blamed(f"{step.name!r} failed on the side {side!r}"):
+        release = release_of(step, dataset)
+        output = programs_of(release).output.eval_shape(release, key)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(output)]
+    with blamed(f"the distinguisher {score.name!r} failed on outputs of {step.name!r}, of shape {shapes}"):
+        same = beside is not None and beside.output == output
+        scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
+        programs = programs_of(release, scoring)
+        programs.score.eval_shape(release, scoring, key, trial_number(0))
+    size = chunk or chunk_size(step.kind, output)
+    return Program(side=side, chunk=size, output=output, release=release, scoring=scoring, programs=programs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import signal
+import sys
 import threading
 import time
 import traceback
@@ -76,7 +78,7 @@ class _Trials:
             if batch.side not in self.prepared:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
             return Drawn(*flatten_rows(self.prepared[batch.side](seeds), len(seeds), self.mechanism.kind))
-        except Exception:
+        except (Exception, SystemExit):
             text = traceback.format_exc()
             raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
 
@@ -117,7 +119,13 @@ class Local:
 
 
 def _serve(connection: Connection, payload: bytes) -> None:
-    """A worker's life: batches in, outputs or the text of an error out, until the pipe closes."""
+    """A worker's life: batches in, outputs or the text of an error out, until the pipe closes.
+
+    Ctrl-C is its parent's to answer; when that ends it, it leaves by the front door, so that programs which it
+    started are ended too.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     mechanism, datasets = pickle.loads(payload)
     trials = _Trials(mechanism, datasets)
     while True:
@@ -237,3 +245,7 @@ def _shut_down(processes: list[Any], pipes: list[Connection]) -> None:
         process.join(timeout=0.2)
         if process.is_alive():
             process.terminate()
+    for process in processes:
+        process.join(timeout=2.0)
+        if process.is_alive():
+            process.kill()

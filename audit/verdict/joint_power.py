@@ -13,6 +13,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
+from guarantees.numerics.array import Array
 
 Point = tuple[float, float]
 """A false-alarm rate and a miss rate that one test has."""
@@ -47,23 +48,31 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
     return high
 
 
-def jointly_refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Callable[[Point], float]:
-    """The power of the joint test as a function of a test's error rates. No error at all is judged exactly.
+def jointly_refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Callable[[Array, Array], Array]:
+    """The power of the joint test as a function of tests' error rates. No error at all is judged exactly.
 
     By the normal law of the root of 2 T, half an error added to either rate, which is off by one or two per cent of the
     leak; with few trials by ``joint_power``.
     """
     lines = tabulate(claim, points=LINES)
 
-    def power(point: Point) -> float:
-        if point == (0.0, 0.0):
-            counts = _typical(point, trials_per_side)
-            return float(joint.joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk) <= risk)
+    def power(alpha: Array, beta: Array) -> Array:
         if trials_per_side < FEW_TRIALS:
-            return joint_power(lines, point, trials_per_side=trials_per_side, risk=risk, critical=_near(point))
-        alpha, beta = ((trials_per_side * rate + 0.5) / (trials_per_side + 1) for rate in point)
-        distance = joint.evidence_at((alpha, beta), lines, trials=(trials_per_side, trials_per_side))
-        return float(ndtr(np.sqrt(2 * distance) + ndtri(risk))) if distance > 0 else 0.0
+            exact = [
+                joint_power(lines, point, trials_per_side=trials_per_side, risk=risk, critical=_near(point))
+                for point in zip(alpha.tolist(), beta.tolist(), strict=True)
+            ]
+            found = np.array(exact)
+        else:
+            first, second = ((trials_per_side * rate + 0.5) / (trials_per_side + 1) for rate in (alpha, beta))
+            distance = joint.evidence_at_all(first, second, lines, trials=(trials_per_side, trials_per_side))
+            found = np.where(distance > 0, ndtr(np.sqrt(2 * distance) + ndtri(risk)), 0.0)
+        clean = (alpha == 0) & (beta == 0)
+        return np.where(clean, refuted_by_none(), found) if clean.any() else found
+
+    def refuted_by_none() -> bool:
+        counts = _typical((0.0, 0.0), trials_per_side)
+        return joint.joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk) <= risk
 
     @functools.cache
     def critical(step: int) -> float:

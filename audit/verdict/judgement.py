@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
@@ -12,6 +15,7 @@ from audit.bounds.points import refutes
 from audit.verdict import power
 from audit.verdict.joint_power import FEW_TRIALS, jointly_refuting
 from audit.verdict.verdict import Verdict
+from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
 
 SMALLEST_RISK = 1e-12
@@ -21,6 +25,8 @@ LARGEST_RISK = 0.5
 P_VALUE_STEP = 0.02
 """P-values are rounded up by at most this share."""
 BELOW = "a proven point of the trade-off curve lies below the claim."
+PLAINEST = ("number", "point", "curve")
+"""Of several statements that refute a claim the message leads with the first of these."""
 JOINTLY = "the two error counts together are too small for the claim."
 
 
@@ -33,6 +39,8 @@ class Judgement:
     detectable: power.Detectable
     trials_needed: int | None
     reason: str
+    violated_at: ViolatedAt | None = None
+    """What a violation exceeds, and by how much."""
 
 
 def p_value(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim) -> float:
@@ -67,9 +75,10 @@ def judge(
     risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or neither default
     target (advantage excess 0.1, epsilon x 1.5) would have been found with power 0.8.
     """
+    points = points_at(risk)
     return conclude(
         claim,
-        refuted=BELOW if refutes(points_at(risk), claim) else None,
+        refuted=Refuted(reason=BELOW, at=by_points(points, claim)) if refutes(points, claim) else None,
         p=p_value(points_at, claim),
         risk=risk * largest_share,
         delta=delta,
@@ -85,7 +94,7 @@ def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: floa
     p = joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk)
     return conclude(
         claim,
-        refuted=JOINTLY if p <= risk else None,
+        refuted=Refuted(reason=JOINTLY, at=by_counts(counts, claim, risk=risk)) if p <= risk else None,
         p=p,
         risk=risk,
         delta=delta,
@@ -95,19 +104,48 @@ def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: floa
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Refuted:
+    """Why a claim is refuted, and where."""
+
+    reason: str
+    at: ViolatedAt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Against:
     """What one statement of an audit says against the claim: its p-value and its share of the risk."""
 
     reason: str
     p_value: float
     risk: float
+    at: Callable[[], ViolatedAt]
+    """Where the claim broke, if this statement refutes it."""
+    proves: Literal["number", "point", "curve"]
+    """What refutes: a number that people report, another point of the claim, or only the curve as a whole."""
+
+
+def refuted_by(statements: Sequence[Against]) -> Refuted | None:
+    """What leads the message: of the statements that refute the claim at their shares the plainest."""
+    refuting = [said for said in statements if said.p_value <= said.risk]
+    if not refuting:
+        return None
+    lead = min(refuting, key=lambda said: (PLAINEST.index(said.proves), said.p_value / said.risk))
+    return Refuted(reason=lead.reason, at=lead.at())
 
 
 def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float) -> Against:
     """The joint p-value of tests that divide a share of the risk evenly."""
     each = risk / len(tests)
-    smallest = min(joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests)
-    return Against(reason=JOINTLY, p_value=min(1.0, smallest * len(tests)), risk=risk)
+    found = [joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests]
+    smallest = min(found)
+    strongest = tests[found.index(smallest)]
+    return Against(
+        reason=JOINTLY,
+        p_value=min(1.0, smallest * len(tests)),
+        risk=risk,
+        at=lambda: by_counts(strongest, claim, risk=each),
+        proves="curve",
+    )
 
 
 def judge_statements(
@@ -129,7 +167,7 @@ def judge_statements(
     p = min(1.0, risk * strongest.p_value / strongest.risk)
     return conclude(
         claim,
-        refuted=strongest.reason if p <= risk else None,
+        refuted=refuted_by(statements),
         p=p,
         risk=deciding,
         delta=delta,
@@ -141,7 +179,7 @@ def judge_statements(
 def conclude(
     claim: Claim,
     *,
-    refuted: str | None,
+    refuted: Refuted | None,
     p: float,
     risk: float,
     delta: float,
@@ -154,9 +192,19 @@ def conclude(
     """
     test: power.Test = jointly_refuting if jointly else power.refuting
     able = test(claim, trials_per_side=trials_per_side, risk=risk)
-    found = power.detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able)
+    at_once = power.TOGETHER if jointly else power.ONE_BY_ONE
+    found = power.detectable(
+        claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able, at_once=at_once
+    )
     if refuted is not None:
-        return Judgement(verdict="violation", p_value=p, detectable=found, trials_needed=None, reason=refuted)
+        return Judgement(
+            verdict="violation",
+            p_value=p,
+            detectable=found,
+            trials_needed=None,
+            reason=refuted.reason,
+            violated_at=refuted.at,
+        )
     if found.conclusive:
         return Judgement(
             verdict="no_violation_found",
@@ -170,7 +218,7 @@ def conclude(
     needed = power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=known)
     why = (
         "no counts of this size could refute the claim"
-        if able((0.0, 0.0)) == 0
+        if able(np.zeros(1), np.zeros(1))[0] == 0
         else "a leak of the stated size would be missed too often"
     )
     advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from audit.bounds.inversion import inversion, joint_bound
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.shares import Statement
 from audit.verdict.judgement import Against
+from audit.verdict.violated import ViolatedAt, by_number
 from guarantees.claim import Claim
 
 NUMBER = "the proven {} exceeds what the claim promises."
@@ -53,12 +55,21 @@ def against(claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *,
     The order of the counts is that of the bound at ``risk``, so that verdict and bound never contradict each other.
     """
     reason, promised = NUMBER.format(question.name), promise(claim, question)
+    where = functools.partial(_exceeded, tests, question, promised, risk=risk)
     if not np.isfinite(promised) or promised >= question.largest:
-        return Against(reason=reason, p_value=1.0, risk=risk)
+        return Against(reason=reason, p_value=1.0, risk=risk, at=where, proves="number")
     each = risk / len(tests)
     found = [inversion(counts, question, risk=each) for counts in tests]
     smallest = min(1.0 if test is None else test.p_value(promised) for test in found)
-    return Against(reason=reason, p_value=min(1.0, smallest * len(tests)), risk=risk)
+    return Against(reason=reason, p_value=min(1.0, smallest * len(tests)), risk=risk, at=where, proves="number")
+
+
+def _exceeded(tests: tuple[ErrorCounts, ...], question: Question, promised: float, *, risk: float) -> ViolatedAt:
+    """The proven number beside what the claim promises of it."""
+    proven = prove(tests, question, risk=risk)
+    assert proven.name in ("epsilon", "delta")
+    assert proven.given is not None
+    return by_number(proven.name, proven.given, at_least=proven.at_least, claimed=promised)
 
 
 def promise(claim: Claim, question: Question) -> float:

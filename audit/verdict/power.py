@@ -20,12 +20,19 @@ from guarantees.laws.textbook import gaussian_delta
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
 POWER = 0.8
+ONE_BY_ONE = (2,) * 14
+TOGETHER = (16, 32, 32)
+"""Parts into which the steps of a search divide what is left, to a ten-thousandth: one test or many at a time."""
+
+
+Power = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Of tests with these false-alarm and miss rates."""
 
 
 class Test(Protocol):
     """A kind of test: given a claim, a size and a risk, its power as a function of its error rates."""
 
-    def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Callable[[tuple[float, float]], float]:
+    def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Power:
         """Probability that a test with these error rates refutes the claim."""
         ...
 
@@ -67,15 +74,20 @@ def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
     return alpha, beta - excess
 
 
-def epsilon_alternative(claim: Claim, epsilon: float, *, delta: float, trials_per_side: int) -> tuple[float, float]:
-    """The most telling point of the Gaussian mechanism that has this epsilon at delta."""
-    # the tails themselves, not a Claim: this is asked for hundreds of epsilons
-    search = root_scalar(lambda m: float(gaussian_delta(epsilon, m)) - delta, bracket=(1e-6, 1e3))
+def gaussian_alternatives(goal: Goal) -> Callable[[float], tuple[float, float]]:
+    """From an epsilon to the most telling point of the Gaussian mechanism that has it at the goal's delta."""
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
-    beta = ndtr(-ndtri(alpha) - float(search.root))
-    goal = Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05)
-    best = int(np.argmax(refutation_rate(alpha, beta, goal)))
-    return float(alpha[best]), float(beta[best])
+    level, quantile = ndtri(alpha), goal.delta
+    rate = refutation_rates(alpha, goal)
+
+    def alternative(epsilon: float) -> tuple[float, float]:
+        # the tails themselves, not a Claim: this is asked for many epsilons
+        search = root_scalar(lambda m: float(gaussian_delta(epsilon, m)) - quantile, bracket=(1e-6, 1e3))
+        beta = ndtr(-level - float(search.root))
+        best = int(np.argmax(rate(beta)))
+        return float(alpha[best]), float(beta[best])
+
+    return alternative
 
 
 def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
@@ -84,25 +96,44 @@ def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarr
     Negative where the point does not lie below the curve. Rates are moved towards 1/2 by one error, what one can
     still hope to show with this many trials.
     """
+    return refutation_rates(alpha, goal)(beta)
+
+
+def refutation_rates(alpha: np.ndarray, goal: Goal) -> Callable[[np.ndarray], np.ndarray]:
+    """The same for many miss rates at the same false-alarm rates: what depends on these is found once."""
     n = goal.trials_per_side
-    a, b = (n * alpha + 1) / (n + 2), (n * beta + 1) / (n + 2)
+    a = (n * alpha + 1) / (n + 2)
     tail = np.logspace(-8, np.log10(0.5), 150)
     x = np.concatenate([tail, 1 - tail[::-1]])
     lines = tabulate(goal.claim)
-    distance = np.min(_kl(a[:, None], x) + _kl(b[:, None], lines.below(x)), axis=1)
-    gap = lines.below(a) - b
-    return np.where(gap > 0, distance, gap)
+    f, own = lines.below(x), lines.below(a)
+    across = _kl(a[:, None], x)
+
+    def rate(beta: np.ndarray) -> np.ndarray:
+        b = (n * beta + 1) / (n + 2)
+        gap = own - b
+        # only points below the curve have a distance
+        below = gap > 0
+        found = gap.copy()
+        found[below] = np.min(across[below] + _kl(b[below, None], f), axis=1)
+        return found
+
+    return rate
 
 
 def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
 
 
-def refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Callable[[tuple[float, float]], float]:
-    """The power of the rectangle as a function of a test's error rates."""
+def refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Power:
+    """The power of the rectangle as a function of tests' error rates."""
 
-    def power(point: tuple[float, float]) -> float:
-        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=trials_per_side, risk=risk)
+    def power(alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+        found = [
+            refutation_power(claim, alpha=a, beta=b, trials_per_side=trials_per_side, risk=risk)
+            for a, b in zip(alpha.tolist(), beta.tolist(), strict=True)
+        ]
+        return np.array(found)
 
     return power
 
@@ -113,37 +144,50 @@ def detectable(
     delta: float,
     trials_per_side: int,
     risk: float,
-    power: Callable[[tuple[float, float]], float] | None = None,
+    power: Power | None = None,
+    at_once: tuple[int, ...] = ONE_BY_ONE,
 ) -> Detectable:
     """Smallest leaks found with power 0.8, and whether the default targets are among them.
 
     ``power`` is that of the test that decides, as a function of its error rates; by default the rectangle's.
+    ``at_once`` says into how many parts each step of a search divides what is left: many where power is found for many
+    tests in the time that it takes for one.
     """
     power = power or refuting(claim, trials_per_side=trials_per_side, risk=risk)
-    room = tv_alternative(claim, 0.0)[1]
-    tv = _smallest(lambda excess: power(tv_alternative(claim, excess)), 0.0, room)
+    alpha, room = tv_alternative(claim, 0.0)
+    tv = _smallest(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, at_once)
     claimed = float(claim.epsilon(delta))
     epsilon = None
     if np.isfinite(claimed):
+        leak = gaussian_alternatives(Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05))
 
-        def gaussian_leak(value: float) -> tuple[float, float]:
-            return epsilon_alternative(claim, value, delta=delta, trials_per_side=trials_per_side)
+        def leaking(values: np.ndarray) -> np.ndarray:
+            alphas, betas = zip(*map(leak, values.tolist()), strict=True)
+            return power(np.array(alphas), np.array(betas))
 
-        epsilon = _smallest(lambda value: power(gaussian_leak(value)), claimed, 2 * claimed + 10.0)
+        epsilon = _smallest(leaking, claimed, 2 * claimed + 10.0, at_once)
     conclusive = (tv is not None and tv <= TV_EXCESS) or (
         epsilon is not None and claimed > 0 and epsilon <= EPSILON_FACTOR * claimed
     )
     return Detectable(tv_excess=tv, epsilon=epsilon, conclusive=conclusive)
 
 
-def _smallest(power: Callable[[float], float], low: float, high: float) -> float | None:
-    """Smallest value with power >= POWER, by bisection (power grows with the leak) to a ten-thousandth of the range."""
-    if power(high) < POWER:
-        return None
-    for _ in range(14):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
-    return high
+def _smallest(
+    power: Callable[[np.ndarray], np.ndarray], low: float, high: float, at_once: tuple[int, ...]
+) -> float | None:
+    """Smallest value with power >= POWER, to a ten-thousandth of the range (power grows with the leak)."""
+    found = None
+    for parts in at_once:
+        between = np.linspace(low, high, parts + 1)
+        # the end is asked once
+        enough = power(between[1:] if found is None else between[1:-1]) >= POWER
+        enough = enough if found is None else np.append(enough, True)
+        if not enough[-1]:
+            return None
+        first = int(np.argmax(enough))
+        low, high = float(between[first]), float(between[first + 1])
+        found = high
+    return found
 
 
 def trials_needed(

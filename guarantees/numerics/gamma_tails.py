@@ -9,6 +9,8 @@ from guarantees.numerics.array import Array
 
 LARGE_SHAPE = 1e5
 """From here on two terms of the uniform expansion are good to about 1e-12."""
+NEAR = 30.0
+"""Arguments of erfc beyond which it is zero in float64, with room for the expansion."""
 
 # Taylor coefficients in eta of the first two terms. [temme1979; didonato1986, appendix F]
 _FIRST = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600, -281 / 151559100)
@@ -29,19 +31,21 @@ def gamma_tails(shape: float, x: Array) -> tuple[Array, Array]:
     if shape < LARGE_SHAPE:
         return gammainc(shape, x), gammaincc(shape, x)
     excess = (x - shape) / shape
-    near = np.abs(excess) < 0.15
-    eta = _eta(np.where(near, excess, 0.0))
+    below, above = np.where(excess < 0, 0.0, 1.0), np.where(excess < 0, 1.0, 0.0)
+    # Outside, at 40 standard deviations and more, one tail is zero and the other one.
+    near = np.abs(excess) < NEAR * np.sqrt(2 / shape)
+    eta = _eta(excess[near])
     correction = np.exp(-0.5 * shape * eta**2) / np.sqrt(2 * np.pi * shape)
     correction *= np.polynomial.polynomial.polyval(eta, _FIRST) + np.polynomial.polynomial.polyval(eta, _SECOND) / shape
     root = eta * np.sqrt(0.5 * shape)
-    # Outside, at 47 standard deviations and more, one tail is zero and the other one.
-    below = np.where(near, 0.5 * erfc(-root) - correction, np.where(excess < 0, 0.0, 1.0))
-    above = np.where(near, 0.5 * erfc(root) + correction, np.where(excess < 0, 1.0, 0.0))
+    below[near] = 0.5 * erfc(-root) - correction
+    above[near] = 0.5 * erfc(root) + correction
     return np.clip(below, 0.0, 1.0), np.clip(above, 0.0, 1.0)
 
 
 def _eta(excess: Array) -> Array:
-    """``sign(m) sqrt(2 (m - ln(1 + m)))`` by its series, which does not cancel."""
-    powers = np.arange(2, 28)
+    """``sign(m) sqrt(2 (m - ln(1 + m)))`` by its series, which does not cancel; terms below 1e-18 are left out."""
+    largest = float(np.abs(excess).max(initial=1e-9))
+    powers = np.arange(2, 4 + np.ceil(np.log(1e-18) / np.log(largest)))
     series = np.polynomial.polynomial.polyval(excess, 2 * (-1.0) ** powers / powers)
     return excess * np.sqrt(series)

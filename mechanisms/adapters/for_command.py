@@ -7,16 +7,18 @@ by one row of float32 a trial.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import selectors
+import signal
 import struct
 import subprocess
-import tempfile
+import threading
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,6 +28,9 @@ from mechanisms.neighbours import materialise
 
 PIECE = 2**16
 STDERR_SHOWN = 4000
+"""Of what a program writes to its standard error the last so many bytes are kept."""
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
+"""Variables that a program is given unless told otherwise."""
 
 
 class CommandError(RuntimeError):
@@ -38,7 +43,9 @@ class CommandStep(Described):
 
     ``outputs`` is how many numbers a trial gives (default: the dataset's dimension); ``folder`` is where the program
     runs; with ``workers`` as many copies of it run at once. The program is not confined in any way. Files and folders
-    that it ``depends_on``, beside its own, are watched: an interrupted run is not continued after one changed.
+    that it ``depends_on``, beside its own, are watched: an interrupted run is not continued after one changed. Of our
+    environment it is given what ``environment`` lists: names, or ``NAME=value``. It leads a process group of its own,
+    which is ended as a whole.
     """
 
     command: Sequence[str]
@@ -46,6 +53,7 @@ class CommandStep(Described):
     folder: str | None = None
     depends_on: Sequence[str] = ()
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
+    environment: Sequence[str] = ENVIRONMENT
     workers: int = 0
     timeout: float = 60.0
 
@@ -57,6 +65,8 @@ class CommandStep(Described):
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
         good = self.releases in ("update", "final")
         require("releases", good, "update or final (a program gives vectors)", self.releases)
+        require("environment", not isinstance(self.environment, str), "a sequence of names", self.environment)
+        object.__setattr__(self, "environment", tuple(self.environment))
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)
@@ -67,7 +77,8 @@ class CommandStep(Described):
         if rows.ndim != 2:
             raise ValueError(f"a program reads a dataset of shape (records, dimension), got {rows.shape}.")
         width = self.outputs or rows.shape[1]
-        program = Program(tuple(self.command), folder=self.folder, timeout=self.timeout)
+        given = chosen_environment(self.environment)
+        program = Program(tuple(self.command), folder=self.folder, timeout=self.timeout, environment=given)
         data = struct.pack("<4sII", b"DATA", *rows.shape) + rows.tobytes()
         program.exchange(data, 0)
 
@@ -83,28 +94,75 @@ command_step = CommandStep
 """The constructor, by the name that suites and records use."""
 
 
+def chosen_environment(listed: Sequence[str]) -> dict[str, str]:
+    """The listed variables as they are here, and those that are listed with a value."""
+    given = {}
+    for entry in listed:
+        name, stated, value = entry.partition("=")
+        if stated:
+            given[name] = value
+        elif name in os.environ:
+            given[name] = os.environ[name]
+    return given
+
+
+class Tail:
+    """Reads a pipe to its end in a thread and keeps the last bytes: a program that says much cannot fill memory."""
+
+    def __init__(self, pipe: IO[bytes], kept: int):
+        self._pipe, self._kept, self._last = pipe, kept, b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        # a closed pipe ends the reading as its end does
+        with contextlib.suppress(OSError, ValueError):
+            while piece := os.read(self._pipe.fileno(), PIECE):
+                self._last = (self._last + piece)[-self._kept :]
+
+    def text(self) -> str:
+        """What came last; the program has been ended, so its pipe is about to be."""
+        self._reader.join(timeout=1.0)
+        return self._last.decode(errors="replace").strip()
+
+
 class Program:
     """A running program; its input is closed when this object is dropped, which is its signal to stop."""
 
-    def __init__(self, command: tuple[str, ...], *, folder: str | None, timeout: float):
+    def __init__(self, command: tuple[str, ...], *, folder: str | None, timeout: float, environment: Mapping[str, str]):
         self._command = command
         self._timeout = timeout
-        # a file and not a pipe: nobody reads it until something goes wrong
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
+            # a session of its own is a process group of its own, which can be ended with all that it started
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=folder,
+                env=dict(environment),
+                start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise CommandError(f"cannot start {command[0]!r}: {error}") from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._errors = Tail(self._process.stderr, STDERR_SHOWN)
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._input, False)
         self._close = weakref.finalize(self, _stop, self._process)
 
     def exchange(self, request: bytes, wanted: int) -> bytes:
         """Write a request and read ``wanted`` bytes, both at once: neither side can block the other for ever."""
+        try:
+            return self._exchange(request, wanted)
+        except BaseException:
+            # also Ctrl-C, which a group of its own does not get from the terminal
+            self._close()
+            raise
+
+    def _exchange(self, request: bytes, wanted: int) -> bytes:
         deadline = time.monotonic() + self._timeout
         unsent, answer = memoryview(request), bytearray()
         with selectors.DefaultSelector() as selector:
@@ -144,18 +202,25 @@ class Program:
 
     def _fail(self, what: str) -> None:
         self._close()
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()[-STDERR_SHOWN:]
+        said = self._errors.text()
         raise CommandError(f"the program {' '.join(self._command)!r} {what}. Its standard error: {said or 'nothing'}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Close its input, then end it."""
+    """Close its input, wait a moment, then end it and whatever it started."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
-    except subprocess.TimeoutExpired:
+    _kill_group(process)
+    process.wait()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a program's process group; its number stays taken as long as anyone is in it."""
+    if not hasattr(os, "killpg"):
         process.kill()
-        process.wait()
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -51,7 +51,8 @@ def flat_network(kind: str) -> FlatNetwork:
         model = classifier()
     except ImportError as error:
         raise ImportError(f"{error}; flax_step needs Flax: pip install flax.") from error
-    shapes = jax.eval_shape(model.init, jax.random.key(INITIAL_SEED), jnp.zeros((1, SIDE, SIDE, 1)))
+    key = jax.random.key(INITIAL_SEED, impl="threefry2x32")
+    shapes = jax.eval_shape(model.init, key, jnp.zeros((1, SIDE, SIDE, 1)))
     tree = _initial(shapes)
     # callers may be under a trace, and the weights are constants
     with jax.ensure_compile_time_eval():

@@ -262,3 +262,24 @@ def test_the_whole_sample_repository(pytester, variant):
 
 def test_the_inner_sessions_leave_jax_alone():
     assert not jax.config.jax_enable_x64
+
+
+def test_a_green_session_says_once_what_it_looked_at(pytester):
+    green = """
+def test_right(dp_audit):
+    dp_audit(right, PAIR, First(), claim=CLAIM, trials=400)
+    dp_audit(right, PAIR, First(), claim=CLAIM, trials=400)
+"""
+    result = run(pytester, green)
+    result.assert_outcomes(passed=1)
+    out = result.stdout.str()
+    assert out.count("dp-audit: 2 audits, no violation found") == 1
+    assert "looked at: right on 1 pair of neighbours (zero_out), 800 trials in all, by the scores first." in out
+    assert "not looked at: other data and other neighbours" in out
+
+
+def test_a_report_folder_that_cannot_be_written_is_refused_at_the_start(pytester):
+    pytester.makefile(".txt", taken="")
+    result = run(pytester, BOTH, "--dp-audit-report=taken.txt")
+    assert result.ret == 4
+    assert "--dp-audit-report=taken.txt: cannot be written to" in result.stderr.str()

@@ -1,6 +1,8 @@
 import shutil
 import subprocess
 import sys
+import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +82,58 @@ def test_a_program_that_is_not_there_is_an_error():
 def test_a_command_is_a_sequence_of_words():
     with pytest.raises(ValueError, match="command must be a sequence of words"):
         command_step(command="step 1 2")  # type: ignore[arg-type]
+
+
+FAMILY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1], "w").write(f"{child.pid} {os.getpgid(0)} {os.getpid()}")
+sys.stdin.buffer.read(36)
+time.sleep(600)
+"""
+
+
+def alive(pid):
+    """Whether a process runs; one that ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_a_program_that_is_late_is_ended_with_all_that_it_started(tmp_path):
+    draw = command_step(command=(sys.executable, "-c", FAMILY, str(tmp_path / "pids")), timeout=8.0).prepare(ROWS)
+    with pytest.raises(CommandError, match="did not answer within 8 s"):
+        draw(SEEDS[:1])
+    child, group, program = map(int, (tmp_path / "pids").read_text().split())
+    assert group == program
+    for _ in range(100):
+        if not alive(child) and not alive(program):
+            return
+        time.sleep(0.05)
+    pytest.fail("the program or its child is still running")
+
+
+def test_much_on_standard_error_costs_no_memory_and_blocks_nobody():
+    loud = "import sys; [sys.stderr.write('x' * 10**6) for _ in range(100)]; sys.stdin.buffer.read(36); sys.exit('end')"
+    tracemalloc.start()
+    with pytest.raises(CommandError, match=r"xxx.*end") as raised:
+        python(loud)(SEEDS[:1])
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    assert len(str(raised.value)) < 10_000
+
+
+def test_a_program_is_given_the_environment_that_is_listed(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "s3cret")
+    monkeypatch.setenv("WANTED", "yes")
+    code = "import os, sys; sys.stdin.buffer.read(36); sys.exit(str(sorted(os.environ.items())))"
+    with pytest.raises(CommandError) as raised:
+        python(code, environment=("PATH", "WANTED", "THREADS=1"))(SEEDS[:1])
+    assert "s3cret" not in str(raised.value)
+    assert "('THREADS', '1'), ('WANTED', 'yes')" in str(raised.value)
+    with pytest.raises(CommandError) as raised:
+        python(code)(SEEDS[:1])
+    assert "SECRET_TOKEN" not in str(raised.value)

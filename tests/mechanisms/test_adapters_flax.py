@@ -13,7 +13,7 @@ import mechanisms
 from distinguishers import battery, likelihood_ratio
 from mechanisms.adapters.for_flax import flax_step
 from mechanisms.images import image_pair
-from mechanisms.one_round import clip_rows
+from mechanisms.rounds import clip_rows
 
 pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
 

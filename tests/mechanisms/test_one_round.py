@@ -10,7 +10,8 @@ from scipy import stats
 import mechanisms
 from mechanisms import NORMALISERS, Collapsed, neighbours_from_gradients, one_round, worst_case_pair
 from mechanisms.neighbours import materialise
-from mechanisms.one_round import batch_sum, clip_rows, divisor
+from mechanisms.one_round import divisor
+from mechanisms.rounds import batch_sum, clip_rows
 
 SEED = 1_729
 TRIALS = 20_000

@@ -39,7 +39,9 @@ def drawn(template, mu, *, seed, trials=2000, edges=EDGES, **change):
         return tuple(np.bincount(cell, minlength=len(edges) + 1).tolist())
 
     grid = ScoreGrid(member="first", edges=edges, without=cells(0.0), with_record=cells(mu))
-    return dataclasses.replace(template, **{"grids": (grid,), "verdict": "no_violation_found", **change})
+    return dataclasses.replace(
+        template, **{"grids": (grid,), "trials": 2 * trials, "verdict": "no_violation_found", **change}
+    )
 
 
 def test_a_larger_leak_is_worse_and_a_smaller_one_better(template):
@@ -86,9 +88,20 @@ def test_audits_without_a_partner_are_named(template):
 def test_what_cannot_be_compared_says_so(template):
     record = drawn(template, 1.0, seed=1)
     other = drawn(template, 3.0, seed=2, edges=tuple(edge + 0.01 for edge in EDGES))
-    assert compare((record,), (other,), risk=0.05)[0].reason == NO_TEST
+    (unlike,) = compare((record,), (other,), risk=0.05)
+    assert (unlike.state, unlike.reason) == ("not_compared", NO_TEST)
     stopped = dataclasses.replace(other, stops_early=True)
-    assert compare((record,), (stopped,), risk=0.05)[0].reason == STOPPED
+    (early,) = compare((record,), (stopped,), risk=0.05)
+    assert (early.state, early.reason) == ("not_compared", STOPPED)
+    assert compare((record,), (dataclasses.replace(stopped, verdict="violation"),), risk=0.05)[0].state == "worse"
+
+
+def test_an_audit_that_was_not_compared_has_an_exit_code_of_its_own(template, tmp_path, capsys):
+    stopped = drawn(template, 1.0, seed=1, stops_early=True)
+    save_records((stopped,), tmp_path / "old.json")
+    save_records((stopped,), str(tmp_path / "new.json"))
+    assert main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 4
+    assert "not compared: counts of an audit that may stop early" in capsys.readouterr().out
 
 
 def false_alarms(template, test, *, runs):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toys import PAIR, BreaksAt, First, Shift
 
-from audit.trials import traced
+from audit.trials import cells, traced
 from audit.trials.keys import trial_number
 from audit.trials.source import NonFiniteScoreError, tally
 
@@ -51,17 +51,17 @@ def test_trial_numbers_have_64_bits(first, monkeypatch):
 
 def test_a_score_on_an_edge_counts_below_it():
     scores = jnp.array([[0.0], [1.0], [np.nextafter(np.float32(1), np.float32(2))]])
-    cells = traced.count_cells(scores, jnp.array([True, True, True]), jnp.array([[0.0, 1.0]]))
-    assert cells.tolist() == [[1, 1, 1]]
+    found = cells.count_cells(scores, jnp.array([True, True, True]), jnp.array([[0.0, 1.0]]))
+    assert found.tolist() == [[1, 1, 1]]
 
 
 def test_both_ways_of_counting_agree():
     scores = jax.random.normal(KEY, (5000, 3))
     edges = jnp.sort(jax.random.normal(jax.random.key(1), (3, 57)), axis=1)
     wanted = jnp.arange(5000) % 7 != 0
-    by_scatter = traced._count_by_scatter(scores, wanted, edges)
+    by_scatter = cells._count_by_scatter(scores, wanted, edges)
     assert by_scatter.sum() == 3 * wanted.sum()
-    np.testing.assert_array_equal(traced._count_by_product(scores, wanted, edges), by_scatter)
+    np.testing.assert_array_equal(cells._count_by_product(scores, wanted, edges), by_scatter)
 
 
 def test_sides_and_keys_differ():
@@ -97,8 +97,9 @@ def test_a_deadline_ends_both_sides_at_the_same_trial():
 
 
 def test_memory_does_not_grow_with_the_number_of_trials():
-    lowered = program(chunk=1024).count_chunks.lower(
-        KEY, PAIR.without, trial_number(0), jnp.int32(10**9), jnp.asarray(EDGES)
+    own = program(chunk=1024)
+    lowered = own.programs.count_chunks.lower(
+        own.release, own.scoring, KEY, trial_number(0), jnp.int32(10**9), jnp.asarray(EDGES), size=own.chunk
     )
     memory = lowered.compile().memory_analysis()
     assert memory.temp_size_in_bytes < 10**7
@@ -106,7 +107,7 @@ def test_memory_does_not_grow_with_the_number_of_trials():
 
 
 def test_chunks_fit_the_device_whatever_the_dimension():
-    wide = jnp.zeros(1_485_217)
-    assert traced.chunk_size(Shift(mu=1.0), wide) >= 1
-    assert traced.chunk_size(Shift(mu=1.0), wide) * wide.size <= 2 * traced.CHUNK_ENTRIES
-    assert traced.chunk_size(Shift(mu=1.0), PAIR.without) == traced.LARGEST_CHUNK
+    assert traced.chunk_size("vector", jnp.zeros(1_485_217)) == 1
+    wide = jnp.zeros(10_000)
+    assert 1 < traced.chunk_size("vector", wide) * wide.size <= traced.CHUNK_ENTRIES
+    assert traced.chunk_size("vector", PAIR.without) == traced.LARGEST_CHUNK

@@ -51,9 +51,12 @@ def test_a_proven_number_beyond_the_claim_is_a_violation():
     said = against(claim, (counts,), question, risk=0.03)
     assert prove((counts,), question, risk=0.03).at_least > claim.epsilon(1e-5)
     assert said.p_value <= 0.03
-    nothing = Against(reason="nothing", p_value=1.0, risk=0.01)
+    nothing = Against(
+        reason="nothing", p_value=1.0, risk=0.01, at=lambda: pytest.fail("it refutes nothing"), proves="curve"
+    )
     judged = judge_statements((nothing, said), claim, risk=0.05, deciding=0.01, delta=1e-5, trials_per_side=20_000)
     assert (judged.verdict, "epsilon" in judged.reason) == ("violation", True)
+    assert judged.violated_at.says.startswith("epsilon at delta 1e-05: at least ")
 
 
 def test_few_trials_that_two_clean_sheets_would_refute_are_not_called_hopeless():

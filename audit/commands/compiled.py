@@ -1,0 +1,54 @@
+"""Compiled programs kept between runs of the command, where JAX keeps none already."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+SETTING = "DPSGD_AUDIT_CACHE"
+"""A folder of the user's choice, or ``off``."""
+OF_JAX = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+WORTH_KEEPING = 0.3
+"""Seconds of compilation from which a program is kept."""
+
+
+def keep_compiled() -> Path | None:
+    """Let JAX keep what it compiles in the user's cache folder; the folder, or None where nothing is changed.
+
+    JAX finds a program again by a digest of its whole text, the options, its own version and the device's: a kept one
+    gives the same numbers. The library never sets this: only a process of the command does, for itself, and only if
+    neither JAX's own settings nor DPSGD_AUDIT_CACHE=off say otherwise.
+    """
+    import jax
+
+    setting = os.environ.get(SETTING, "")
+    taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
+    if taken or setting == "off":
+        return None
+    folder = (Path(setting).expanduser() if setting else _default()) / _machine()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
+    return folder
+
+
+def _default() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # the specification says that a relative path is ignored
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "dpsgd-audit" / "compiled"
+
+
+def _machine() -> str:
+    """A folder for each kind of processor: home folders are shared between machines, their machine code is not."""
+    text = platform.machine() + platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    text += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.system()}-{platform.machine()}-{hashlib.sha256(text.encode()).hexdigest()[:12]}".lower()

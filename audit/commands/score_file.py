@@ -1,0 +1,114 @@
+"""Scores from a file: .npy, .npz, or text in columns, with or without a header."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+
+from audit.record.files import FileError, read_text, told
+
+HOW = "write scores with numpy.save('scores.npy', scores), or as a column of a .csv file"
+
+
+def load_scores(name: str) -> np.ndarray:
+    """The scores of a file; FILE:COLUMN names an array of a .npz file or a column of a table."""
+    path, _, column = (name, "", "") if os.path.exists(name) else name.rpartition(":")
+    path, column = (path, column) if path else (name, "")
+    file = Path(path)
+    if not file.exists():
+        raise FileError(f"{path}: no such file; {HOW}.")
+    if not file.is_file():
+        kind = "a folder" if file.is_dir() else "a pipe or device, which cannot be read twice"
+        raise FileError(f"{path}: {kind}; save the scores as a plain file: {HOW}.")
+    if file.stat().st_size == 0:
+        raise ValueError(f"{path}: the file is empty; {HOW}.")
+    return _table(path, column) if file.suffix in (".csv", ".tsv", ".txt") else _arrays(path, column)
+
+
+def _arrays(path: str, column: str) -> np.ndarray:
+    try:
+        with open(path, "rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                if column:
+                    raise ValueError("it holds one array, and no name is needed")
+                return found
+            names = list(found.files)
+            if not column and len(names) != 1:
+                raise ValueError(f"it holds the arrays {names}; say which: {path}:{(names or ['NAME'])[0]}")
+            if column and column not in names:
+                raise ValueError(f"it holds no array {column!r} but {names}")
+            return found[column or names[0]]
+    except OSError as error:
+        raise told(path, "read", error) from None
+    except Exception as error:
+        # numpy and zipfile raise many kinds for files that are not what their name says
+        raise ValueError(f"{path}: not a .npy or .npz file of numbers ({error}); {HOW}.") from None
+
+
+def _table(path: str, column: str) -> np.ndarray:
+    try:
+        text = read_text(path)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text file in UTF-8; {HOW}.") from None
+    try:
+        dialect = csv.Sniffer().sniff(text[:4096], delimiters=",;\t ")
+    except csv.Error:
+        dialect = csv.excel
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), dialect) if any(row)]
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a table ({error}); {HOW}.") from None
+    if not rows:
+        raise ValueError(f"{path}: the table is empty; {HOW}.")
+    header = rows[0] if not all(map(_is_number, rows[0])) else []
+    place = _place(path, header, len(rows[0]), column)
+    values = []
+    for number, row in enumerate(rows[len(header[:1]) :], 1 + len(header[:1])):
+        if place >= len(row) or not _is_number(row[place]):
+            found = row[place] if place < len(row) else "nothing"
+            raise ValueError(f"{path}: row {number} has {found!r} where a score is due; repair it, do not drop it.")
+        values.append(float(row[place]))
+    return np.array(values)
+
+
+def _place(path: str, header: list[str], width: int, column: str) -> int:
+    """Which column holds the scores."""
+    if column in header:
+        return header.index(column)
+    if column.isdigit() and int(column) < width:
+        return int(column)
+    if not column and width == 1:
+        return 0
+    known = header or [str(i) for i in range(width)]
+    raise ValueError(
+        f"{path}: {'no column ' + repr(column) if column else 'several columns'} in {known}; say which: "
+        f"{path}:{known[0]}."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def swapped(without: np.ndarray, with_record: np.ndarray) -> str | None:
+    """A warning where scores are plainly higher without the record than with it."""
+    zero, one = np.sort(np.ravel(without)), np.ravel(with_record)
+    if min(len(zero), len(one)) < 2:
+        return None
+    lower, upper = np.searchsorted(zero, one, "left"), np.searchsorted(zero, one, "right")
+    area = float((lower + upper).mean() / (2 * len(zero)))
+    spread = np.sqrt((len(zero) + len(one) + 1) / (12.0 * len(zero) * len(one)))
+    if area > 0.5 - 5 * spread:
+        return None
+    return (
+        f"scores are higher without the record than with it (AUROC {area:.3f}): swapped? A larger score must mean that "
+        "the record was there; exchange --without and --with if they were mixed up."
+    )

@@ -1,0 +1,73 @@
+"""What the numbers of a record must satisfy before a report may use them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from audit.record.read import require_key
+
+if TYPE_CHECKING:
+    from audit.record.record import AuditRecord, Band, Curve, ScoreGrid
+
+
+def check(record: AuditRecord) -> None:
+    """Raise a SchemaError that names the first key whose value makes no sense."""
+    for key in ("p_value", "adjusted_p_value", "risk"):
+        value = getattr(record, key)
+        require_key(key, 0 <= value <= 1, "a probability", value)
+    require_key("report_delta", 0 <= record.report_delta < 1, "in [0, 1)", record.report_delta)
+    for key in ("trials", "trials_planned", "fit_trials", "look"):
+        value = getattr(record, key)
+        require_key(key, 0 <= value < 2**63, "in 0..2^63 - 1", value)
+    require_key("seconds", 0 <= record.seconds < math.inf, "at least 0", record.seconds)
+    require_key("policy.kind", isinstance(record.policy.get("kind"), str), "a string", record.policy.get("kind"))
+    require_key("points", len(record.points) > 0, "at least one", record.points)
+    members = {grid.member for grid in record.grids}
+    for index, point in enumerate(record.points):
+        require_key(f"points[{index}].member", point.member in members, f"one of {sorted(members)}", point.member)
+        for key in ("risk", "alpha_upper", "beta_upper"):
+            _rates(f"points[{index}].{key}", [getattr(point, key)])
+    _claim(record)
+    _rates("band.risk", [record.band.risk])
+    _curve("band", record.band)
+    if record.theory is not None:
+        _curve("theory", record.theory)
+    require_key("grids", len(record.grids) > 0, "at least one", record.grids)
+    for index, grid in enumerate(record.grids):
+        _grid(f"grids[{index}]", grid, record.trials_per_side)
+
+
+def _claim(record: AuditRecord) -> None:
+    claim = record.claim
+    require_key("claim.epsilon", claim.epsilon >= 0, "at least 0", claim.epsilon)
+    require_key("claim.times", 1 <= claim.times < 2**63, "at least 1", claim.times)
+    _rates("claim.advantage", [claim.advantage])
+    _curve("claim.curve", claim.curve)
+    alpha = claim.curve.alpha
+    require_key("claim.curve.alpha", len(alpha) >= 2, "two numbers or more", alpha)
+    growing = all(a <= b for a, b in itertools.pairwise(alpha)) and alpha[0] < alpha[-1]
+    require_key("claim.curve.alpha", growing, "in increasing order", alpha)
+
+
+def _curve(key: str, curve: Curve | Band) -> None:
+    require_key(f"{key}.beta", len(curve.alpha) == len(curve.beta), "as long as alpha", curve.beta)
+    _rates(f"{key}.alpha", curve.alpha)
+    _rates(f"{key}.beta", curve.beta)
+
+
+def _grid(key: str, grid: ScoreGrid, trials: int) -> None:
+    ordered = all(a <= b for a, b in itertools.pairwise(grid.edges))
+    require_key(f"{key}.edges", ordered, "in increasing order", grid.edges)
+    for side in ("without", "with_record"):
+        counts = getattr(grid, side)
+        require_key(f"{key}.{side}", len(counts) == len(grid.edges) + 1, "one more than edges", counts)
+        require_key(f"{key}.{side}", min(counts) >= 0, "counts, none of them negative", counts)
+        require_key(f"{key}.{side}", sum(counts) == trials > 0, f"counts of {trials} trials", sum(counts))
+
+
+def _rates(key: str, values: Sequence[float]) -> None:
+    wrong = next((value for value in values if not 0 <= value <= 1), None)
+    require_key(key, wrong is None, "in [0, 1]", wrong)

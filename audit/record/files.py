@@ -1,0 +1,84 @@
+"""Files in and out: any path, one sentence where one cannot be read or written, nothing half written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+
+class FileError(OSError):
+    """A file that cannot be read or written: the message says which, why and what to do."""
+
+
+REMEDIES = {
+    errno.ENOENT: "check the path",
+    errno.EISDIR: "name a file in it",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EACCES: "choose a place that you may write to, or change its permissions",
+    errno.EPERM: "choose a place that you may write to, or change its permissions",
+    errno.EROFS: "choose a place on a disk that can be written to",
+    errno.ENOSPC: "make room and run the same command again",
+    errno.EDQUOT: "make room and run the same command again",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def told(path: str | os.PathLike[str], deed: str, error: OSError) -> FileError:
+    """The sentence for a failed system call."""
+    why = error.strerror or str(error)
+    why = why[:1].lower() + why[1:]
+    remedy = REMEDIES.get(error.errno or 0, "choose another path")
+    return FileError(f"{os.fspath(path)}: cannot be {deed} ({why}); {remedy}.")
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a plain file. A pipe, which may never end, is refused."""
+    file = Path(path)
+    try:
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise FileError(f"{file}: not a plain file; save it first.")
+        return file.read_text(encoding="utf-8")
+    except FileError:
+        raise
+    except OSError as error:
+        raise told(path, "read", error) from None
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file in one step: an interruption or a full disk leaves the old one."""
+    file = Path(path)
+    waiting = file.with_name(file.name + ".part")
+    try:
+        waiting.write_text(text, encoding="utf-8")
+        waiting.replace(file)
+    except OSError as error:
+        waiting.unlink(missing_ok=True)
+        raise told(path, "written", error) from None
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse, before hours of work, a file that could not be written: no folder, a folder there, no permission."""
+    file = Path(path)
+    if file.is_dir():
+        raise told(path, "written", OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
+    try:
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+        if file.exists():
+            with open(file, "ab"):
+                pass
+    except OSError as error:
+        raise told(path, "written", error) from None
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """A folder that exists and can be written to."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise told(path, "made a folder", error) from None
+    require_writable(folder / ".dpsgd-audit")
+    return folder

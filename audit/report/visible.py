@@ -1,0 +1,65 @@
+"""Names and messages are data: what a terminal, a log or XML would act on is written out instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+# C0, DEL, C1, lone surrogates, line and direction marks of Unicode, and what XML has no word for
+_ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_COMMAND = re.compile(r"\A(::|##\[)")
+"""A line that begins so is a command to GitHub's runner."""
+_MARKDOWN = re.compile(r"[|`*\[\]]")
+Value = TypeVar("Value")
+
+
+def visible(text: str) -> str:
+    """The text on one line, with every character that does something written as its escape."""
+    shown = _ACTIVE.sub(lambda found: _written(found[0]), text)
+    return _COMMAND.sub(lambda found: _written(found[0][0]) + found[0][1:], shown)
+
+
+def printable(text: str) -> str:
+    """The same for messages of several lines: line ends and tabs stay."""
+    return "\n".join(visible(line.expandtabs()) for line in text.split("\n"))
+
+
+def shown(value: Value) -> Value:
+    """A record, or any part of one, with every string visible."""
+    return _shown(value)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (field.name for field in dataclasses.fields(value) if field.init)
+        return dataclasses.replace(value, **{name: _shown(getattr(value, name)) for name in fields})
+    if isinstance(value, Mapping):
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_shown(item) for item in value)
+    return value
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown and the HTML inside it leave alone, also in a table's cell."""
+    return _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(visible(text), quote=False))
+
+
+def command_text(text: str) -> str:
+    """The message of a GitHub workflow command, line ends included."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def command_property(text: str) -> str:
+    """A property of a GitHub workflow command, such as its title."""
+    return command_text(visible(text)).replace(":", "%3A").replace(",", "%2C")
+
+
+def _written(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,44 @@
+"""The test of an earlier record for an audit of now, so that `compare` has thresholds that both share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from audit.policies.policy import METHODS, Cut
+from audit.policies.reused import Reused
+from audit.record.record import AuditRecord
+from audit.suites.build import Built
+from audit.suites.file import SuiteError
+
+KINDS = ("fixed", "from_theory", "split", "reused")
+"""Policies that judge a few cuts on a fixed sample."""
+
+
+def like(audit: Built, before: AuditRecord | None) -> Built:
+    """The audit with the thresholds and the grid of its earlier record; itself where there is none."""
+    return audit if before is None else dataclasses.replace(audit, policy=test_of(before, where=audit.spec.where))
+
+
+def test_of(record: AuditRecord, *, where: str) -> Reused:
+    """The policy that fixes a record's test again."""
+    kind, method = record.policy["kind"], record.policy.get("method", "joint")
+    if kind not in KINDS or method not in METHODS:
+        raise SuiteError(
+            f"{where}: the record of {record.name!r} was judged by the policy {kind!r}, whose test cannot be "
+            f"used again; only those of {', '.join(KINDS)} can."
+        )
+    members = [grid.member for grid in record.grids]
+    cuts = tuple(
+        Cut(
+            target=point.target,
+            member=members.index(point.member),
+            threshold=point.threshold,
+            rejects="above" if point.rejects == "above" else "below",
+            risk=point.risk,
+            on_alpha=point.on_alpha,
+        )
+        for point in record.points
+    )
+    return Reused(cuts=cuts, edges=np.array([grid.edges for grid in record.grids], np.float32), method=method)

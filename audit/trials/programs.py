@@ -1,0 +1,223 @@
+"""Compiled programs, kept by structure: a second audit with other numbers compiles nothing.
+
+A release and a score that are structured (mechanisms.structure) are arguments of programs that every audit shares. Code
+that is not, a user's function above all, is traced anew in every audit, since what it reads may have changed; its
+compiled program is kept and used again only where the trace is the same to the last number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.trials.cells import NONE_BROKEN, count_cells
+from audit.trials.keys import key_from_seed, trial_keys, trials_from
+from distinguishers.contract import Distinguisher
+from mechanisms.bits import Words
+from mechanisms.contract import Mechanism
+from mechanisms.neighbours import GradientTable, prepare
+from mechanisms.release import flatten
+from mechanisms.structure import is_structured, structured
+
+Release = Callable[[jax.Array], Any]
+Scoring = Callable[[jax.Array, Any], jax.Array]
+KEPT = 32
+"""Programs of code that is not structured which are kept; those of structured parts JAX keeps by the thousand."""
+LARGEST_CONSTANTS = 2**24
+"""Bytes of constants in a program that is kept: it holds them."""
+_ALONE = itertools.count()
+
+
+class Programs(NamedTuple):
+    """From keys to outputs, scores and counts; parts are arguments, sizes are static."""
+
+    output: Any
+    score: Any
+    draw_chunk: Any
+    score_chunk: Any
+    count_chunks: Any
+    score_outputs: Any
+
+
+def _make() -> Programs:
+    def output(release: Release, key: jax.Array) -> Any:
+        return release(key)
+
+    def score(release: Release, scoring: Scoring, key: jax.Array, trial: Words) -> jax.Array:
+        own = trial_keys(key, trial)
+        return jnp.atleast_1d(scoring(own.score, release(own.release)))
+
+    def draw_chunk(release: Release, key: jax.Array, first: Words, *, size: int) -> Any:
+        trials = trials_from(first, size)
+        return jax.vmap(lambda trial: release(trial_keys(key, trial).release))(trials)
+
+    def score_chunk(
+        release: Release, scoring: Scoring, key: jax.Array, first: Words, offset: jax.Array | int = 0, *, size: int
+    ) -> jax.Array:
+        trials = trials_from(first, size, offset)
+        return jax.vmap(lambda trial: score(release, scoring, key, trial))(trials)
+
+    def count_chunks(
+        release: Release,
+        scoring: Scoring,
+        key: jax.Array,
+        start: Words,
+        count: jax.Array,
+        edges: jax.Array,
+        *,
+        size: int,
+    ) -> tuple[jax.Array, jax.Array]:
+        def add(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            counts, bad = carry
+            offset = index * size
+            places = offset + jnp.arange(size, dtype=jnp.int32)
+            wanted = places < count
+            found = score_chunk(release, scoring, key, start, offset, size=size)
+            broken = wanted & ~jnp.isfinite(found).all(axis=1)
+            bad = jnp.minimum(bad, jnp.where(broken, places, NONE_BROKEN).min())
+            return counts + count_cells(found, wanted, edges), bad
+
+        zero = jnp.zeros((edges.shape[0], edges.shape[1] + 1), jnp.int32)
+        return jax.lax.fori_loop(0, -(-count // size), add, (zero, jnp.int32(NONE_BROKEN)))
+
+    def score_outputs(scoring: Scoring, key: jax.Array, trials: Words, outputs: Any) -> jax.Array:
+        def one(trial: Words, output: Any) -> jax.Array:
+            return jnp.atleast_1d(scoring(trial_keys(key, trial).score, output))
+
+        return jax.vmap(one)(trials, outputs)
+
+    sized = functools.partial(jax.jit, static_argnames="size")
+    return Programs(
+        output=jax.jit(output),
+        score=jax.jit(score),
+        draw_chunk=sized(draw_chunk),
+        score_chunk=sized(score_chunk),
+        count_chunks=sized(count_chunks),
+        score_outputs=jax.jit(score_outputs),
+    )
+
+
+SHARED = _make()
+"""For everything structured."""
+
+
+class Code:
+    """Code that is compiled as it is, known by the text that it was lowered to; held as long as its owner does.
+
+    JAX compares two of them to find a program: equal digests have equal text, down to every constant.
+    """
+
+    def __init__(self, digest: str, function: Callable[..., Any]):
+        self.digest = digest
+        self._function = weakref.ref(function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call it."""
+        function = self._function()
+        assert function is not None
+        return function(*arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Code) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+@structured(numbers=("data",), structure=("code",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TracedRelease:
+    """A mechanism that says nothing of its structure; only its dataset is an argument."""
+
+    code: Code
+    data: Any
+    function: Callable[..., Any] | None = None
+    """Held here, so that the code lives as long as this."""
+
+    def __call__(self, key: jax.Array) -> Any:
+        """The output of one key."""
+        return self.code(key, self.data)
+
+
+@structured(structure=("code",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TracedScoring:
+    """A distinguisher that says nothing of its structure."""
+
+    code: Code
+    function: Callable[..., Any] | None = None
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """The score of one output."""
+        return self.code(key, output)
+
+
+def _code(function: Callable[..., Any], *arguments: Any) -> Code:
+    traced = jax.jit(function).trace(*arguments)
+    text, constants = traced.lower().as_text(), [np.asarray(value) for value in traced.jaxpr.consts]
+    # a call back into Python has the same text whatever it calls
+    if "callback" in text or sum(value.nbytes for value in constants) > LARGEST_CONSTANTS:
+        return Code(f"alone {next(_ALONE)}", function)
+    digest = hashlib.sha256(text.encode())
+    for value in constants:
+        digest.update(value.tobytes())
+    return Code(digest.hexdigest(), function)
+
+
+def release_of(mechanism: Mechanism, dataset: Any) -> Release:
+    """The mechanism on one dataset, as an argument of programs."""
+    given = prepare(mechanism, dataset)
+    known = mechanism.release_on(given)
+    if known is not None and is_structured(known):
+        return jax.device_put(known)
+    # a table is a few host numbers that the program is built around; arrays are handed to it
+    table = isinstance(given, GradientTable)
+
+    def release(key: jax.Array, data: Any) -> Any:
+        return flatten(mechanism(key, given if table else data), mechanism.kind)
+
+    data = None if table else given
+    return TracedRelease(code=_code(release, key_from_seed(0), data), data=data, function=release)
+
+
+def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
+    """The distinguisher as an argument of programs, for outputs like this one (or its shape)."""
+    if is_structured(distinguisher):
+        _compare_lengths(distinguisher, output)
+        return jax.device_put(distinguisher)
+
+    def scoring(key: jax.Array, output: Any) -> jax.Array:
+        return distinguisher(key, output)
+
+    return TracedScoring(code=_code(scoring, key_from_seed(0), output), function=scoring)
+
+
+def _compare_lengths(distinguisher: Distinguisher, output: Any) -> None:
+    length, shape = getattr(distinguisher, "length", None), getattr(output, "shape", None)
+    # transcripts are read flat
+    if length is not None and shape is not None and math.prod(shape) != length:
+        raise ValueError(f"an output must have shape ({length},), got {shape}.")
+
+
+def programs_of(*parts: Any) -> Programs:
+    """The shared programs, or those that were compiled for the same code."""
+    codes = tuple(part.code for part in parts if isinstance(part, TracedRelease | TracedScoring))
+    if any(code.digest.startswith("alone") for code in codes):
+        return _make()
+    return _own(codes) if codes else SHARED
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _own(codes: tuple[Code, ...]) -> Programs:
+    del codes
+    return _make()

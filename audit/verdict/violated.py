@@ -1,0 +1,140 @@
+"""Where a claim broke: in numbers that are proven at the audit's risk, or else at the error rates that were seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
+from audit.bounds.supporting_lines import SupportingLines, tabulate
+from guarantees.claim import Claim
+
+EXCESSES = np.geomspace(1e-3, 1.0, 13)
+"""Fixed beforehand, each less than twice the last: every one costs a joint test."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViolatedAt:
+    """What a violation exceeds: a delta or an epsilon, what is proven of it and what the claim allows."""
+
+    number: Literal["epsilon", "delta"]
+    given: float
+    """The delta of an epsilon, the epsilon of a delta. Where ``at_least`` is None: where most seems to be exceeded."""
+    claimed: float
+    """The most that the claim allows there, its numerical error included."""
+    at_least: float | None
+    """Proven together with everything else that the audit states; None where only the whole curve is refuted."""
+    excess: float | None = None
+    """Proven: at some epsilon delta is this much above what is claimed there."""
+    false_alarm_rate: float | None = None
+    """Of the test that broke the claim: an upper limit where ``at_least`` is proven, else what was seen."""
+    miss_rate: float | None = None
+    says: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """Where error rates exceed an allowance ``1 - beta <= e^epsilon alpha + delta``, or its mirror image, most."""
+
+    epsilon: float
+    reached: float
+    """The delta that the rates need."""
+    claimed: float
+
+
+def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowance:
+    """The line of the claim that lies furthest above a point, told as an epsilon and its delta.
+
+    A line of slope e^t <= 1 speaks of the other direction: ``1 - alpha <= e^-t beta + delta``.
+    """
+    slope = lines.slope
+    usable = slope > 0
+    slope, height = slope[usable], (lines.y + lines.slope * lines.x)[usable]
+    if not slope.size:
+        return Allowance(epsilon=0.0, reached=max(0.0, 1 - alpha - beta), claimed=1.0)
+    scale = np.minimum(slope, 1.0)
+    claimed = np.clip(1 - height / scale, 0.0, 1.0)
+    reached = 1 - (beta + slope * alpha) / scale
+    at = int(np.argmax(reached - claimed))
+    return Allowance(epsilon=float(abs(np.log(slope[at]))), reached=float(reached[at]), claimed=float(claimed[at]))
+
+
+def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:
+    """A number that is proven to exceed what the claim promises of it."""
+    proven = at_least if at_least > claimed else None
+    said = f"at least {_digits(at_least, claimed)}" if proven is not None else "more"
+    head = f"{name} at {'delta' if name == 'epsilon' else 'epsilon'} {given:.3g}"
+    says = f"{head}: {said}, claimed at most {_digits(claimed, at_least)}."
+    return ViolatedAt(number=name, given=given, claimed=claimed, at_least=proven, says=says)
+
+
+def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
+    """Of points that are proven together, the one that exceeds an allowance of the claim most."""
+    lines = tabulate(claim)
+    found = [(most_exceeded(point.alpha, point.beta, lines), point) for point in points]
+    most, point = max(found, key=lambda pair: pair[0].reached - pair[0].claimed)
+    number = by_number("delta", most.epsilon, at_least=most.reached, claimed=most.claimed)
+    where = f"false alarms at most {point.alpha:.4g}, misses at most {point.beta:.4g}"
+    says = f"{number.says[:-1]} ({where})."
+    return dataclasses.replace(number, false_alarm_rate=point.alpha, miss_rate=point.beta, says=says)
+
+
+def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -> ViolatedAt:
+    """A test whose counts together refute the claimed curve, and by how much if their share of the risk is given.
+
+    The excess is the inversion of the test that decided, so it holds at the same share. At which epsilon it is exceeded
+    is not proven: the one told is where the rates that were seen exceed their allowance most.
+    """
+    lines = tabulate(claim)
+    most = most_exceeded(*counts.rates, lines)
+    excess = None if risk is None else proven_excess(counts, lines, risk=risk)
+    return seen_at(counts, most, excess=excess)
+
+
+def seen_at(counts: ErrorCounts, most: Allowance, *, excess: float | None = None) -> ViolatedAt:
+    """The point that was seen below the claim, and the epsilon at which it exceeds its allowance most."""
+    above = "more than" if not excess else f"at least {excess:.3g} above"
+    alpha, beta = counts.rates
+    says = (
+        f"delta at some epsilon is {above} what is claimed: at epsilon {most.epsilon:.3g}, where it seems to be "
+        f"exceeded most, about {_digits(most.reached, most.claimed)}, claimed at most "
+        f"{_digits(most.claimed, most.reached)} (false alarms {counts.false_alarms:,} of {counts.trials_without:,}, "
+        f"misses {counts.misses:,} of {counts.trials_with:,})."
+    )
+    return ViolatedAt(
+        number="delta",
+        given=most.epsilon,
+        claimed=most.claimed,
+        at_least=None,
+        excess=excess or None,
+        false_alarm_rate=alpha,
+        miss_rate=beta,
+        says=says,
+    )
+
+
+def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -> float:
+    """The last of ``EXCESSES`` up to which the joint test refutes the claim with every delta raised so; 0 if none.
+
+    If x is the true excess, the first of them that is at least x is a true hypothesis, fixed beforehand; all before
+    the answer are refuted, so the answer exceeds x only if that one is. [docs/validity.md, section 14]
+    """
+    proven = 0.0
+    for excess in EXCESSES:
+        raised = dataclasses.replace(lines, y=lines.y - excess)
+        if joint_p_value_of_lines(counts, raised, gamma=GAMMA_SHARE * risk) > risk:
+            break
+        proven = float(excess)
+    return proven
+
+
+def _digits(value: float, beside: float) -> str:
+    """Four digits, or as many as it takes to differ from the number beside it."""
+    for digits in range(3, 12):
+        text = f"{value:.{digits}g}"
+        if text != f"{beside:.{digits}g}":
+            return text
+    return f"{value:.6g}"

@@ -1,0 +1,74 @@
+"""Structure and numbers: what a program is compiled for, and what it is handed when it runs.
+
+A compiled program is reused for everything of the same structure. Whatever a release or a score computes with (rate,
+noise, clip, tables, data) are numbers; what decides shapes or which formula is used is structure. Tables are padded to
+a few sizes, so that neighbouring cases have one structure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import numpy as np
+
+T = TypeVar("T")
+_STRUCTURED: set[type] = set()
+
+
+def structured(*, numbers: tuple[str, ...] = (), structure: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
+    """Make a dataclass an argument of compiled programs: its ``numbers`` are traced, its ``structure`` is compiled for.
+
+    Structure must be hashable. Other fields stay on the host: inside a program they are None. Numbers may be pytrees,
+    other structured objects and None among them.
+    """
+
+    def register(cls: type[T]) -> type[T]:
+        own = (*structure, *numbers)
+        hidden = [field.name for field in dataclasses.fields(cast(Any, cls)) if field.name not in own]
+
+        def flatten(given: Any) -> tuple[list[Any], tuple[Any, ...]]:
+            return [getattr(given, name) for name in numbers], tuple(getattr(given, name) for name in structure)
+
+        def unflatten(fixed: tuple[Any, ...], leaves: Any) -> T:
+            made = object.__new__(cls)
+            for name, value in zip((*own, *hidden), (*fixed, *leaves, *[None] * len(hidden)), strict=True):
+                object.__setattr__(made, name, value)
+            return made
+
+        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+        _STRUCTURED.add(cls)
+        return cls
+
+    return register
+
+
+def is_structured(part: Any) -> bool:
+    """Whether a program can be handed this: it was declared so, and nothing but numbers is in it."""
+    if type(part) not in _STRUCTURED:
+        return False
+    leaves = jax.tree.leaves(part)
+    return all(isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int) for leaf in leaves)
+
+
+def round_up(length: int) -> int:
+    """The next of the sizes 5, 9, 17, 33 and beyond, in steps of a quarter or less: round N and N + 1 share one."""
+    size = max(length - 1, 4)
+    step = 1 << (size - 1).bit_length() if size <= 32 else 1 << (size.bit_length() - 3)
+    return 1 + -(-size // step) * step
+
+
+def next_power(length: int, *, base: int = 2, least: int = 1) -> int:
+    """The smallest ``least * base^k`` that is not below the length."""
+    size = least
+    while size < length:
+        size *= base
+    return size
+
+
+def pad_rows(rows: np.ndarray, length: int, value: float = 0.0) -> np.ndarray:
+    """Rows added at the end."""
+    widths = [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+    return np.pad(rows, widths, constant_values=value)

@@ -1,0 +1,177 @@
+"""Whatever is wrong with a file or a number ends in one line that says what to do, before any audit runs."""
+
+import os
+import re
+
+import jax
+import numpy as np
+import pytest
+from toys import PAIR, First, Shift
+
+import audit
+import guarantees
+from audit.cli import main
+from audit.record.files import FileError, require_writable, write_whole
+
+SUITE = """
+[[audit]]
+name = "toy"
+trials = 40
+mechanism = {{ {step} }}
+neighbours = {{ step = "toys:PAIR" }}
+distinguisher = {{ step = "toys:First" }}
+claim = {{ kind = "gaussian", mu = 1.0 }}
+"""
+
+
+@pytest.fixture
+def told(capsys):
+    """Run a command, expect exit code 2 and give the last line that it said."""
+
+    def run(*words):
+        assert main([str(word) for word in words]) == 2
+        err = capsys.readouterr().err
+        assert "Traceback" not in err
+        return err.strip().splitlines()[-1]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("scores"), np.random.default_rng(0)
+    sides = {"a": rng.normal(size=400), "b": rng.normal(2.0, size=400)}
+    for name, side in sides.items():
+        np.save(folder / f"{name}.npy", side)
+        np.save(folder / f"{name}_column.npy", side[:, None])
+        np.savez(folder / f"{name}.npz", scores=side)
+        np.savez(folder / f"{name}_two.npz", scores=side, others=side)
+        rows = "\n".join(f"{i},{value!r}" for i, value in enumerate(side.tolist()))
+        (folder / f"{name}.csv").write_text("trial,score\n" + rows)
+        (folder / f"{name}.txt").write_text("\n".join(map(repr, side.tolist())))
+    np.save(folder / "complex.npy", sides["a"] * 1j)
+    np.save(folder / "nan.npy", np.append(sides["a"], np.nan))
+    np.save(folder / "inf.npy", np.concatenate([sides["b"], [np.inf, -np.inf]]))
+    (folder / "empty.npy").write_bytes(b"")
+    (folder / "odd.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
+    (folder / "odd.npz").write_bytes(b"PK\x03\x04junk")
+    (folder / "words.csv").write_text("score\n1\n2\nthree\n4\n")
+    return folder
+
+
+def bound(folder, without, with_record, *more):
+    return ["bound", "--without", f"{folder}/{without}", "--with", f"{folder}/{with_record}", *more]
+
+
+@pytest.mark.parametrize(
+    "kind", ["{}.npy", "{}_column.npy", "{}.npz", "{}_two.npz:scores", "{}.csv:score", "{}.csv:1", "{}.txt"]
+)
+def test_scores_are_read_from_every_kind_of_file(scores, kind, capsys):
+    assert main(bound(scores, kind.format("a"), kind.format("b"), "--threshold", "1")) == 0
+    captured = capsys.readouterr()
+    assert "epsilon at delta 1e-05:   at least" in captured.out
+    assert captured.err == ""
+
+
+def test_infinite_scores_are_scores(scores, capsys):
+    assert main(bound(scores, "a.npy", "inf.npy")) == 0
+    assert "402 scores" not in capsys.readouterr().err
+    exact = audit.from_scores(np.r_[np.zeros(50), -np.inf], np.r_[np.ones(50), np.inf], risk=0.05, thresholds=(0.5,))
+    assert exact.tests[0].counts.false_alarms == exact.tests[0].counts.misses == 0
+
+
+def test_swapped_sides_are_told(scores, capsys):
+    assert main(bound(scores, "b.npy", "a.npy", "--threshold", "1")) == 0
+    assert "scores are higher without the record than with it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("complex.npy", "real numbers"),
+        ("nan.npy", r"\[400\] is nan"),
+        ("empty.npy", "empty"),
+        ("odd.npy", "not a .npy or .npz file"),
+        ("odd.npz", "not a .npy or .npz file"),
+        ("a_two.npz", "say which: .*a_two.npz:scores"),
+        ("a.csv", "several columns"),
+        ("words.csv", "row 4 has 'three'"),
+        ("nowhere.npy", "no such file"),
+        ("", "a folder"),
+    ],
+)
+def test_odd_scores_are_refused(scores, told, file, message):
+    assert re.search(message, told(*bound(scores, file, "b.npy")))
+
+
+def test_a_pipe_does_not_hang(scores, told, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe" in told("bound", "--without", tmp_path / "pipe", "--with", scores / "b.npy")
+    assert "not a plain file" in told("report", tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("delta", ["-0.1", "1", "nan"])
+def test_a_delta_that_is_no_probability_is_refused(scores, told, delta):
+    assert "--delta must lie in [0, 1)" in told(*bound(scores, "a.npy", "b.npy"), f"--delta={delta}")
+
+
+def test_files_that_cannot_be_written_are_refused_before_the_run(told, tmp_path):
+    suite = tmp_path / "s.toml"
+    suite.write_text(SUITE.format(step='step = "toys:Shift", mu = 1.0'))
+    (tmp_path / "file").write_text("")
+    assert "cannot be" in told("run", suite, "--out", tmp_path / "file")
+    assert "is a directory" in told("run", suite, "--out", tmp_path / "o", "--junit", tmp_path)
+    assert "check the path" in told("run", suite, "--out", tmp_path / "o", "--markdown", tmp_path / "no" / "m.md")
+    assert "is a directory" in told("run", tmp_path)
+    assert "seed must be" in told("run", suite, "--out", tmp_path / "o", "--seed", 2**32)
+    assert "2^62" in told("run", suite, "--out", tmp_path / "o", "--trials", 10**30)
+    assert not (tmp_path / "o" / "records.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("raise KeyError('layer')", "importing step = .* failed .KeyError: 'layer'."),
+        ("import sys; sys.exit(3)", r"it called sys.exit\(3\)"),
+        ("def step(key, dataset): raise KeyError('layer')", "s.toml:2: audit 'toy' failed: .*KeyError: 'layer'"),
+        ("def step(key, dataset): raise SystemExit(3)", "s.toml:2: audit 'toy' failed: .*SystemExit"),
+        ("import nothing_of_that_name", "cannot import step"),
+    ],
+)
+def test_user_code_that_fails_is_told_in_one_line(told, tmp_path, monkeypatch, module, message):
+    name = f"user_module_{abs(hash(module))}"
+    (tmp_path / f"{name}.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "s.toml").write_text(SUITE.format(step=f'step = "{name}:step"'))
+    assert re.search(message, told("run", tmp_path / "s.toml", "--out", tmp_path / "o"))
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "x.json"
+    path.write_text("old")
+
+    def full(self, *_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.write_text", full)
+        with pytest.raises(FileError, match=r"x.json: cannot be written .no space left on device.; make room"):
+            write_whole(path, "new")
+    assert path.read_text() == "old"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(FileError, match="permission"):
+        require_writable(tmp_path / "x.json")
+
+
+def test_records_are_saved_under_any_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    record = audit.run_audit(
+        Shift(mu=1.0), PAIR, First(), claim=guarantees.gaussian(mu=1.0), trials=40, risk=0.05, key=jax.random.key(0)
+    )
+    audit.save_records((record,), "x.json")
+    assert audit.load_records("x.json") == (record,)
+    assert audit.write_report((record,), ".", title="t").name == "index.html"

@@ -1,0 +1,49 @@
+import jax
+import pytest
+
+from audit.commands import compiled
+
+
+@pytest.fixture
+def untouched(monkeypatch, tmp_path):
+    """A process in which nobody has said where programs are kept; JAX's own settings come back afterwards."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name in (*compiled.OF_JAX, compiled.SETTING):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def test_programs_are_kept_in_the_users_cache_folder(untouched):
+    folder = compiled.keep_compiled()
+    assert folder is not None
+    assert folder.is_dir()
+    assert folder.parent == untouched / "dpsgd-audit" / "compiled"
+    assert jax.config.jax_compilation_cache_dir == str(folder)
+
+
+def test_a_users_own_setting_is_respected(untouched, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(untouched / "theirs"))
+    assert compiled.keep_compiled() is None
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    jax.config.update("jax_compilation_cache_dir", str(untouched / "theirs"))
+    assert compiled.keep_compiled() is None
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv(compiled.SETTING, "off")
+    assert compiled.keep_compiled() is None
+    assert jax.config.jax_compilation_cache_dir is None
+    monkeypatch.setenv(compiled.SETTING, str(untouched / "chosen"))
+    folder = compiled.keep_compiled()
+    assert folder is not None
+    assert folder.parent == untouched / "chosen"
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(untouched, monkeypatch):
+    (untouched / "file").write_text("")
+    monkeypatch.setenv(compiled.SETTING, str(untouched / "file"))
+    assert compiled.keep_compiled() is None
+    assert jax.config.jax_compilation_cache_dir is None

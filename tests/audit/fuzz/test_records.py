@@ -1,0 +1,100 @@
+"""Records with anything wrong in them: every report can be made of what is read, or one SchemaError names the key."""
+
+import copy
+import json
+
+import jax
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mutations import mutated
+from toys import PAIR, First, Shift
+
+import audit
+import guarantees
+from audit.policies.anytime import Anytime
+from audit.record.compare import compare
+from audit.record.record import SchemaError, load_records
+from audit.report.formats import github_annotations, junit, markdown
+from audit.report.text import record_lines
+
+PLAIN = {"suppress_health_check": list(HealthCheck), "database": None}
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """A file of three records: a violation, one with nothing found, one that stopped early."""
+    path = tmp_path_factory.mktemp("records") / "good.json"
+    claim, key = guarantees.gaussian(mu=1.0), jax.random.key(0)
+    records = tuple(
+        audit.run_audit(
+            Shift(mu=mu), PAIR, First(), claim=claim, trials=400, risk=0.05, key=key, name=name, policy=policy
+        )
+        for mu, name, policy in ((1.0, "right", None), (3.0, "wrong", None), (3.0, "stopped", Anytime()))
+    )
+    audit.save_records(records, str(path))
+    return records, json.loads(path.read_text()), path.with_name("fuzzed.json")
+
+
+def outcome(document, records, path) -> str:
+    """'read' or 'refused'; whatever else happens is a bug."""
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    try:
+        found = load_records(path)
+    except SchemaError as error:
+        told = str(error)
+        found = None
+    if found is None:
+        assert str(path) in told
+        return "refused"
+    for record in found:
+        assert record_lines(record)
+        json.dumps(record.to_json(), allow_nan=False)
+    for text in (markdown(found, title="t"), junit(found, title="t"), *github_annotations(found)):
+        assert "\x1b" not in text
+    compare(records, found, risk=0.01)
+    return "read"
+
+
+def tried(documents, data):
+    records, good, path = documents
+    alone = [{"schema": 2, "records": [record]} for record in good["records"]]
+    outcome(
+        data.draw(mutated([copy.deepcopy(good), *copy.deepcopy(alone), copy.deepcopy(good["records"][0])])),
+        records,
+        path,
+    )
+
+
+@settings(max_examples=40, **PLAIN)
+@given(st.data())
+def test_a_wrong_record_is_refused_by_its_key(documents, data):
+    tried(documents, data)
+
+
+@pytest.mark.long
+@settings(max_examples=2500, **PLAIN)
+@given(st.data())
+def test_no_wrong_record_ends_in_a_traceback(documents, data):
+    tried(documents, data)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda r: r["claim"].pop("epsilon"), r"record 2 \('wrong'\): claim.epsilon is missing"),
+        (lambda r: r.update(p_value="small"), r"record 2 \('wrong'\): p_value must be a number, got 'small'"),
+        (lambda r: r.update(verdict="fine"), "verdict must be one of"),
+        (lambda r: r["points"][0]["counts"].update(misses=-1), r"points\[0\].counts"),
+        (lambda r: r["grids"][0]["without"].pop(), r"grids\[0\].without must be one more than edges"),
+        (lambda r: r.update(extra=1), "extra is not known to this version"),
+        (lambda r: r.clear(), "schema version None"),
+    ],
+)
+def test_the_message_names_file_record_and_key(documents, change, told):
+    _, good, path = documents
+    document = copy.deepcopy(good)
+    change(document["records"][1])
+    path.write_text(json.dumps(document))
+    with pytest.raises(SchemaError, match=f"fuzzed.json: .*{told}"):
+        load_records(str(path))

@@ -1,0 +1,134 @@
+"""Suites with anything wrong in them: they are built, or refused by one SuiteError that names the file."""
+
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mutations import mutated, toml
+
+from audit.suites.build import build
+from audit.suites.file import SuiteError, parse_suite
+
+SUITES = [
+    {
+        "title": "t",
+        "risk": 0.05,
+        "trials": 1000,
+        "delta": 1e-5,
+        "seed": 3,
+        "time_budget": "2m",
+        "defaults": {"neighbours": "worst_case_pair", "claim": "gaussian", "parameters": {"mu": 1.0, "clip": 0.1}},
+        "audit": [
+            {
+                "name": "sums",
+                "mechanism": {"kind": "one_round", "normalise_by": "none", "simulator": "full"},
+                "distinguisher": "projection",
+                "parameters": {"records": 3, "dimension": 4, "rate": [0.5, 0.7], "noise_multiplier": 1.0},
+                "policy": {"kind": "fixed", "thresholds": [0.0, 1.0]},
+            },
+            {
+                "name": "averages",
+                "expect": "violation",
+                "target": "epsilon",
+                "diagnose": False,
+                "mechanism": {"kind": "one_round", "normalise_by": "expected_batch"},
+                "claim": {"kind": "epsilon_delta", "epsilon": 1.0, "delta": 1e-5},
+                "parameters": {"records": 3, "dimension": 4, "rate": 0.5, "noise_multiplier": 2.0},
+            },
+        ],
+    },
+    {
+        "audit": [
+            {
+                "name": "own code",
+                "mechanism": {"step": "toys:Shift", "mu": 1.0},
+                "neighbours": {"step": "toys:PAIR"},
+                "distinguisher": {
+                    "kind": "projection",
+                    "neighbours": {"kind": "zero_pair", "records": 2, "dimension": 3, "clip": 1.0},
+                },
+                "claim": {"kind": "subsampled_gaussian", "rate": 0.5, "noise_multiplier": 2.0},
+                "policy": {"kind": "split", "fit_trials": 200},
+            }
+        ]
+    },
+]
+TEXTS = [toml(suite) for suite in SUITES]
+PLAIN = {"suppress_health_check": list(HealthCheck), "database": None}
+
+
+def outcome(text: str) -> str:
+    """'built' or 'refused'; whatever else happens is a bug."""
+    try:
+        for spec in parse_suite(text, "s.toml").audits[:2]:
+            build(spec)
+    except SuiteError as error:
+        told = str(error)
+    else:
+        return "built"
+    assert "s.toml" in told
+    assert "\n" not in told
+    return "refused"
+
+
+@st.composite
+def scrambled(draw: st.DrawFn) -> str:
+    """A suite's text with a piece cut out and another put in."""
+    text = draw(st.sampled_from(TEXTS))
+    start = draw(st.integers(0, len(text)))
+    stop = draw(st.integers(start, min(len(text), start + 40)))
+    return (
+        text[:start] + draw(st.text(max_size=4) | st.sampled_from(["[[", "]]", '"', "=", "{", "\n[x]\n"])) + text[stop:]
+    )
+
+
+@settings(max_examples=40, **PLAIN)
+@given(mutated(SUITES).map(toml) | scrambled())
+def test_a_wrong_suite_is_refused_in_one_sentence(text):
+    outcome(text)
+
+
+@pytest.mark.long
+@settings(max_examples=2500, **PLAIN)
+@given(mutated(SUITES).map(toml) | scrambled())
+def test_no_wrong_suite_ends_in_a_traceback(text):
+    outcome(text)
+
+
+AUDIT = '[[audit]]\nname = "{}"\nmechanism = "one_round"\nneighbours = "worst_case_pair"\nclaim = "gaussian"\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("parameters = { rate = [] }", r"s.toml:\d+: rate of audit 1 is an empty list"),
+        ("parameters = 3", "parameters must be a table"),
+        ("target = 'epsilom'", "target must be one of .*did you mean 'epsilon'"),
+        ("trials = 9223372036854775806", "trials must be at most"),
+        ("parameters = { rate = [" + "0.1, " * 200 + "], clip = [" + "0.1, " * 200 + "] }", "stands for 40,000 audits"),
+    ],
+)
+def test_what_makes_no_grid_and_no_number_is_refused(words, told):
+    with pytest.raises(SuiteError, match=told):
+        parse_suite(AUDIT.format("a") + words, "s.toml")
+
+
+def test_a_misspelt_parameter_is_not_ignored():
+    words = (
+        "parameters = { records = 4, dimension = 3, clip = 0.1, rate = 0.5, noise_multiplyer = 1.0, mu = 1.0 }\n"
+        'mechanism = { kind = "one_round", normalise_by = "none", noise_multiplier = 2.0 }\n'
+    )
+    text = AUDIT.format("a").replace('mechanism = "one_round"\n', "") + words
+    (spec,) = parse_suite(text, "s.toml").audits
+    with pytest.raises(SuiteError, match=r"takes the parameter 'noise_multiplyer' .did you mean 'noise_multiplier'"):
+        build(spec)
+
+
+def test_thousands_of_names_are_checked_in_a_moment():
+    """Two seconds for 5,000; comparing each with each took minutes."""
+    began = time.process_time()
+    assert len(parse_suite("".join(AUDIT.format(i) for i in range(5000)), "s.toml").audits) == 5000
+    assert time.process_time() - began < 10
+    with pytest.raises(SuiteError, match="two audits are called '1'"):
+        parse_suite("".join(AUDIT.format(i % 4999 + 1) for i in range(5000)), "s.toml")

@@ -1,0 +1,126 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+from scipy.stats import norm
+from toys import PAIR, First, Shift
+
+import audit
+import guarantees
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.joint import joint_p_value
+from audit.bounds.supporting_lines import tabulate
+from audit.policies.anytime import Anytime
+from audit.policies.chosen import Split
+from audit.record.record import from_json
+from audit.report.formats import github_annotations, junit, markdown
+from audit.report.text import record_lines
+from audit.suites.run import adjust
+from audit.verdict.judgement import judge_jointly
+from audit.verdict.violated import by_counts, by_points, most_exceeded, proven_excess
+
+CLAIM = guarantees.gaussian(mu=1.0)
+
+
+def counts(false_alarms, misses, trials=10_000):
+    return ErrorCounts(false_alarms=false_alarms, trials_without=trials, misses=misses, trials_with=trials)
+
+
+def run(mu, policy=None, trials=2000):
+    return audit.run_audit(
+        Shift(mu=mu),
+        PAIR,
+        First(),
+        claim=CLAIM,
+        trials=trials,
+        risk=0.05,
+        key=jax.random.key(0),
+        name="shift",
+        policy=policy,
+        diagnose=False,
+    )
+
+
+def test_the_allowance_told_is_the_one_that_is_exceeded_most():
+    lines = tabulate(CLAIM)
+    for alpha, beta in ((0.1, 0.3), (0.001, 0.9), (0.9, 0.001)):
+        most = most_exceeded(alpha, beta, lines)
+        epsilon = np.linspace(0, 8, 4001)
+        excess = np.maximum(1 - beta - np.exp(epsilon) * alpha, 1 - alpha - np.exp(epsilon) * beta) - CLAIM.delta(
+            epsilon
+        )
+        assert most.epsilon == pytest.approx(epsilon[excess.argmax()], abs=0.02)
+        assert most.reached - most.claimed == pytest.approx(excess.max(), abs=1e-4)
+        assert most.claimed == pytest.approx(float(CLAIM.delta(most.epsilon)), abs=1e-6)
+
+
+def test_a_violation_leads_with_a_proven_number():
+    record = run(2.0)
+    at = record.violated_at
+    assert (at.number, at.given) == ("delta", 0.0)
+    assert at.at_least == record.delta(0.0) > at.claimed
+    assert at.says == f"delta at epsilon 0: at least {at.at_least:.3g}, claimed at most 0.383."
+    assert record_lines(record)[1] == f"  broken:  {at.says}"
+    assert from_json(record.to_json()).violated_at == at
+    said = at.says.removesuffix(".")
+    assert said in markdown((record,), title="t")
+    assert f'message="violation: {said}' in junit((record,), title="t")
+    assert said in github_annotations((record,))[0]
+    assert run(1.0).violated_at is None
+
+
+def test_a_test_that_proves_no_reported_number_tells_its_point():
+    """The verdict alone: epsilon proven may be far below the one claimed, and a line says what broke."""
+    record = run(1.5, Split(targets=("verdict",)), trials=4000)
+    assert (record.verdict, record.epsilon(1e-5) < record.claim.epsilon) == ("violation", True)
+    at = record.violated_at
+    assert at.says.startswith("delta at ")
+    assert at.false_alarm_rate is not None
+    assert at.miss_rate is not None
+
+
+def test_an_audit_that_stops_early_says_what_broke():
+    record = run(2.0, Anytime())
+    assert record.trials < record.trials_planned
+    assert "claimed at most" in record.violated_at.says
+
+
+def test_points_and_counts_say_how_much_is_proven():
+    proven = by_points((Limits(alpha=0.5, beta=0.5), Limits(alpha=0.1, beta=0.3)), CLAIM)
+    assert proven.at_least == pytest.approx(1 - 0.3 - np.exp(proven.given) * 0.1)
+    assert proven.says.endswith("(false alarms at most 0.1, misses at most 0.3).")
+    seen = judge_jointly(counts(1500, 4600), CLAIM, risk=0.05, delta=1e-5).violated_at
+    assert seen.at_least is None
+    assert 0 < seen.excess < 1 - 0.46 - np.exp(seen.given) * 0.15 - seen.claimed
+    assert f"at least {seen.excess:.3g} above what is claimed" in seen.says
+    assert by_counts(counts(1500, 4600), CLAIM).excess is None
+
+
+def test_the_excess_is_zero_where_the_deciding_test_refutes_nothing():
+    few = counts(1580, 5000)
+    assert joint_p_value(few, CLAIM, gamma=0.001) > 0.05
+    assert proven_excess(few, tabulate(CLAIM), risk=0.05) == 0
+
+
+def test_what_only_the_suite_refutes_tells_what_was_seen():
+    weak = dataclasses.replace(run(1.2, trials=1000), verdict="no_violation_found", p_value=0.02, violated_at=None)
+    found = adjust((weak, dataclasses.replace(run(3.0), p_value=1e-9)), risk=0.05)
+    assert found[0].violated_at.at_least is None
+    assert "delta at some epsilon is more than what is claimed" in found[0].violated_at.says
+
+
+@pytest.mark.long
+def test_the_proven_excess_rarely_exceeds_the_true_one():
+    """A Gaussian of mu 1.3 against a claim of 1, one test: its true excess is known."""
+    alpha = 0.2
+    beta = float(norm.cdf(norm.isf(alpha) - 1.3))
+    lines, rng = tabulate(CLAIM), np.random.default_rng(0)
+    truth = most_exceeded(alpha, beta, lines)
+    wrong = sum(
+        proven_excess(counts(rng.binomial(400, alpha), rng.binomial(400, beta), 400), lines, risk=0.1)
+        > truth.reached - truth.claimed
+        for _ in range(150)
+    )
+    assert_rate_at_most(wrong, 150, 0.1)
