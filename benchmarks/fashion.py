@@ -24,7 +24,7 @@ from mechanisms import sampling
 from mechanisms.images import labelled_images
 from mechanisms.networks.for_flax import classifier, flat_network
 from mechanisms.noise import normal
-from mechanisms.one_round import clip_rows
+from mechanisms.rounds import clip_rows
 
 NET = flat_network("classifier")
 RISK, DELTA, LEARNING_RATE = 0.05, 1e-5, 0.5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mechanisms
-from mechanisms.one_round import clip_rows
+from mechanisms.rounds import clip_rows
 
 RNG = np.random.default_rng(8)
 WEIGHTS = {
