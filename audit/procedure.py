@@ -137,6 +137,11 @@ def _check(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "
             f"build the pair with relation={claim.relation!r} or restate the claim."
         )
+    if claim.group < neighbours.group:
+        raise ValueError(
+            f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
+            f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
+        )
     _check_unit(step, neighbours, claim)
 
 

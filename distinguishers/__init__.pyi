@@ -1,3 +1,9 @@
+from distinguishers.along import Along as Along
+from distinguishers.along import along as along
+from distinguishers.banded import BandedRatio as BandedRatio
+from distinguishers.banded import RoundSpread as RoundSpread
+from distinguishers.banded import banded_ratio as banded_ratio
+from distinguishers.banded import round_spread as round_spread
 from distinguishers.battery import Battery as Battery
 from distinguishers.battery import LearnedBattery as LearnedBattery
 from distinguishers.battery import battery as battery

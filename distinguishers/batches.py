@@ -37,6 +37,8 @@ class Pair:
     """The record that only the dataset with has."""
     dimension: int
     basis: np.ndarray | None
+    group: int = 1
+    """How many records like the removed and the added one differ."""
 
     @property
     def rank(self) -> int:
@@ -46,12 +48,12 @@ class Pair:
     @property
     def records_without(self) -> int:
         """Size of the dataset without the record."""
-        return sum(self.counts) + (self.removed is not None)
+        return sum(self.counts) + self.group * (self.removed is not None)
 
     @property
     def records_with(self) -> int:
         """Size of the dataset with the record."""
-        return sum(self.counts) + (self.added is not None)
+        return sum(self.counts) + self.group * (self.added is not None)
 
     def clipped(self, clip: float) -> Pair:
         """Every gradient clipped to length ``clip``."""
@@ -70,7 +72,7 @@ class Pair:
         """Sum of all gradients with the record minus the sum without it, in span coordinates."""
         total = np.zeros(self.rank)
         total += 0.0 if self.added is None else self.added
-        return total - (0.0 if self.removed is None else self.removed)
+        return self.group * (total - (0.0 if self.removed is None else self.removed))
 
 
 def read_pair(neighbours: Neighbours) -> Pair:
@@ -81,9 +83,11 @@ def read_pair(neighbours: Neighbours) -> Pair:
     first, second = _multiset(without), _multiset(with_record)
     shared = first & second
     left, right = first - shared, second - shared
-    if left.total() > 1 or right.total() > 1:
+    group = neighbours.group
+    if len(left) > 1 or len(right) > 1 or not {left.total(), right.total()} <= {0, group}:
+        said = "one record" if group == 1 else f"{group} records that are alike"
         raise ValueError(
-            f"the datasets must differ in one record, got {left.total()} that only the first has and "
+            f"the datasets must differ in {said}, got {left.total()} that only the first has and "
             f"{right.total()} that only the second has."
         )
     rows = [np.frombuffer(row) for row in shared]
@@ -94,6 +98,7 @@ def read_pair(neighbours: Neighbours) -> Pair:
         added=next((np.frombuffer(row) for row in right), None),
         dimension=without.dimension,
         basis=without.basis,
+        group=group,
     )
 
 

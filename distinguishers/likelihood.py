@@ -98,6 +98,11 @@ class RoundModel:
 def round_model(mechanism: OneRound | CollapsedRound, neighbours: Neighbours) -> RoundModel:
     """Tabulate the laws in float64 on the host."""
     pair = read_pair(neighbours).clipped(mechanism.clip)
+    if pair.group > 1:
+        raise ValueError(
+            f"the likelihood ratio of one round knows pairs that differ in one record, got {pair.group}; take "
+            f"many_rounds(sampler=sampling.poisson(rate=..., steps=1), group={pair.group}) as the model."
+        )
     fixed = mechanism.divisor(pair.records_without)
     batches = shared_batches(pair, rate=mechanism.rate, sizes_matter=fixed is None)
     reference = fixed or max(1, round(pair.records_without * mechanism.rate))

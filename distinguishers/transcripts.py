@@ -14,19 +14,21 @@ import numpy as np
 from jax.scipy.special import log_ndtr, logsumexp
 
 import guarantees
+from distinguishers.attendance import attendance_law, counts_groups, final_law
 from distinguishers.contract import Distinguisher, OneScore
+from distinguishers.round_mixtures import TRANSCRIPTS, AttendanceRatio, BinsRatio, along, means_of
+from guarantees.checks import require
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.shuffling.spline_law import SplineLaw
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Collapsed, Mechanism, OutputKind
+from mechanisms.contract import Mechanism, OutputKind
 from mechanisms.neighbours import GradientTable, Neighbours
 from mechanisms.one_round import OneRound, one_round
-from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, Poisson, Shuffle
+from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, FixedSize, Poisson, Shuffle
 from mechanisms.structure import structured
 from mechanisms.training import CollapsedRounds, ManyRounds, Repeated, aligned
 
 RoundRatio = Callable[[Mechanism, Neighbours], Distinguisher]
-TRANSCRIPTS: tuple[OutputKind, ...] = ("transcript", "collapsed_transcript")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +47,7 @@ class Line:
 
     def read(self, output: Any) -> jax.Array:
         """One number a round: standard normal but for the record."""
-        along = output.along[:, 0] if isinstance(output, Collapsed) else output[:, 0]
-        return (along - self.base) / self.deviation
+        return (along(output) - self.base) / self.deviation
 
 
 def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> Line:
@@ -57,19 +58,22 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
                 "a likelihood ratio of transcripts needs aligned gradients along the first axis: worst_case_pair(..., "
                 "relation='zero_out' or 'substitution')."
             )
-    shared, record = aligned(neighbours.with_record, mechanism.clip)
-    same, replaced = aligned(neighbours.without, mechanism.clip)
+    group = mechanism.group
+    shared, record = aligned(neighbours.with_record, mechanism.clip, group)
+    same, replaced = aligned(neighbours.without, mechanism.clip, group)
     if same != shared:
         raise ValueError("the two datasets must share the gradients of all records but one.")
     sampler = mechanism.sampler
+    counted = group == 1 or counts_groups(sampler)
+    require("group", counted, "1 but for Poisson, fixed-size and deterministic batches", group)
     size = sampler.batch_size if isinstance(sampler, FixedBatches) and mechanism.sees == "updates" else 0
     if mechanism.sees == "isolated":
         shared = 0.0
     deviation = mechanism.noise_multiplier * mechanism.clip
     return Line(
         base=shared * size,
-        with_shift=(record - shared) / deviation,
-        without_shift=(replaced - shared) / deviation,
+        with_shift=group * (record - shared) / deviation,
+        without_shift=group * (replaced - shared) / deviation,
         deviation=deviation,
         rounds=mechanism.rounds(neighbours.with_record.records),
     )
@@ -180,28 +184,35 @@ def transcript_ratio(
 ) -> Distinguisher:
     """The exact log-likelihood ratio of a transcript between two neighbouring datasets; ``one`` makes that of a round.
 
-    Independent rounds (Poisson batches, any repeated step) add their ratios; batches of fixed size, and balls and bins
-    with the others taken off, mix over the record's place and need aligned gradients.
+    Independent rounds (Poisson batches, cut or not, batches drawn anew, any repeated step) add their ratios; batches
+    that meet the record once an epoch mix over its place, and balls and bins over where all others are. All but
+    Poisson batches and repeated steps need aligned gradients.
     """
     parameters = _parameters(mechanism, neighbours)
     if isinstance(mechanism, Repeated):
         return SummedRatio(ratio=one(mechanism.step, neighbours), times=mechanism.times, parameters=parameters)
     sampler, records = mechanism.sampler, neighbours.with_record.records
-    if isinstance(sampler, Poisson):
+    if mechanism.releases == "final":
+        return _final_ratio(mechanism, neighbours)
+    if isinstance(sampler, Poisson) and mechanism.group == 1:
         return SummedRatio(
             ratio=one(*_poisson_round(mechanism, sampler, neighbours)),
             times=mechanism.rounds(records),
             parameters=parameters,
         )
+    if attendance_law(sampler, records, mechanism.group) is not None:
+        return _attendance_ratio(mechanism, neighbours)
     line = read_line(mechanism, neighbours)
-    if isinstance(sampler, BallsAndBins) and mechanism.sees == "isolated":
+    if isinstance(sampler, BallsAndBins) and mechanism.sees == "updates":
+        return _bins_ratio(mechanism, sampler, neighbours)
+    if isinstance(sampler, BallsAndBins):
         places = np.full(sampler.steps, 1 / sampler.steps)
     elif isinstance(sampler, FixedBatches):
         places = sampler.places(records)
     else:
         raise ValueError(
-            f"no likelihood ratio of transcripts for the sampler {sampler.name!r} when the adversary sees "
-            f"{mechanism.sees!r}; take sees='isolated' where the record has one place, or a battery."
+            f"no likelihood ratio of transcripts for the sampler {sampler.name!r}; take a battery, or give the "
+            "distinguisher of a sampler that it resembles."
         )
     return PlaceRatio(
         parameters=parameters,
@@ -210,6 +221,85 @@ def transcript_ratio(
         epochs=mechanism.epochs,
         same_order=isinstance(sampler, Shuffle) and sampler.same_order,
         curve=_place_curve(mechanism, line, places),
+    )
+
+
+def _shifts(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> tuple[float, float, float]:
+    """The gradients of the others, of the record and of what stands in its place, in units of the noise."""
+    line = read_line(mechanism, neighbours)
+    shared = 0.0
+    if mechanism.sees == "updates":
+        shared = aligned(neighbours.with_record, mechanism.clip, mechanism.group)[0] / line.deviation
+    own, replaced = (shift / mechanism.group + shared for shift in (line.with_shift, line.without_shift))
+    return shared, own, replaced
+
+
+def _attendance_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> AttendanceRatio:
+    shared, own, replaced = _shifts(mechanism, neighbours)
+    law = attendance_law(mechanism.sampler, neighbours.with_record.records, mechanism.group)
+    assert law is not None
+    centre = float(shared * (law.others @ law.probability))
+    return AttendanceRatio(
+        parameters=_parameters(mechanism, neighbours),
+        deviation=mechanism.noise_multiplier * mechanism.clip,
+        centre=centre,
+        with_record=means_of(law, shared=shared, own=own, centre=centre),
+        without=means_of(law, shared=shared, own=replaced, centre=centre),
+        curve=_attendance_curve(mechanism, neighbours, own if shared == replaced == 0 else None),
+    )
+
+
+def _final_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> AttendanceRatio:
+    """The sum of all rounds: one Gaussian of their joint noise for every number of times that records attend."""
+    records = neighbours.with_record.records
+    law = final_law(mechanism.sampler, records, mechanism.epochs, mechanism.group)
+    if law is None:
+        raise ValueError(
+            f"no likelihood ratio of the final sum for the sampler {mechanism.sampler.name!r} and group="
+            f"{mechanism.group}; take a projection or a battery."
+        )
+    scale = math.sqrt(mechanism.rounds(records))
+    shared, own, replaced = (shift / scale for shift in _shifts(mechanism, neighbours))
+    centre = float(shared * (law.others @ law.probability))
+    gap = abs(own - replaced) * float(law.record[0])
+    return AttendanceRatio(
+        parameters=_parameters(mechanism, neighbours),
+        deviation=mechanism.noise_multiplier * mechanism.clip * scale,
+        centre=centre,
+        with_record=means_of(law, shared=shared, own=own, centre=centre),
+        without=means_of(law, shared=shared, own=replaced, centre=centre),
+        curve=guarantees.gaussian(mu=gap).curve if len(law.record) == 1 and gap > 0 else None,
+        accepts=("vector", "collapsed"),
+    )
+
+
+def _attendance_curve(
+    mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours, shift: float | None
+) -> TradeOff | None:
+    """The subsampled Gaussian's, where nothing but the record moves the sum and its chance is the same every round."""
+    sampler, records = mechanism.sampler, neighbours.with_record.records
+    if not shift:
+        return None
+    if isinstance(sampler, Poisson):
+        rate = sampler.rate
+    elif isinstance(sampler, FixedSize) and mechanism.group == 1:
+        rate = sampler.batch_size / records
+    else:
+        return None
+    one = guarantees.subsampled_gaussian(rate=rate, noise_multiplier=1 / abs(shift), group=mechanism.group)
+    return one.curve.compose(mechanism.rounds(records))
+
+
+def _bins_ratio(mechanism: ManyRounds | CollapsedRounds, sampler: BallsAndBins, neighbours: Neighbours) -> BinsRatio:
+    shared, own, replaced = _shifts(mechanism, neighbours)
+    return BinsRatio(
+        parameters=_parameters(mechanism, neighbours),
+        deviation=mechanism.noise_multiplier * mechanism.clip,
+        others=neighbours.with_record.records - 1,
+        bins=sampler.steps,
+        shared=shared,
+        with_shift=own,
+        without_shift=replaced,
     )
 
 
@@ -258,8 +348,8 @@ def _place_curve(mechanism: ManyRounds | CollapsedRounds, line: Line, places: np
         return guarantees.isolated_shuffle(rounds=len(places), noise_multiplier=1 / gap, epochs=mechanism.epochs).curve
     if mechanism.epochs == 1 and math.isclose(line.with_shift, 2 * line.without_shift, rel_tol=1e-12):
         exact = guarantees.fixed_batch_shuffle(rounds=len(places), noise_multiplier=1 / abs(line.without_shift))
-        # each threshold of the exact curve is an integral of its own, and choosing thresholds asks for hundreds
-        return TradeOff(SplineLaw(exact.curve.law))
+        # each threshold of the exact curve is an integral of its own: some thirty serve the hundreds that are asked for
+        return TradeOff(SplineLaw(exact.curve.law, spacing=0.5, farthest=5.5, probes=0))
     return None
 
 

@@ -28,10 +28,13 @@ class Claim:
     source: str = ""
     times: int = 1
     """How often the mechanism named here was composed."""
+    group: int = 1
+    """In how many records the neighbours may differ."""
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
         require("unit", self.unit in UNITS, f"one of {UNITS}", self.unit)
+        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
 
     @property
     def law(self) -> LossLaw:
@@ -143,6 +146,7 @@ class Claim:
             )
         return Claim(
             curve=self.curve.compose_with(*(other.curve for other in others)),
+            group=min(part.group for part in parts),
             name="composition",
             parameters={"of": tuple(part.describe() for part in parts)},
             relation=relations.pop() if relations else "any",
@@ -155,3 +159,8 @@ class Claim:
 def unusual(relation: Relation, usual: Relation) -> dict[str, Relation]:
     """The relation as a parameter of the call that makes a claim, where it is not the constructor's own default."""
     return {} if relation == usual else {"relation": relation}
+
+
+def grouped(group: int) -> dict[str, int]:
+    """The number of differing records as a parameter of the call that makes a claim, unless it is one."""
+    return {} if group == 1 else {"group": group}

@@ -11,7 +11,15 @@ from mechanisms.adapters.for_opacus import opacus_step as opacus_step
 from mechanisms.adapters.for_optax import optax_claim as optax_claim
 from mechanisms.adapters.for_optax import optax_step as optax_step
 from mechanisms.adapters.for_torch import torch_training as torch_training
+from mechanisms.adapters.jax_privacy_banded import BandedTraining as BandedTraining
+from mechanisms.adapters.jax_privacy_banded import banded_claim as banded_claim
+from mechanisms.adapters.jax_privacy_banded import banded_training as banded_training
 from mechanisms.adapters.opacus_claims import opacus_claim as opacus_claim
+from mechanisms.canaries import GradientCanaries as GradientCanaries
+from mechanisms.canaries import blank as blank
+from mechanisms.canaries import gradient_canaries as gradient_canaries
+from mechanisms.canaries import mislabelled as mislabelled
+from mechanisms.canaries import out_of_distribution as out_of_distribution
 from mechanisms.catalogue import CATALOGUE as CATALOGUE
 from mechanisms.catalogue import NEIGHBOURS as NEIGHBOURS
 from mechanisms.constructions import neighbours_from_gradients as neighbours_from_gradients

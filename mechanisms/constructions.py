@@ -43,13 +43,14 @@ def _tables(
     relation: Relation,
     dimension: int,
     basis: np.ndarray | None = None,
+    group: int = 1,
 ) -> tuple[GradientTable, GradientTable]:
     """Both datasets in one basis; what stands in the record's place without it depends on the relation."""
 
     def table(last: np.ndarray | None) -> GradientTable:
         rows = shared if last is None else np.vstack([shared, last])
         return GradientTable(
-            rows=rows, counts=counts if last is None else (*counts, 1), dimension=dimension, basis=basis
+            rows=rows, counts=counts if last is None else (*counts, group), dimension=dimension, basis=basis
         )
 
     place = {"add_remove": None, "zero_out": np.zeros_like(extra), "substitution": replacement}[relation]
@@ -64,19 +65,28 @@ def worst_case_pair(
     shared: float = -1.0,
     extra: float = 1.0,
     relation: Relation = "add_remove",
+    group: int = 1,
 ) -> Neighbours:
     """Aligned gradients: ``g_i = shared * clip * e`` for the common records, ``extra * clip * e`` for the one.
 
     Without the record its place is empty (add_remove), holds a zero gradient (zero_out) or the opposite gradient
     ``-extra * clip * e`` (substitution). The default, opposite to all others, is the worst case of
     [wang2026, section 3] when every record is in the batch; for rates below 1 other geometries can leak more.
+    ``group`` records differ, all alike; a claim about as many is needed to judge them.
     """
     _check(records, dimension, clip, relation)
+    require("group", isinstance(group, Integral) and group >= 1, "an integer >= 1", group)
     require("shared", -1 <= shared <= 1, "in [-1, 1]", shared)
     require("extra", -1 <= extra <= 1, "in [-1, 1]", extra)
     own = np.array([extra * clip])
     without, with_record = _tables(
-        np.array([[shared * clip]]), (int(records),), own, -own, relation=relation, dimension=int(dimension)
+        np.array([[shared * clip]]),
+        (int(records),),
+        own,
+        -own,
+        relation=relation,
+        dimension=int(dimension),
+        group=int(group),
     )
     return Neighbours(
         without=without,
@@ -90,7 +100,9 @@ def worst_case_pair(
             "shared": shared,
             "extra": extra,
             "relation": relation,
-        },
+        }
+        | ({"group": group} if group > 1 else {}),
+        group=int(group),
     )
 
 

@@ -95,7 +95,7 @@ def shape_of(dataset: Any) -> tuple[int, ...] | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbours:
-    """Two datasets that differ in one record, and how they differ.
+    """Two datasets that differ in one record, or in a group of records, and how they differ.
 
     A dataset is whatever the mechanism reads: a GradientTable (handed to ordinary mechanisms as a dense array), an
     array of gradients, images and labels, ... ``mechanisms.pair`` and its like build pairs of a user's own data.
@@ -106,6 +106,8 @@ class Neighbours:
     relation: Relation
     name: str = "given"
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    group: int = 1
+    """In how many records they differ: a promise about one says nothing about two."""
     index: int = -1
     """The place of the differing record, the last one by default."""
 
@@ -116,6 +118,7 @@ class Neighbours:
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
+        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
         without, with_record = shape_of(self.without), shape_of(self.with_record)
         arrays = without is not None and with_record is not None
         if arrays and (not without or not with_record):
@@ -132,7 +135,7 @@ class Neighbours:
                 f"shapes {without} and {with_record}" if arrays else f"records of the shapes {forms[0]} and {forms[1]}"
             )
             raise ValueError(f"the two datasets must have equal dimension, got {found}.")
-        extra = 1 if self.relation == "add_remove" else 0
+        extra = self.group if self.relation == "add_remove" else 0
         if more - less != extra:
             columns = " (a list is a list of records; arrays side by side are a tuple or dict)"
             raise ValueError(

@@ -38,7 +38,7 @@ class Attendance(NamedTuple):
     others: jax.Array
     """How many other records are in each batch, float32, shape (rounds,)."""
     record: jax.Array
-    """1 where the differing record is, else 0, the same shape."""
+    """1 where the differing record is, else 0, the same shape; of a group, how many are there."""
 
 
 @runtime_checkable
@@ -53,8 +53,8 @@ class Sampler(Described, Protocol):
         """The batches of one epoch."""
         ...
 
-    def attendance(self, key: jax.Array, records: int) -> Attendance:
-        """The same law, counting alike records instead of naming them."""
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
+        """The same law, counting alike records instead of naming them; the last ``group`` records differ."""
         ...
 
 
@@ -71,6 +71,10 @@ class FixedBatches(Sampler, Protocol):
 
 def _positive(argument: str, value: int) -> None:
     require(argument, isinstance(value, int | np.integer) and value >= 1, "an integer >= 1", value)
+
+
+def _one_record(group: int) -> None:
+    require("group", group == 1, "1 but for Poisson and deterministic batches (the full simulator takes any)", group)
 
 
 def _full_batches(order: jax.Array, rounds: int, size: int) -> Batches:
@@ -115,8 +119,9 @@ class _OncePerEpoch(Described):
         """Uniform over the places of the epoch."""
         return np.full(self.rounds(records), self.batch_size / records)
 
-    def attendance(self, key: jax.Array, records: int) -> Attendance:
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """One place for the record; every batch is full."""
+        _one_record(group)
         record = _one_place(key, self.places(records))
         return Attendance(self.batch_size - record, record)
 
@@ -145,11 +150,13 @@ class Poisson(Described):
         size = int(stats.binom.isf(2.0**-66, records, self.rate)) if self.rate < 1 else records
         return _members(self._attends(key, records), min(max(size, 1), records))
 
-    def attendance(self, key: jax.Array, records: int) -> Attendance:
-        """A binomial count and a coin a round."""
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
+        """A binomial count and a coin a round, or two binomial counts."""
         rounds = positions((self.steps,))
+        others = binomial(key, rounds, trials=records - group, rate=self.rate)
+        if group > 1:
+            return Attendance(others, binomial(key, self.steps + rounds, trials=group, rate=self.rate))
         record = below(words(key, Stream.PLACE, rounds), probability_to_integer(self.rate))
-        others = binomial(key, rounds, trials=records - 1, rate=self.rate)
         return Attendance(others, record.astype(jnp.float32))
 
 
@@ -183,8 +190,9 @@ class TruncatedPoisson(Described):
 
         return jax.vmap(cut)(jax.random.split(key_order, self.steps), attends)
 
-    def attendance(self, key: jax.Array, records: int) -> Attendance:
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """The record stays in an overfull batch with probability ``most`` over its size."""
+        _one_record(group)
         whole = Poisson(rate=self.rate, steps=self.steps).attendance(key, records)
         size = whole.others + whole.record
         stays = jax.random.uniform(key, (self.steps,)) * size < self.most
@@ -231,6 +239,15 @@ class Deterministic(_OncePerEpoch):
             weights[place // self.batch_size] = 1.0
         return weights
 
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
+        """The record, or a group of neighbours in the stream, in its one place."""
+        if group == 1:
+            return super().attendance(key, records)
+        together = self.position is None and records % self.batch_size == 0 and group <= self.batch_size
+        require("group", together, "within the last batch: no position, no remainder, at most batch_size", group)
+        record = jnp.asarray(group * self.places(records), jnp.float32)
+        return Attendance(self.batch_size - record, record)
+
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """Stretches of the stream."""
         del key
@@ -261,8 +278,9 @@ class FixedSize(Described):
         index = orders[:, : self.batch_size].astype(jnp.int32)
         return Batches(index, jnp.ones(index.shape, jnp.float32))
 
-    def attendance(self, key: jax.Array, records: int) -> Attendance:
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """A coin of ``batch_size`` over the records for every batch; every batch is full."""
+        _one_record(group)
         threshold = probability_to_integer(self.batch_size / records)
         bits = words(key, Stream.PLACE, positions((self.rounds(records),)))
         record = below(bits, threshold).astype(jnp.float32)
@@ -292,8 +310,9 @@ class BallsAndBins(Described):
         attends = self._bins(key, records)[None, :] == jnp.arange(self.steps)[:, None]
         return _members(attends, min(max(size, 1), records))
 
-    def attendance(self, key: jax.Array, records: int) -> Attendance:
+    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """Every record draws; the last one is the record."""
+        _one_record(group)
         bins = self._bins(key, records)
         others = jnp.zeros((self.steps,), jnp.float32).at[bins[:-1]].add(1.0)
         return Attendance(others, (jnp.arange(self.steps) == bins[-1]).astype(jnp.float32))

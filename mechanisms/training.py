@@ -35,6 +35,7 @@ class ManyRounds(Described):
     its row. [chua2024, algorithm 1] What is seen: every noisy sum ("updates"), or the same with the other records'
     gradients taken off ("isolated": an adversary who knows them). [ertan2026, assumptions 4.1 and 4.2]
     What is released: the transcript of all rounds, or only their sum ("final": weights after plain steps of length 1).
+    The last ``group`` records are those that differ between neighbours.
     """
 
     sampler: Sampler
@@ -43,6 +44,7 @@ class ManyRounds(Described):
     epochs: int = 1
     sees: Sees = "updates"
     releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
+    group: int = 1
     query: Query | None = None
 
     def __post_init__(self):
@@ -54,6 +56,7 @@ class ManyRounds(Described):
         require("epochs", isinstance(self.epochs, int) and self.epochs >= 1, "an integer >= 1", self.epochs)
         require("sees", self.sees in SEES, f"one of {SEES}", self.sees)
         require("releases", self.releases in ("transcript", "final"), "transcript or final", self.releases)
+        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
 
     @property
     def parameters(self):
@@ -95,7 +98,7 @@ class ManyRounds(Described):
             else:
                 gradients = fixed
             if self.sees == "isolated":
-                present = present * (own == rows - 1)
+                present = present * (own >= rows - self.group)
             total = jnp.dot(present, gradients[own], precision=jax.lax.Precision.HIGHEST)
             noise = normal(jax.random.fold_in(key, number + 1), (dimension,))
             released = total + self.noise_multiplier * self.clip * noise
@@ -126,6 +129,7 @@ class CollapsedRounds(Described):
     epochs: int = 1
     sees: Sees = "updates"
     releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
+    group: int = 1
 
     def __post_init__(self):
         object.__setattr__(self, "sampler", self._full().sampler)
@@ -154,9 +158,9 @@ class CollapsedRounds(Described):
 
     def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
         """The statistics (rounds, 1) of a transcript, or (1,) of the sum, on an aligned GradientTable."""
-        shared, own = aligned(dataset, self.clip)
+        shared, own = aligned(dataset, self.clip, self.group)
         keys = epoch_keys(key, self.sampler, self.epochs)
-        seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, dataset.records))(keys)
+        seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, dataset.records, self.group))(keys)
         others, record = seen.others.reshape(-1), seen.record.reshape(-1)
         means = own * record if self.sees == "isolated" else shared * others + own * record
         deviation = self.noise_multiplier * self.clip
@@ -177,17 +181,17 @@ def epoch_keys(key: jax.Array, sampler: Callable[[jax.Array, int], Any], epochs:
     return jax.vmap(lambda epoch: jax.random.fold_in(base, epoch * (1 - same)))(jnp.arange(epochs))
 
 
-def aligned(dataset: Any, clip: float) -> tuple[float, float]:
-    """The clipped gradient of the common records and that of the last one, along their one direction."""
+def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
+    """The clipped gradient of the common records and that of the differing ones, along their one direction."""
     if (
         not isinstance(dataset, GradientTable)
         or dataset.rank != 1
         or len(dataset.counts) != 2
-        or dataset.counts[1] != 1
+        or dataset.counts[1] != group
     ):
         raise ValueError(
-            "the collapsed simulator of many rounds reads aligned gradients with the differing record in its place: "
-            "worst_case_pair(..., relation='zero_out' or 'substitution')."
+            f"the collapsed simulator of many rounds reads aligned gradients with the {group} differing record(s) in "
+            "place: worst_case_pair(..., relation='zero_out' or 'substitution', and the same group)."
         )
     shared, own = clipped_rows(dataset.rows, clip)[:, 0]
     return float(shared), float(own)

@@ -165,7 +165,9 @@ def _model(ordered: Array, threshold: Array) -> tuple[Array, bool]:
     cubic = np.polynomial.Polynomial.fit(own[kept], ndtri(rank[kept]), 3)
     far = cubic(np.linspace(-REACH, REACH, 200))
     if np.all(np.diff(far) > 0) and not contradicted(cubic(own)):
-        return cubic(at), True
+        # further out, where thresholds of the other side may lie, a cubic may turn back: a line goes on
+        inside = np.clip(at, -REACH, REACH)
+        return cubic(inside) + (at - inside), True
     return at, False
 
 

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, grouped
 from guarantees.families.renyi import profile_of_renyi
+from guarantees.laws.group import group_law
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_pld, law_from_profile
-from guarantees.laws.textbook import GaussianLaw, sampled_law
+from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 
@@ -43,6 +44,7 @@ def poisson_training(
     spacing: float | None = None,
     dataset_size: int | None = None,
     largest_batch: int | None = None,
+    group: int = 1,
 ) -> Claim:
     """DP-SGD over ``steps`` Poisson batches, every noisy sum released.
 
@@ -53,6 +55,7 @@ def poisson_training(
 
     ``dataset_size`` and ``largest_batch`` (both or neither) are for batches cut at a largest size.
     ``spacing`` is the lattice of dp-accounting's losses (1e-4 unless told, finer for small rates).
+    ``group`` records may differ: each batch holds a binomial number of them. [ganesh2024]
     """
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)
     require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
@@ -61,7 +64,8 @@ def poisson_training(
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     require("spacing", spacing is None or spacing > 0, "> 0", spacing)
     truncated = _truncation(dataset_size, largest_batch, accountant)
-    one = sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)
+    require("group", group == 1 or not truncated, "1 for cut batches", group)
+    one = group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)
     parameters: dict[str, Any] = {"rate": rate, "noise_multiplier": noise_multiplier, "steps": steps}
     if isinstance(one, GaussianLaw) and one.rate == 1 and not truncated:
         curve, source = TradeOff(one).compose(int(steps)), "dong2022, corollary 3.3"
@@ -69,14 +73,16 @@ def poisson_training(
         curve, source = TradeOff(one).compose(int(steps)), "this package's certified composition"
         parameters["accountant"] = accountant
     else:
+        require("group", group == 1, "1 unless accountant='certified'", group)
         law, source = _accounted(rate, noise_multiplier, int(steps), relation, accountant, spacing, truncated)
         curve = TradeOff(law)
         parameters |= {"accountant": accountant} | truncated
     return Claim(
         curve=curve,
         name="poisson_training",
-        parameters=parameters | {"relation": relation},
+        parameters=parameters | {"relation": relation} | grouped(group),
         relation=relation,
+        group=group,
         unit="training",
         observation="the noisy sums of all Poisson batches",
         source=source,

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.special import expit
 
 from guarantees.checks import require
-from guarantees.claim import Claim, unusual
+from guarantees.claim import Claim, grouped, unusual
+from guarantees.laws.group import group_law
 from guarantees.laws.law import DiscreteLaw
-from guarantees.laws.textbook import GaussianLaw, LaplaceLaw, sampled_law
+from guarantees.laws.textbook import GaussianLaw, LaplaceLaw
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 
@@ -27,21 +28,27 @@ def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
     )
 
 
-def subsampled_gaussian(*, rate: float, noise_multiplier: float, relation: Relation = "add_remove") -> Claim:
+def subsampled_gaussian(
+    *, rate: float, noise_multiplier: float, relation: Relation = "add_remove", group: int = 1
+) -> Claim:
     """One round of the subsampled Gaussian mechanism, what accountants assume of DP-SGD.
 
     ``f = q G_{1/sigma} + (1-q) ID`` from without to with the record; ``reverse`` is the other direction.
     [wang2026, equation 1; dong2022, section 4] Under substitution 'with' and 'without' are the two records.
+    ``group`` records may differ: a binomial number of them is in the batch. [ganesh2024]
     """
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)
     require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
     return Claim(
-        curve=TradeOff(sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)),
+        curve=TradeOff(group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)),
         name="subsampled_gaussian",
-        parameters={"rate": rate, "noise_multiplier": noise_multiplier} | unusual(relation, "add_remove"),
+        parameters={"rate": rate, "noise_multiplier": noise_multiplier}
+        | unusual(relation, "add_remove")
+        | grouped(group),
         relation=relation,
+        group=group,
         observation="the noisy sum of one Poisson batch",
-        source="dong2022, section 4",
+        source="dong2022, section 4" if group == 1 else "ganesh2024",
     )
 
 

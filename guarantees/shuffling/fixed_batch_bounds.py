@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from guarantees.checks import require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, grouped
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.trade_off import TradeOff
 
 
-def deterministic_batches(*, noise_multiplier: float) -> Claim:
+def deterministic_batches(*, noise_multiplier: float, group: int = 1) -> Claim:
     """One epoch in a fixed order: each record meets one batch, hence one Gaussian step. [chua2024, proposition 3.1]
 
     ``delta(eps) = Phi(1/(2s) - s eps) - e^eps Phi(-1/(2s) - s eps)``. Shuffling never does worse [theorem 4.1].
+    If ``group`` records may differ they do most in one batch, where their gradients add: 1/s becomes group/s.
     """
     require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
+    require("group", isinstance(group, int) and group >= 1, "an integer >= 1", group)
     return Claim(
-        curve=TradeOff(GaussianLaw(mu=1 / noise_multiplier)),
+        curve=TradeOff(GaussianLaw(mu=group / noise_multiplier)),
         name="deterministic_batches",
-        parameters={"noise_multiplier": noise_multiplier},
+        parameters={"noise_multiplier": noise_multiplier} | grouped(group),
         relation="zero_out",
+        group=group,
         unit="epoch",
         observation="the noisy sums of all batches of one epoch in a fixed order, queries adaptive",
         source="chua2024, proposition 3.1",

@@ -1,5 +1,8 @@
 """Likelihood ratios of transcripts: they have the law that guarantees computes, and are the density ratio."""
 
+import itertools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,6 +47,7 @@ EXACT = {
     ),
     "deterministic": (training(sampling.deterministic(batch_size=1)), "deterministic_batches", 1),
     "poisson": (training(sampling.poisson(rate=1 / ROUNDS, steps=ROUNDS), sees="isolated"), "poisson", 1),
+    "fixed size": (training(sampling.fixed_size(batch_size=1, steps=ROUNDS), sees="isolated"), "poisson", 1),
     "balls and bins": (training(sampling.balls_and_bins(steps=ROUNDS), sees="isolated"), "isolated_shuffle", 1),
 }
 
@@ -72,6 +76,18 @@ def test_a_ratio_has_the_tails_of_its_exact_curve(name):
         exact_alpha, exact_beta = curve.errors(threshold)
         assert_rate_is(int(np.sum(without > threshold)), TRIALS, exact_alpha)
         assert_rate_is(int(np.sum(with_record <= threshold)), TRIALS, exact_beta)
+
+
+@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.long)])
+def test_thresholds_take_thirty_evaluations_of_the_exact_curve(rounds):
+    pair = mechanisms.worst_case_pair(records=rounds - 1, dimension=1, clip=1.0, relation="zero_out")
+    law = distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1), noise=0.5), pair).curve.law
+    thresholds = np.array([-0.61, 0.37, 1.43, 2.3])
+    found = law.tails(thresholds)
+    assert len(law.law._points) <= 30
+    exact = law.law.tails(thresholds)
+    np.testing.assert_allclose(found.without_above, exact.without_above, atol=law.error)
+    np.testing.assert_allclose(found.with_below, exact.with_below, atol=law.error)
 
 
 def test_full_transcripts_give_the_score_of_their_statistics():
@@ -112,6 +128,98 @@ def test_a_ratio_is_that_of_the_densities(sampler):
     assert float(ratio(KEY, step(KEY, pair.with_record))) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+def every_batch(sampler, records, group):
+    """All batches that one epoch may have, as (others, differing) counts by round, with their probabilities."""
+    others = records - group
+    if sampler.name == "balls_and_bins":
+        for bins in itertools.product(range(sampler.steps), repeat=records):
+            seats = np.eye(sampler.steps)[list(bins)]
+            yield seats[:others].sum(axis=0), seats[others:].sum(axis=0), float(sampler.steps) ** -records
+        return
+    rounds = []
+    for attends in itertools.product((0, 1), repeat=records):
+        size, differing = sum(attends), sum(attends[others:])
+        if sampler.name == "fixed_size":
+            if size == sampler.batch_size:
+                rounds.append((size - differing, differing, 1 / math.comb(records, size)))
+            continue
+        weight = sampler.rate**size * (1 - sampler.rate) ** (records - size)
+        if size <= getattr(sampler, "most", records):
+            rounds.append((size - differing, differing, weight))
+            continue
+        members = [i for i in range(records) if attends[i]]
+        for kept in itertools.combinations(members, sampler.most):
+            own = sum(i >= others for i in kept)
+            rounds.append((sampler.most - own, own, weight / math.comb(size, sampler.most)))
+    for parts in itertools.product(rounds, repeat=sampler.steps):
+        yield *(np.array(column) for column in list(zip(*parts, strict=True))[:2]), math.prod(p[2] for p in parts)
+
+
+@pytest.mark.parametrize("sees", ["updates", "isolated"])
+@pytest.mark.parametrize(
+    ("sampler", "group"),
+    [
+        (sampling.fixed_size(batch_size=2, steps=2), 1),
+        (sampling.truncated_poisson(rate=0.6, steps=2, most=2), 1),
+        (sampling.balls_and_bins(steps=3), 1),
+        (sampling.poisson(rate=0.3, steps=2), 2),
+        (sampling.fixed_size(batch_size=3, steps=2), 2),
+    ],
+    ids=["fixed size", "cut Poisson", "balls and bins", "group of two", "two, fixed size"],
+)
+def test_a_ratio_mixes_over_every_batch(sampler, group, sees):
+    pair = mechanisms.worst_case_pair(
+        records=4, dimension=1, clip=1.0, shared=-0.5, extra=0.7, relation="zero_out", group=group
+    )
+    step = mechanisms.many_rounds(sampler=sampler, clip=1.0, noise_multiplier=NOISE, sees=sees, group=group)
+    ratio = distinguishers.likelihood_ratio(step, pair)
+    shared = -0.5 if sees == "updates" else 0.0
+    batches = list(every_batch(sampler, 4 + group, group))
+    assert sum(weight for *_, weight in batches) == pytest.approx(1.0)
+    for out in np.random.default_rng(3).normal(-0.5, 1.0, (3, sampler.steps)):
+
+        def density(own, out=out):
+            means = np.array([shared * others + own * differing for others, differing, _ in batches])
+            return stats.norm.pdf(out, means, NOISE).prod(axis=1) @ [weight for *_, weight in batches]
+
+        expected = np.log(density(0.7)) - np.log(density(0.0))
+        found = ratio(KEY, mechanisms.Collapsed(jnp.asarray(out[:, None], jnp.float32), jnp.zeros(sampler.steps)))
+        assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "group"),
+    [
+        (sampling.fixed_size(batch_size=2, steps=2), 1),
+        (sampling.balls_and_bins(steps=3), 1),
+        (sampling.poisson(rate=0.3, steps=2), 2),
+        (sampling.shuffle(batch_size=2), 1),
+    ],
+    ids=["fixed size", "balls and bins", "group of two", "shuffle"],
+)
+def test_the_ratio_of_a_final_sum_mixes_over_attendance(sampler, group):
+    """Against every batch and, for shuffled ones with a remainder, against the chance of being dropped."""
+    pair = mechanisms.worst_case_pair(
+        records=4, dimension=1, clip=1.0, shared=-0.5, extra=0.7, relation="zero_out", group=group
+    )
+    step = training(sampler, releases="final", group=group)
+    ratio = distinguishers.likelihood_ratio(step, pair)
+    rounds = step.rounds(4 + group)
+    if sampler.name == "shuffle":
+        batches = [(3, 1, 0.8), (4, 0, 0.2)]
+    else:
+        batches = [(others.sum(), own.sum(), weight) for others, own, weight in every_batch(sampler, 4 + group, group)]
+    for out in (-2.0, -0.3, 1.1):
+
+        def density(own, out=out):
+            means = [-0.5 * others + own * differing for others, differing, _ in batches]
+            return stats.norm.pdf(out, means, NOISE * np.sqrt(rounds)) @ [weight for *_, weight in batches]
+
+        expected = np.log(density(0.7)) - np.log(density(0.0))
+        found = ratio(KEY, mechanisms.Collapsed(jnp.float32([out]), jnp.float32(0.0)))
+        assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
+
+
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
     step = training(sampling.shuffle(batch_size=1), sees=sees)
@@ -144,8 +252,12 @@ def test_repeated_rounds_have_the_composed_curve(normalise_by):
 
 
 def test_what_has_no_exact_ratio_is_refused_with_a_remedy():
-    with pytest.raises(ValueError, match="sees='isolated'"):
-        distinguishers.likelihood_ratio(training(sampling.balls_and_bins(steps=4)), PAIR)
+    group = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0, relation="zero_out", group=2)
+    with pytest.raises(ValueError, match="1 but for Poisson, fixed-size and deterministic batches"):
+        distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1), group=2), group)
+    cut = sampling.truncated_poisson(rate=0.5, steps=2, most=2)
+    with pytest.raises(ValueError, match="1 but for Poisson, fixed-size and deterministic batches"):
+        distinguishers.likelihood_ratio(training(cut, group=2), group)
     pair = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0)
     with pytest.raises(ValueError, match="aligned gradients"):
         distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1)), pair)

@@ -58,6 +58,19 @@ def test_statistics_have_the_law_of_the_full_transcript(sampler, sees):
     assert_same_law(full[..., 0].sum(axis=1), statistics.along[..., 0].sum(axis=1))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("sees", ["updates", "isolated"])
+@pytest.mark.parametrize("sampler", [sampling.poisson(rate=0.4, steps=3), sampling.deterministic(batch_size=4)])
+def test_statistics_count_a_group(sampler, sees):
+    pair = mechanisms.worst_case_pair(records=5, dimension=3, clip=CLIP, relation="zero_out", group=3)
+    step = training(sampler, sees=sees, group=3)
+    full, statistics = draw(step, pair.with_record), draw(step.collapsed(), pair.with_record)
+    for t in range(step.rounds(8)):
+        assert_same_law(full[:, t, 0], statistics.along[:, t, 0])
+    with pytest.raises(ValueError, match="the same group"):
+        training(sampler).collapsed()(KEY, pair.with_record)
+
+
 def test_a_wrong_place_would_be_seen():
     right = draw(training(sampling.shuffle(batch_size=2)).collapsed(), PAIR.with_record)
     wrong = draw(training(sampling.deterministic(batch_size=2)).collapsed(), PAIR.with_record)

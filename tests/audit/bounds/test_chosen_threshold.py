@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 import guarantees
 from audit.bounds.chosen_threshold import ScoreModel, best_threshold, scores_to_choose, strongest_threshold
@@ -56,3 +56,14 @@ def test_few_distinct_scores_do_not_break_the_choice(values):
 
 def test_a_tenth_chooses_up_to_a_limit():
     assert [scores_to_choose(n) for n in (4, 1000, 10**5, 10**7)] == [2, 100, 10**4, 200_000]
+
+
+def test_rates_never_turn_back_far_from_one_side():
+    """The normal deviates of these scores are a cubic that turns at -6.35; thresholds of the other side lie beyond."""
+    z = np.linspace(-6.0, 6.0, 20_001)
+    deviates = ndtri((np.arange(20_000) + 0.5) / 20_000)
+    scores = np.interp(deviates, z + 0.05 * z**2 - 0.003 * z**3, z)
+    model = ScoreModel(without=scores, with_record=scores - 40.0)
+    alpha, beta = model.rates(np.linspace(-60.0, 60.0, 4001))
+    assert np.all(np.diff(alpha) <= 1e-12)
+    assert np.all(np.diff(beta) >= -1e-12)

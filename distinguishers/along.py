@@ -1,0 +1,61 @@
+"""Scores of one direction: a transcript or an update of a real model, read where a canary would show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from distinguishers.contract import Distinguisher, OneScore
+from guarantees.checks import require
+from guarantees.trade_off import TradeOff
+from mechanisms.contract import Collapsed, OutputKind
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Along(OneScore):
+    """Another distinguisher of statistics, on what an output shows along one direction."""
+
+    score: Distinguisher
+    direction: np.ndarray
+    accepts: tuple[OutputKind, ...]
+    name: str = "along"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The score by name and parameters; of the direction how many coordinates it has and how many it moves."""
+        moved = int(np.count_nonzero(self.direction))
+        told = {"coordinates": len(self.direction), "moved": moved}
+        return {"score": {"kind": self.score.name, **self.score.parameters}, "direction": told}
+
+    @property
+    def curve(self) -> TradeOff | None:
+        """The score's: right where the model moves nothing else along the direction."""
+        return self.score.curve
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """The score of the projection."""
+        seen = jnp.dot(output, jnp.asarray(self.direction, jnp.float32), precision=jax.lax.Precision.HIGHEST)
+        if seen.ndim == 0:
+            return self.score(key, Collapsed(seen[None], jnp.float32(0.0)))
+        return self.score(key, Collapsed(seen[:, None], jnp.zeros(seen.shape, jnp.float32)))
+
+
+def along(score: Distinguisher, direction: np.ndarray) -> Along:
+    """Read transcripts (rounds, coordinates), or updates, along a unit vector, and score what is seen.
+
+    ``score`` reads collapsed statistics of one dimension: the likelihood ratio of the training that the canary would
+    meet, ``likelihood_ratio(many_rounds(...).collapsed(), worst_case_pair(dimension=1, ...))``. The model may be
+    wrong, which costs power and never validity.
+    """
+    vector = np.asarray(direction, np.float32)
+    good = vector.ndim == 1 and abs(float(np.linalg.norm(vector.astype(np.float64))) - 1) < 1e-4
+    require("direction", good, "a unit vector", f"shape {vector.shape}, length {np.linalg.norm(vector):.6g}")
+    seen: dict[str, OutputKind] = {"collapsed": "vector", "collapsed_transcript": "transcript"}
+    accepts: tuple[OutputKind, ...] = tuple(kind for statistic, kind in seen.items() if statistic in score.accepts)
+    require("score", bool(accepts), "a distinguisher of collapsed statistics", score.name)
+    return Along(score=score, direction=vector, accepts=accepts)

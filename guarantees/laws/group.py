@@ -1,0 +1,118 @@
+"""The law of a Poisson-sampled Gaussian step between datasets that differ in several records."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+from scipy.stats import binom
+
+from guarantees.checks import require
+from guarantees.laws.consistency import defect_at
+from guarantees.laws.law import LossLaw, SimpleLaw, Tails
+from guarantees.laws.textbook import GaussianLaw, sampled_law
+from guarantees.numerics.array import Array
+from guarantees.vocabulary import Relation
+
+NEWTON_STEPS = 60
+"""A convex function with slopes within a factor of ``group``: some ten are enough."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupLaw(SimpleLaw):
+    """N(0, 1) against N(J mu, 1) with J binomial(group, rate): how many of the differing records are in the batch.
+
+    The loss ``ln sum_j P(J = j) exp(j mu x - j^2 mu^2 / 2)`` increases in x, so its tails are normal tails.
+    """
+
+    mu: float
+    rate: float
+    group: int
+    error: float = 1e-14
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The loss never falls below ``ln P(J = 0)``."""
+        return (self.group * float(np.log1p(-self.rate)) if self.rate < 1 else -np.inf), np.inf
+
+    def compose(self, times: int) -> GaussianLaw | None:
+        """Without sampling all records are in every batch; with it there is no closed form."""
+        return GaussianLaw(mu=self.group * self.mu * float(np.sqrt(times))) if self.rate == 1.0 else None
+
+    @property
+    def _weights(self) -> Array:
+        return binom.pmf(np.arange(self.group + 1), self.group, self.rate)
+
+    def _attended(self, x: Array) -> tuple[Array, Array]:
+        """``ln sum_(j >= 1) P(J = j) exp(j mu x - j^2 mu^2 / 2)`` and its slope."""
+        j = np.arange(1, self.group + 1)
+        with np.errstate(divide="ignore"):
+            exponents = np.log(self._weights[1:]) + j * self.mu * x[..., None] - (j * self.mu) ** 2 / 2
+        top = exponents.max(axis=-1, keepdims=True)
+        terms = np.exp(exponents - top)
+        total = terms.sum(axis=-1)
+        return top[..., 0] + np.log(total), (terms * j).sum(axis=-1) / total * self.mu
+
+    def _cut(self, threshold: Array) -> Array:
+        """The x at which the loss equals the threshold, by Newton's method: convex, so it never turns back."""
+        t = np.atleast_1d(np.asarray(threshold, float))
+        absent = float(self._weights[0])
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # ln(e^t - P(J = 0)), through expm1 where t is small and through t where it is large
+            floor = np.expm1(self.group * np.log1p(-self.rate)) if self.rate < 1 else -1.0
+            small = np.log(np.maximum(np.expm1(np.minimum(t, 30.0)) - floor, 0.0))
+            goal = np.where(t < 30.0, small, t + np.log1p(-absent * np.exp(-np.maximum(t, 1.0))))
+        x = np.where(goal > 0, np.inf, -np.inf)
+        finite = np.isfinite(goal)
+        wanted = goal[finite]
+        # the last term alone is at most the sum: its crossing lies right of the one sought
+        at = (wanted - np.log(self._weights[-1])) / (self.group * self.mu) + self.group * self.mu / 2
+        for _ in range(NEWTON_STEPS):
+            value, slope = self._attended(at)
+            step = (value - wanted) / slope
+            at = at - step
+            # quadratic convergence: the step after one so small is below rounding
+            if np.all(np.abs(step) <= 1e-9 * np.maximum(1.0, np.abs(at))):
+                break
+        x[finite] = at
+        return x.reshape(np.shape(threshold))
+
+    def defect(self) -> float:
+        """Examined at a few thresholds."""
+        return defect_at(self)
+
+    def tails(self, threshold: Array) -> Tails:
+        """Normal tails, mixed over the number of records on the side with them."""
+        x = self._cut(threshold)
+        shifts = np.arange(self.group + 1) * self.mu
+        return Tails(
+            without_above=ndtr(-x),
+            without_below=ndtr(x),
+            with_above=ndtr(shifts - x[..., None]) @ self._weights,
+            with_below=ndtr(x[..., None] - shifts) @ self._weights,
+        )
+
+    def threshold(self, alpha: Array) -> Array:
+        """Closed form: the loss at the normal quantile."""
+        x = -ndtri(np.asarray(alpha, float))
+        attended = np.where(x > 0, np.inf, -np.inf)
+        finite = np.isfinite(x)
+        attended[finite] = self._attended(x[finite])[0]
+        with np.errstate(divide="ignore"):
+            return np.logaddexp(np.log(self._weights[0]), attended)
+
+
+def group_law(*, rate: float, noise_multiplier: float, group: int, relation: Relation) -> LossLaw:
+    """The pair that one Poisson-sampled Gaussian step leaks most between if ``group`` records differ.
+
+    All of them pull in one direction, and the batch holds a binomial number of them. [ganesh2024]
+    """
+    require("group", isinstance(group, int) and group >= 1, "an integer >= 1", group)
+    if group == 1:
+        return sampled_law(rate=rate, noise_multiplier=noise_multiplier, relation=relation)
+    rule = "add_remove or zero_out for groups (for substitution no tight pair is proved)"
+    require("relation", relation in ("add_remove", "zero_out"), rule, relation)
+    if rate == 1:
+        return GaussianLaw(mu=group / noise_multiplier)
+    return GroupLaw(mu=1 / noise_multiplier, rate=rate, group=group)
