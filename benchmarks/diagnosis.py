@@ -1,6 +1,6 @@
 """What the diagnosis says of every known bug: right, wrong, or nothing.
 
-python benchmarks/diagnosis.py [--trials 1000] [--library numpy|torch|jax] [--lists zoo conformance unseen] [--only NAME]
+python benchmarks/diagnosis.py [--trials 1000] [--library numpy|torch|jax] [--lists zoo conformance unseen] [--only ...]
 
 Each bug is drawn on the pair where it shows best, with the settings that its users stated; the answers share a risk
 of 1%. Right: everything that reports would show is true. The last ten bugs were written, and committed, before their
