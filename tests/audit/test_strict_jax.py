@@ -62,6 +62,7 @@ def test_counting_by_products_promotes_no_rank():
         jax.eval_shape(count_cells, jnp.zeros((9, 3)), jnp.ones(9, bool), jnp.zeros((3, 5)))
 
 
+@pytest.mark.long
 def test_a_seed_means_the_same_under_every_default_generator():
     records = []
     for implementation in ("threefry2x32", "rbg"):

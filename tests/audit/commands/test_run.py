@@ -110,6 +110,7 @@ def command(folder, *words):
     return subprocess.run([sys.executable, "-P", "-c", code, *words], cwd=folder, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_local_code_is_found_and_a_file_with_one_of_our_names_is_not_taken_for_ours(tmp_path):
     (tmp_path / "my_step.py").write_text(RELEASE)
     for name in ("mechanisms", "guarantees"):

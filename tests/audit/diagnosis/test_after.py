@@ -209,6 +209,7 @@ def suite(more=""):
     return parse_suite(SUITE.format(more=more), "suite.toml")
 
 
+@pytest.mark.long
 def test_suites_diagnose_resume_and_can_be_told_not_to(tmp_path):
     (first,) = run_suite(suite(), resume_in=tmp_path)
     (again,) = run_suite(suite(), resume_in=tmp_path)

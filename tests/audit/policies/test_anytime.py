@@ -87,6 +87,7 @@ claim = { kind = "gaussian", mu = 1.0 }
 """
 
 
+@pytest.mark.long
 def test_a_suite_resumes_after_an_interruption_as_if_there_had_been_none(tmp_path):
     suite = parse_suite(SUITE, "suite.toml")
     (whole,) = run_suite(suite)

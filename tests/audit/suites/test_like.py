@@ -19,6 +19,7 @@ diagnose = false
 """
 
 
+@pytest.mark.long
 def test_a_run_like_an_earlier_one_can_be_compared_with_it():
     suite = parse_suite(SUITE, "s.toml")
     old = run_suite(suite)

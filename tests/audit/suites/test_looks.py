@@ -49,6 +49,7 @@ def test_every_look_has_trials_of_its_own():
     assert len(keys) == 15
 
 
+@pytest.mark.long
 def test_a_look_has_its_share_of_the_risk_and_is_stated_in_the_record(run):
     _, (first, _), _ = run("--look", "1")
     _, (second, _), told = run("--look", "2", "--trials", "1000")

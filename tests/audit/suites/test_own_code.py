@@ -68,7 +68,10 @@ def suite(tmp_path, monkeypatch):
     [
         {},
         {"mechanism": '{ function = "own_parts:traced" }', "neighbours": '{ function = "own_parts:READY" }'},
-        {"mechanism": '{ step = "own_parts:traced" }', "claim": '{ function = "own_parts:claim" }'},
+        pytest.param(
+            {"mechanism": '{ step = "own_parts:traced" }', "claim": '{ function = "own_parts:claim" }'},
+            marks=pytest.mark.long,
+        ),
         {
             "mechanism": '{ kind = "jax_training", init = "own_parts:init", update = "own_parts:update", '
             'sampler = "own_parts:everyone", steps = 1, releases = "update" }'
