@@ -23,6 +23,9 @@ from mechanisms.release import flatten_rows
 
 FEW = 64
 """Places of a batch that are always computed, filled or not; longer batches get a power of two of them."""
+MOST_TRIALS = 64
+MOST_ENTRIES = 2**24
+"""Trials, and coordinates of per-example gradients, that are computed at once."""
 RELATIONS: Mapping[str, Relation] = {
     "ADD_OR_REMOVE_ONE": "add_remove",
     "REPLACE_SPECIAL": "zero_out",
@@ -211,15 +214,20 @@ class JaxPrivacyTraining(BatchMechanism):
         return -(-width // together) * together
 
     def _drawn(self, compiled: Any, seeds: np.ndarray, rounds: list[list[np.ndarray]], width: int) -> Any:
-        size = 1 << (len(seeds) - 1).bit_length()
+        """The outputs of trials of one width, in blocks of one size: another one would round sums differently."""
+        coordinates = sum(leaf.size for leaf in jax.tree.leaves(self._start()))
+        block = min(MOST_TRIALS, 1 << max(1, MOST_ENTRIES // (width * coordinates)).bit_length() - 1)
+        size = -(-len(seeds) // block) * block
         index = np.full((size, len(rounds[0]), width), -1, np.int32)
         for trial, batches in enumerate(rounds):
             require("plan", len(batches) == len(rounds[0]), "one with as many batches in every trial", len(batches))
             for number, batch in enumerate(batches):
                 index[trial, number, : len(batch)] = batch
-        # sampling and noise read different generators; padded to a power of two, so that few shapes are compiled
+        # sampling and noise read different generators
         words = np.resize(seeds, size).astype("<u8").view("<u4").reshape(size, 2)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(seeds)], compiled(words, index))
+        blocks = zip(words.reshape(-1, block, 2), index.reshape(-1, block, *index.shape[1:]), strict=True)
+        pieces = [compiled(*own) for own in blocks]
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(seeds)], *pieces)
 
 
 jax_privacy_training = JaxPrivacyTraining
