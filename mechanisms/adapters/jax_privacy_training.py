@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from typing import Any, Literal
 
@@ -132,15 +133,18 @@ class JaxPrivacyTraining(BatchMechanism):
         """The steps compiled for any number of trials; batches are drawn on the host, as the library draws them."""
         data = as_columns(dataset)
         records = len(jax.tree.leaves(data)[0])
-        plan = self._planned()
-        compiled = jax.jit(jax.vmap(self._release(plan, data)))
+        plan, program = self._planned(), self._program
 
         def draw(seeds: np.ndarray) -> Any:
             rounds = [self._batches(plan, records, int(seed)) for seed in seeds]
             widths = np.array([self._width(records, max(map(len, own))) for own in rounds])
             # a trial's width is its own, so that its sums are the same in whatever company it is drawn
             groups = [np.flatnonzero(widths == width) for width in np.unique(widths)]
-            drawn = [self._drawn(compiled, seeds[own], [rounds[i] for i in own], int(widths[own[0]])) for own in groups]
+            drawn = []
+            for own in groups:
+                blocks = self._blocks(seeds[own], [rounds[trial] for trial in own], int(widths[own[0]]))
+                pieces = [program(words, index, data) for words, index in blocks]
+                drawn.append(jax.tree.map(lambda *parts, size=len(own): np.concatenate(parts)[:size], *pieces))
             back = np.argsort(np.concatenate(groups))
             return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *drawn)
 
@@ -156,15 +160,16 @@ class JaxPrivacyTraining(BatchMechanism):
     def _start(self) -> Any:
         return jax.tree.map(jnp.asarray, self.weights)
 
-    def _release(self, plan: Any, data: Any) -> Callable[[jax.Array, jax.Array], Any]:
-        """One training, from the words of a seed and the records of every batch, -1 where a place is empty."""
+    @functools.cached_property
+    def _program(self) -> Callable[..., Any]:
+        """Trainings, from the words of seeds and the records of every batch, -1 where a place is empty."""
         import optax
 
-        start, optimizer = self._start(), self.optimizer
+        plan, start, optimizer = self._planned(), self._start(), self.optimizer
         gradient = plan.clipped_grad(self.loss, **self.arguments)
         seeded = self._seeded(plan, start)
 
-        def release(words: jax.Array, index: jax.Array) -> Any:
+        def release(words: jax.Array, index: jax.Array, data: Any) -> Any:
             noise, first = seeded(words)
 
             def take(carried: Any, chosen: jax.Array) -> tuple[Any, Any]:
@@ -180,7 +185,7 @@ class JaxPrivacyTraining(BatchMechanism):
                 return jax.tree.map(jnp.subtract, start, end)
             return released if self.releases == "transcript" else jax.tree.map(lambda leaf: leaf[0], released)
 
-        return release
+        return jax.jit(jax.vmap(release, in_axes=(0, 0, None)))
 
     def _seeded(self, plan: Any, start: Any) -> Callable[[jax.Array], tuple[Any, Any]]:
         """The noise and its first state, from the words of a seed."""
@@ -213,8 +218,8 @@ class JaxPrivacyTraining(BatchMechanism):
         together = self.arguments.get("microbatch_size") or 1
         return -(-width // together) * together
 
-    def _drawn(self, compiled: Any, seeds: np.ndarray, rounds: list[list[np.ndarray]], width: int) -> Any:
-        """The outputs of trials of one width, in blocks of one size: another one would round sums differently."""
+    def _blocks(self, seeds: np.ndarray, rounds: list[list[np.ndarray]], width: int) -> Iterable[Any]:
+        """Trials of one width, in blocks of one size: another one would round sums differently."""
         coordinates = sum(leaf.size for leaf in jax.tree.leaves(self._start()))
         block = min(MOST_TRIALS, 1 << max(1, MOST_ENTRIES // (width * coordinates)).bit_length() - 1)
         size = -(-len(seeds) // block) * block
@@ -225,9 +230,7 @@ class JaxPrivacyTraining(BatchMechanism):
                 index[trial, number, : len(batch)] = batch
         # sampling and noise read different generators
         words = np.resize(seeds, size).astype("<u8").view("<u4").reshape(size, 2)
-        blocks = zip(words.reshape(-1, block, 2), index.reshape(-1, block, *index.shape[1:]), strict=True)
-        pieces = [compiled(*own) for own in blocks]
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(seeds)], *pieces)
+        return zip(words.reshape(-1, block, 2), index.reshape(-1, block, *index.shape[1:]), strict=True)
 
 
 jax_privacy_training = JaxPrivacyTraining
