@@ -144,7 +144,7 @@ class JaxPrivacyTraining(BatchMechanism):
             for own in groups:
                 blocks = self._blocks(seeds[own], [rounds[trial] for trial in own], int(widths[own[0]]))
                 pieces = [program(words, index, data) for words, index in blocks]
-                drawn.append(jax.tree.map(lambda *parts, size=len(own): np.concatenate(parts)[:size], *pieces))
+                drawn.append(jax.tree.map(lambda *parts, own=own: np.concatenate(parts)[: len(own)], *pieces))
             back = np.argsort(np.concatenate(groups))
             return jax.tree.map(lambda *parts: np.concatenate(parts)[back], *drawn)
 
