@@ -14,6 +14,8 @@ from mechanisms.adapters.for_torch import torch_training as torch_training
 from mechanisms.adapters.jax_privacy_banded import BandedTraining as BandedTraining
 from mechanisms.adapters.jax_privacy_banded import banded_claim as banded_claim
 from mechanisms.adapters.jax_privacy_banded import banded_training as banded_training
+from mechanisms.adapters.jax_privacy_training import JaxPrivacyTraining as JaxPrivacyTraining
+from mechanisms.adapters.jax_privacy_training import jax_privacy_training as jax_privacy_training
 from mechanisms.adapters.opacus_claims import opacus_claim as opacus_claim
 from mechanisms.canaries import GradientCanaries as GradientCanaries
 from mechanisms.canaries import blank as blank
