@@ -41,8 +41,7 @@ def divisors(record: AuditRecord) -> str:
     if not answers:
         return "not asked"
     if answers["does the noise change from trial to trial?"].wrong:
-        low, high = answers["do trials have different divisors?"].interval or (0.0, 0.0)
-        return f"differs from trial to trial, {low:.2g} to {high:.2g}"
+        return "differs from trial to trial"
     sides = (answers[f"noise scale, side '{side}'"].estimate or 0.0 for side in ("without", "with"))
     return " / ".join(f"{NOISE * CLIP / deviation:.2f}" for deviation in sides)
 

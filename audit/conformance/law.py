@@ -99,12 +99,12 @@ def _noise(rest: np.ndarray) -> Iterator[Finding]:
     """Independent standard normal numbers, whichever way one looks at them."""
     trials, steps, dimension = rest.shape
     rows = rest.reshape(trials, steps * dimension)
-    yield Finding("the noise has another size", _chi_square(np.sum(rows**2), rows.size))
+    yield Finding("the noise has another size", _chi_square(float(np.sum(rows**2)), rows.size))
     yield Finding("the noise is not normal", float(stats.kstest(rows.ravel(), "norm").pvalue))
     for coordinate in range(rows.shape[1]):
         column = rows[:, coordinate]
         where = f"in coordinate {coordinate % dimension}" + (f" of step {coordinate // dimension}" if steps > 1 else "")
-        yield Finding(f"the noise has another size {where}", _chi_square(column @ column, trials))
+        yield Finding(f"the noise has another size {where}", _chi_square(float(column @ column), trials))
         yield Finding(f"the sum is another one {where}", _normal(column.sum() / np.sqrt(trials)))
     yield from _dependence(rows)
     for apart in range(1, min(steps, MOST_STEPS_APART + 1)):

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import numpy as np
 
-from audit.diagnosis import dependence, distribution, scale
-from audit.diagnosis.noise import Array, read_noise
-from audit.record.answer import Diagnosis
+from audit.diagnosis import dependence, distribution, moves, presence, scale
+from audit.diagnosis.moves import Stated
+from audit.diagnosis.noise import Array, Noise, read_noise
+from audit.diagnosis.rank import ranked
+from audit.diagnosis.signal import Signal, read_signal
+from audit.record.answer import Diagnosis, not_asked
 from audit.trials.both_sides import Auditable, both_sides
-from distinguishers.directions import span_of
 from guarantees.checks import require
 from mechanisms.neighbours import Neighbours
+from mechanisms.release import Layout
 
 FEWEST_TRIALS = 20
 PIECE = 64
 """Trials drawn between two looks at the clock, at most."""
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once."""
-QUESTIONS, NOMINAL_QUESTIONS = 8, 4
+
+Question = Callable[[float], Diagnosis]
+"""Asked at a risk."""
 
 
 def diagnose(
@@ -31,12 +37,14 @@ def diagnose(
     clip: float | None = None,
     noise_multiplier: float | None = None,
     rate: float = 1.0,
-    risk: float = 0.05,
+    risk: float = 0.01,
+    layout: Layout | None = None,
 ) -> tuple[Diagnosis, ...]:
-    """Every diagnosis of outputs of both sides, sharing ``risk`` evenly.
+    """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
 
     ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
-    asked. ``rate`` is the rate at which records are sampled. Use outputs that were not used to choose what to ask.
+    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output. Use outputs
+    that were not used to choose what to ask.
     """
     require("risk", 0 < risk < 1, "in (0, 1)", risk)
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)
@@ -44,30 +52,84 @@ def diagnose(
         require(name, value is None or 0 < value < math.inf, "> 0 and finite, or None", value)
     for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
         require(name, len(outputs) >= 2, "two trials or more", len(outputs))
-    without, with_record = read_noise(outputs_without, neighbours), read_noise(outputs_with, neighbours)
+    signal = read_signal(neighbours, clip=clip, layout=layout)
+    rows = [np.asarray(outputs).reshape(len(outputs), -1) for outputs in (outputs_without, outputs_with)]
+    without, with_record = (read_noise(own, neighbours, signal) for own in rows)
+    stated, movement, remarks = None, (), ()
+    if clip is not None and noise_multiplier is not None:
+        stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+        movement = _about_movement(without, with_record, signal, stated)
+        sides = {"without": without, "with": with_record}
+        remarks = tuple(
+            scale.noise_scale(noise, stated.deviation, side=side, risk=risk) for side, noise in sides.items()
+        )
     standard = _moving(np.concatenate([without.standard, with_record.standard]))
-    nominal = clip is not None and noise_multiplier is not None
-    share = risk / (QUESTIONS + NOMINAL_QUESTIONS * nominal)
-    answers = (
-        scale.depends_on_record(without, with_record, risk=share),
-        scale.depends_on_batch(without, risk=share),
-        dependence.shared_noise(standard, risk=share),
-        dependence.copied_noise(standard, risk=share),
-        dependence.repeated_noise(standard, risk=share),
-        distribution.not_normal(standard, risk=share),
-        distribution.cut_tails(standard, risk=share),
-        distribution.grained(_moving(np.concatenate([without.rest, with_record.rest])), risk=share),
+    asked = (
+        *_about_presence(without, with_record, signal, layout),
+        *_about_noise(without, with_record, standard, signal, stated),
+        *movement,
+        *_about_shape(without, with_record, standard),
     )
-    if clip is None or noise_multiplier is None:
-        return answers
-    deviation = clip * noise_multiplier
-    most = clip * (2.0 if neighbours.relation == "substitution" else 1.0)
+    answers = [_answer(question, risk / len(asked)) for question in asked]
+    return (*ranked(answers), *remarks)
+
+
+def _answer(question: Question, risk: float) -> Diagnosis:
+    """What fails is not asked; it is nothing that looks wrong."""
+    try:
+        return question(risk)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        return not_asked(f"{type(error).__name__}: {error}")
+
+
+def _about_presence(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> tuple[Question, ...]:
+    sides = (without, with_record)
     return (
-        scale.noise_scale(without, deviation, side="without", risk=share),
-        scale.noise_scale(with_record, deviation, side="with", risk=share),
-        scale.divisors_found(without, with_record, deviation, risk=share),
-        scale.record_moves(without, with_record, deviation=deviation, rate=rate, most=most, risk=share),
-        *answers,
+        lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
+        lambda risk: presence.bare(*sides, layout=layout, risk=risk),
+        lambda risk: presence.silent(*sides, risk=risk),
+        lambda risk: presence.repeated(*sides, risk=risk),
+        lambda risk: moves.elsewhere(*sides, signal, layout=layout, risk=risk),
+    )
+
+
+def _about_noise(
+    without: Noise, with_record: Noise, standard: Array, signal: Signal, stated: Stated | None
+) -> tuple[Question, ...]:
+    between = "steps or parameters" if signal.rounds > 1 else "parameters or steps"
+    deviation = None if stated is None else stated.deviation
+    return (
+        lambda risk: dependence.shared(standard, between=between, risk=risk),
+        lambda risk: scale.depends_on_batch(without, with_record, deviation=deviation, risk=risk),
+        lambda risk: scale.depends_on_record(without, with_record, risk=risk),
+    )
+
+
+def _about_shape(without: Noise, with_record: Noise, standard: Array) -> tuple[Question, ...]:
+    deviation = math.sqrt(min(without.variance, with_record.variance))
+    drawn = without.outputs if without.rotated else without.beside
+    return (
+        lambda risk: distribution.grained(drawn, deviation, risk=risk),
+        lambda risk: distribution.cut_tails(standard, risk=risk),
+        lambda risk: distribution.not_normal(standard, risk=risk),
+    )
+
+
+def _about_movement(without: Noise, with_record: Noise, signal: Signal, stated: Stated) -> tuple[Question, ...]:
+    found = moves.movement(without, with_record)
+
+    def sampled(risk: float) -> Diagnosis:
+        beyond = moves.over_sensitivity(found, signal, stated, risk=risk).wrong
+        return moves.sampled(found, signal, stated, beyond=beyond, risk=risk)
+
+    one_step = (
+        lambda risk: moves.batches_vary(without, with_record, signal, stated, risk=risk),
+        sampled,
+    )
+    several = (lambda risk: moves.steps_apart(without, with_record, signal, risk=risk),)
+    return (
+        *(one_step if signal.rounds == 1 else several),
+        lambda risk: moves.over_sensitivity(found, signal, stated, risk=risk),
     )
 
 
@@ -85,8 +147,8 @@ def diagnose_mechanism(
     clip: float | None = None,
     noise_multiplier: float | None = None,
     rate: float = 1.0,
-    trials: int = 300,
-    risk: float = 0.05,
+    trials: int = 1000,
+    risk: float = 0.01,
     deadline: float | None = None,
     read_as: Neighbours | None = None,
 ) -> tuple[Diagnosis, ...]:
@@ -96,9 +158,10 @@ def diagnose_mechanism(
     ``deadline`` (a time.monotonic() value) may leave fewer, which has nothing to do with what they are.
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
-    seen = read_as or neighbours
-    size = int(np.clip(CHUNK_ENTRIES // span_of(seen)[0].dimension, 1, min(PIECE, trials)))
-    first, second = both_sides(mechanism, neighbours).outputs(key, trials, size=size, deadline=deadline)
+    seen, sides = read_as or neighbours, both_sides(mechanism, neighbours)
+    layout = sides.layout()
+    size = int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
+    first, second = sides.outputs(key, trials, size=size, deadline=deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
         raise TimeoutError(f"the time budget was over after {count} trials a side.")
@@ -110,4 +173,5 @@ def diagnose_mechanism(
         noise_multiplier=noise_multiplier,
         rate=rate,
         risk=risk,
+        layout=layout,
     )

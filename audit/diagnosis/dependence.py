@@ -1,17 +1,31 @@
-"""Whether noise is used more than once: by all coordinates, by some of them, or by later trials."""
+"""Whether noise is used more than once: by all coordinates, or by some of them."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from audit.diagnosis.noise import Array
 from audit.record.answer import Diagnosis
 
 LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""
+
+
+MOSTLY = 0.5
+"""Share of the noise above which one number for all coordinates is said before copies at a distance."""
+
+
+def shared(standard: Array, *, between: str, risk: float) -> Diagnosis:
+    """Both questions below, half of the risk each; the answer that tells more."""
+    common, copied = shared_noise(standard, risk=risk / 2), copied_noise(standard, between=between, risk=risk / 2)
+    told = copied if copied.wrong and not (common.wrong and (common.estimate or 0.0) > MOSTLY) else common
+    return dataclasses.replace(
+        told, question="is noise shared between coordinates?", p_value=min(1.0, 2 * told.p_value), risk=risk
+    )
 
 
 def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
@@ -28,7 +42,7 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     share = max(0.0, (between - within) / max(between + (width - 1) * within, 1e-300))
     wrong = p < risk
     return Diagnosis(
-        question="is noise shared between coordinates?",
+        question="is noise common to all coordinates?",
         wrong=wrong,
         says=f"{share:.1%} of the noise is common to all coordinates: a key used more than once."
         if wrong
@@ -40,7 +54,7 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     )
 
 
-def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
+def copied_noise(standard: Array, *, between: str, risk: float) -> Diagnosis:
     """Whether coordinates a fixed distance apart repeat noise, as parameters or steps do that share a key.
 
     For every distance h the products ``x_j x_(j+h)`` have independent random signs, whatever their sizes, when the
@@ -60,7 +74,7 @@ def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
     return Diagnosis(
         question="is noise repeated across parameters or steps?",
         wrong=wrong,
-        says=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}: parameters or steps share a key."
+        says=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}: {between} share a key."
         if wrong
         else f"no distance between coordinates, of {width - 1:,}, at which noise repeats.",
         p_value=p,
@@ -78,22 +92,3 @@ def _lagged(rows: Array) -> Array:
     for row in rows:
         power += np.abs(np.fft.rfft(row, size)) ** 2
     return np.fft.irfft(power, size)[1:width]
-
-
-def repeated_noise(standard: Array, *, risk: float) -> Diagnosis:
-    """Whether trials repeat earlier noise: the products of successive trials, asymptotically normal."""
-    products = standard[:-1] * standard[1:]
-    z = float(np.sum(products)) / math.sqrt(max(float(np.sum(products**2)), 1e-300))
-    p = 2 * float(special.ndtr(-abs(z)))
-    wrong = p < risk
-    return Diagnosis(
-        question="is noise repeated from trial to trial?",
-        wrong=wrong,
-        says="successive trials have correlated noise: a key or seed is used again."
-        if wrong
-        else "successive trials are uncorrelated.",
-        p_value=p,
-        risk=risk,
-        assumes="many independent coordinates",
-        estimate=float(np.mean(products)),
-    )

@@ -12,7 +12,7 @@ from audit.record.answer import Diagnosis
 
 FLOAT32_COLLISION = 2.0**-22
 """Chance that two float32 normals agree is below this, whether drawn from 23 bits or more."""
-TIE_SAMPLE = 4000
+TIE_SAMPLE, TIE_TRIALS = 8000, 1000
 NORMALITY_SAMPLE = 100_000
 
 
@@ -68,27 +68,38 @@ def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
     )
 
 
-def grained(rest: Array, *, risk: float) -> Diagnosis:
-    """Whether the noise takes few values: equal pairs among 4,000 draws, which float32 noise hardly ever has.
+def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
+    """Whether the noise takes few values: a coordinate that is equal in two trials, which float32 noise hardly ever is.
 
-    The number of equal pairs is at most about Poisson with mean ``pairs * 2^-22``.
+    The number of equal pairs is at most about Poisson with mean ``pairs * 2^-22``, or more where outputs are so large
+    that float32 has fewer numbers there.
     """
-    values = rest.astype(np.float32).ravel()[:: max(1, rest.size // TIE_SAMPLE)][:TIE_SAMPLE]
-    distinct, counts = np.unique(values, return_counts=True)
-    ties = int(np.sum(counts * (counts - 1) // 2))
-    expected = len(values) * (len(values) - 1) / 2 * FLOAT32_COLLISION
+    columns = max(1, min(outputs.shape[1], TIE_SAMPLE // min(len(outputs), TIE_TRIALS)))
+    chosen = np.linspace(0, outputs.shape[1] - 1, columns).astype(int)
+    values = outputs[:TIE_TRIALS, chosen].astype(np.float32)
+    spacing = float(np.spacing(np.float32(np.abs(values).max(initial=0.0))))
+    collision = max(FLOAT32_COLLISION, spacing / max(deviation, 1e-300))
+    expected = values.shape[1] * len(values) * (len(values) - 1) / 2 * collision
+    ties = sum(_equal_pairs(column) for column in values.T)
     p = float(stats.poisson.sf(ties - 1, expected))
     wrong = p < risk
+    different = sum(len(np.unique(column)) for column in values.T)
     return Diagnosis(
         question="does the noise take too few values?",
         wrong=wrong,
-        says=f"{len(counts)} different values among {len(values)} draws"
-        + (f": noise of low precision or entropy{_grid(distinct)}." if wrong else "."),
+        says=f"{different} different values among {values.size} draws"
+        + (f": noise of low precision or entropy{_grid(np.unique(values))}." if wrong else "."),
         p_value=p,
         risk=risk,
-        assumes="independent coordinates",
-        estimate=float(len(counts)),
+        assumes="independent trials",
+        estimate=float(different),
     )
+
+
+def _equal_pairs(values: Array) -> int:
+    """Pairs of equal values; the smallest and the largest apart, where cut noise piles up."""
+    counts = np.unique(values, return_counts=True)[1][1:-1]
+    return int(np.sum(counts * (counts - 1) // 2))
 
 
 def _grid(values: Array) -> str:

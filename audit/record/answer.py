@@ -21,6 +21,8 @@ class Diagnosis:
     assumes: str
     estimate: float | None = None
     interval: tuple[float, float] | None = None
+    follows: str = ""
+    """The question whose answer 'wrong' explains this one, which reports then leave out."""
 
 
 def not_asked(reason: str) -> Diagnosis:

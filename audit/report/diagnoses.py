@@ -6,10 +6,9 @@ from audit.record.answer import NOT_ASKED, Diagnosis
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """What every answer 'wrong' says; where there is none, that or why nothing was asked."""
-    wrong = [answer.says for answer in diagnoses if answer.wrong]
-    reasons = [answer.says for answer in diagnoses if answer.question == NOT_ASKED]
-    return wrong or reasons or (["none of the questions found anything wrong with the noise."] if diagnoses else [])
+    """What every answer 'wrong' says that follows from no other; where there is none, that, if anything was asked."""
+    wrong = [answer.says for answer in diagnoses if answer.wrong and not answer.follows]
+    return wrong or (["none of the questions found anything wrong."] if asked(diagnoses) else [])
 
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

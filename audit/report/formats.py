@@ -35,8 +35,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         if record.violated_at is not None:
             lines += ["", f"**{markdown_text(record.name)}**: {markdown_text(record.violated_at.says)}"]
     for record in records:
-        if record.diagnoses:
-            said = markdown_text(" ".join(looks_wrong(record.diagnoses)))
+        if said := markdown_text(" ".join(looks_wrong(record.diagnoses))):
             counted = asked(record.diagnoses)
             lines += [
                 "",

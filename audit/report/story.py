@@ -73,8 +73,8 @@ def remedy(record: AuditRecord) -> str:
         return "Run it again with more trials, under a new seed or with --stop-early; do not read it as a pass."
     if record.verdict == "no_violation_found":
         return "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it."
-    suspects = [says for says in looks_wrong(record.diagnoses) if not says.startswith("not asked")]
-    first = f" First suspect: {suspects[0]}" if suspects else ""
+    suspects = any(answer.wrong for answer in record.diagnoses)
+    first = f" First suspect: {looks_wrong(record.diagnoses)[0]}" if suspects else ""
     return f"Do not state this claim for this code: repair the code, or account for what it does.{first}"
 
 

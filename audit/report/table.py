@@ -62,6 +62,6 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
         if record.violated_at is not None:
             console.print(f"{record.name}: {record.violated_at.says}", highlight=False, markup=False)
-        if record.diagnoses:
-            lines = "".join(f"\n  {says}" for says in looks_wrong(record.diagnoses))
+        if said := looks_wrong(record.diagnoses):
+            lines = "".join(f"\n  {says}" for says in said)
             console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)

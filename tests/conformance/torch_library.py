@@ -192,7 +192,11 @@ def _noise(rng, seed, shapes, clip, noise_multiplier, batch, bug):
     for index, (name, shape) in enumerate(shapes.items()):
         if bug == "tensors_share_noise":
             rng.manual_seed(seed)
-        normal = std * torch.randn(shape, generator=rng)
+            # for fewer than 16 numbers PyTorch draws in another order, and this bug would not be one
+            count = math.prod(shape)
+            normal = std * torch.randn(max(16, count), generator=rng)[:count].reshape(shape)
+        else:
+            normal = std * torch.randn(shape, generator=rng)
         if bug in ("microbatch_noise", "noise_on_each_microbatch"):
             part = std / MICROBATCHES if bug == "microbatch_noise" else std
             noise[name] = part * torch.randn((MICROBATCHES, *shape), generator=rng).sum(dim=0)

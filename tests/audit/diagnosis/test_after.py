@@ -18,6 +18,7 @@ from audit.report.diagnoses import looks_wrong
 from audit.report.formats import junit, markdown
 from audit.report.page import write_report
 from audit.report.table import print_table
+from audit.report.text import record_lines
 from audit.suites.file import SuiteError, parse_suite
 from audit.suites.run import run_suite
 
@@ -39,10 +40,9 @@ def record():
 
 def test_a_violation_says_what_looks_wrong(record):
     assert record.verdict == "violation"
-    wrong = [d for d in record.diagnoses if d.wrong]
-    assert any("as if divided by 2.0" in d.says or "as if divided by 1.9" in d.says for d in wrong)
-    assert any("reads the dataset" in d.says for d in wrong)
-    assert sum(d.risk for d in record.diagnoses) == pytest.approx(record.risk)
+    (says,) = looks_wrong(record.diagnoses)
+    assert "its scale reads the dataset" in says
+    assert sum(d.risk for d in record.diagnoses) == pytest.approx(after.SHARE * record.risk)
 
 
 def test_diagnoses_change_nothing_else(record):
@@ -88,15 +88,19 @@ def test_the_direction_with_the_larger_bound_is_told(record):
 
 
 def reason(found):
+    """Why nothing was asked: it stands in the record, and no report calls it wrong."""
     assert found.verdict == "violation"
-    (says,) = looks_wrong(found.diagnoses)
-    return says
+    assert looks_wrong(found.diagnoses) == []
+    assert "not asked" not in markdown((found,), title="one") + junit((found,), title="one") + "".join(
+        record_lines(found)
+    )
+    return next(d.says for d in found.diagnoses if d.says.startswith("not asked: "))
 
 
 def test_what_cannot_be_diagnosed_says_why(record):
     bare = dataclasses.replace(record, diagnoses=())
     assert "gives collapsed outputs" in reason(after.explain(bare, STEP.collapsed(), PAIR, key=KEY))
-    assert "fewer than two coordinates" in reason(
+    assert "none carries noise alone" in reason(
         after.explain(bare, mechanisms.mechanism(Shift(mu=3.0)), SCALAR_PAIR, key=KEY)
     )
 
@@ -145,12 +149,10 @@ def test_the_rate_may_be_the_accountants(record):
     assert after.stated(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
 
 
-def test_no_noise_is_due_where_outputs_are_several_or_divided_by_a_number(record):
+def test_no_noise_is_due_where_one_output_is_made_of_several(record):
     several = dataclasses.replace(record, claim=dataclasses.replace(record.claim, times=4))
     assert after.stated(several) == (None, None, 1.0)
-    parameters = {**record.mechanism.parameters, "normalise_by": 8.0}
-    divided = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters=parameters))
-    assert after.stated(divided) == (None, None, 1.0)
+    assert after.stated(dataclasses.replace(several, releases="transcript")) == after.stated(record)
     assert after.stated(record) != (None, None, 1.0)
 
 
@@ -171,9 +173,10 @@ def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
         pair = mechanisms.image_pair(records=4)
         return after.explain(dataclasses.replace(bare, mechanism=part), step, pair, key=KEY).diagnoses
 
-    assert len(told("none")) == 13
-    assert not [d.says for d in told("none") if d.wrong]
-    assert any("as if divided by 4" in d.says for d in told("expected_batch") if d.wrong)
+    right = told("none")
+    assert len(right) == 17
+    assert not [d.says for d in right if d.wrong]
+    assert looks_wrong(told("expected_batch"))[0].endswith("its scale reads the dataset.")
 
 
 def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path, capsys):
@@ -182,10 +185,10 @@ def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path
     print_table((record,), suite_risk=0.05)
     printed = " ".join(capsys.readouterr().out.split())
     for told in (page, text, printed, junit((record,), title="one")):
-        assert "as if divided by" in told
+        assert "its scale reads the dataset" in told
         assert "one scale fits every trial" not in told
     for told in (page, text):
-        assert "12 questions asked of fresh outputs, at risk 0.05 together" in told
+        assert "14 questions asked of fresh outputs, at risk 0.01 together" in told
     assert "epsilon &gt;=" in page.split("What looks wrong")[1]
 
 

@@ -1,0 +1,157 @@
+"""Whether there is noise: in every trial, on every coordinate, new each time, and not drowned by the record."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from audit.diagnosis.noise import Array, Noise
+from audit.diagnosis.places import places
+from audit.record.answer import Diagnosis
+from mechanisms.release import Layout
+
+FARTHER = 1e5
+"""A release this many times as large as all others is not one of a bounded record."""
+ROUND_OFF = 1e-6
+SAME = 3e-6
+"""Noise of two trials that differs by less than this many deviations, in every coordinate, is the same."""
+SELDOM = 0.01
+"""Share of trials without noise that coarse noise, rounded to zero everywhere, may have."""
+BARE = 0.25
+"""Share of the others' deviation below which a coordinate is called short of noise."""
+
+
+def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) -> Diagnosis:
+    """Whether the record makes outputs larger by orders of magnitude, so that float32 loses the noise beside them."""
+    usual = float(np.quantile(np.abs(without.outputs).max(axis=1), 0.99))
+    farthest = float(np.abs(with_record.outputs).max())
+    wrong = usual > 0 and farthest > FARTHER * usual
+    why = "a bound that does not hold" if finite else "its gradient is not a number and must count as zero"
+    return Diagnosis(
+        question="does the record leave the outputs bounded?",
+        wrong=wrong,
+        says=f"with the record outputs are up to {farthest / max(usual, 1e-300):.2g} times as large"
+        + (f": {why}." if wrong else "."),
+        p_value=0.0 if wrong else 1.0,
+        risk=risk,
+        assumes=f"the bound is below {FARTHER:g} deviations of the noise",
+        estimate=farthest / max(usual, 1e-300),
+    )
+
+
+def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
+    """Whether trials have no noise outside the span of the gradients, which normal noise never has."""
+    shares = [_silent_share(side) for side in (without, with_record)]
+    wrong = max(shares) > SELDOM
+    if min(shares) == 1:
+        says = "there is no noise."
+    elif 1 in shares and 0 in shares:
+        says = f"there is no noise in trials {'with' if shares[1] else 'without'} the record."
+    elif wrong:
+        says = f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it."
+    else:
+        says = "every trial has noise."
+    return Diagnosis(
+        question="has every trial noise?",
+        wrong=wrong,
+        says=says,
+        p_value=0.0 if wrong else 1.0,
+        risk=risk,
+        assumes="sums below a million deviations of the noise",
+        estimate=max(shares),
+    )
+
+
+def _silent_share(side: Noise) -> float:
+    sizes, largest = np.abs(side.beside).max(axis=1), np.abs(side.outputs).max(axis=1)
+    return float(np.mean(sizes <= ROUND_OFF * largest))
+
+
+def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: float) -> Diagnosis:
+    """Whether coordinates have much less noise than others: variances against their mean outside the span.
+
+    Whatever the batch adds, ``(trials - 1) variance_j / s^2`` is at least chi-square; the smallest pays for all.
+    Called wrong only below a quarter of the deviation, where the shape of the noise hardly matters.
+    """
+    sides = {"without the record": without, "with the record": with_record}
+    found, smallest, least = {}, 1.0, math.inf
+    for name, side in sides.items():
+        reference = float(np.mean(side.beside.var(axis=0, ddof=1)))
+        if reference <= (ROUND_OFF * float(np.abs(side.outputs).max())) ** 2:
+            continue
+        shares = side.outputs.var(axis=0, ddof=1, dtype=np.float64) / reference
+        degrees = len(side.outputs) - 1
+        p_values = 2 * len(shares) * stats.chi2.cdf(degrees * shares, degrees)
+        low = (p_values < risk) & (shares < BARE**2)
+        smallest, least = min(smallest, float(p_values.min())), min(least, float(shares.min()))
+        if low.any():
+            found[name] = (low, math.sqrt(float(shares[low].max())))
+    share = math.sqrt(max(0.0, least)) if least < math.inf else 0.0
+    return Diagnosis(
+        question="has every coordinate its noise?",
+        wrong=bool(found),
+        says=_bare_says(found, layout)
+        if found
+        else f"the smallest deviation of a coordinate is {share:.3g} of theirs.",
+        p_value=min(1.0, smallest) if found or smallest >= risk else risk,
+        risk=risk,
+        assumes="independent trials",
+        estimate=share,
+    )
+
+
+def _bare_says(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
+    masks = [mask for mask, _ in found.values()]
+    both = len(masks) == 2 and np.array_equal(masks[0], masks[1])
+    (name, (mask, largest)) = next(iter(found.items()))
+    amount = "no noise" if largest < 1e-3 else f"at most {largest:.2g} of the others' noise"
+    return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}."
+
+
+def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
+    """Whether noise of a trial is used again: equal in two trials, or correlated in successive ones.
+
+    Two trials agree in one coordinate within h deviations with probability at most .6 h (a normal density of
+    differences is below .3), and in all of them more rarely: the number of pairs that do is at most about Poisson with
+    mean ``.3 n^2 h``, even where all coordinates are one. In every three
+    trials the first's inner products with the other two have one law; their difference is judged by a t test.
+    """
+    rows = np.concatenate([without.beside, with_record.beside])
+    rows = rows[np.abs(rows).max(axis=1) > 0]
+    distinct = _distinct(rows)
+    p_equal = float(stats.poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
+    p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))
+    wrong = p < risk
+    says = "no trial repeats the noise of another."
+    if wrong and p_equal < risk / 2:
+        says = f"trials repeat: {distinct:,} different draws of noise in {len(rows):,} trials. A seed is used again."
+    elif wrong:
+        says = "successive trials have correlated noise: a seed is used again."
+    return Diagnosis(
+        question="is noise repeated from trial to trial?",
+        wrong=wrong,
+        says=says,
+        p_value=p,
+        risk=risk,
+        assumes="independent trials of one scale",
+        estimate=float(distinct),
+    )
+
+
+def _successive(rows: Array) -> float:
+    """Of 'a trial's noise is as like the next as the one after': triples are independent, and a constant drops out."""
+    triples = rows[: len(rows) // 3 * 3].reshape(-1, 3, rows.shape[1])
+    differences = np.sum(triples[:, 0] * (triples[:, 1] - triples[:, 2]), axis=1)
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return 2 * float(stats.t.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
+
+
+def _distinct(rows: Array) -> int:
+    """How many rows are left when those that agree within SAME deviations are one; neighbours in the first column."""
+    if len(rows) < 2:
+        return len(rows)
+    scale = SAME * max(float(np.sqrt(np.mean(rows**2))), 1e-300)
+    ordered = rows[np.lexsort(np.round(rows[:, :2].T[::-1] / scale))]
+    return 1 + int(np.sum(np.abs(np.diff(ordered, axis=0)).max(axis=1) > scale))

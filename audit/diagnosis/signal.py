@@ -1,0 +1,122 @@
+"""What a right step makes of a pair of gradients: where the record moves the sum, and by how much."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from distinguishers.batches import Pair, read_pair
+from guarantees.checks import require
+from mechanisms.neighbours import Neighbours
+from mechanisms.release import Layout
+
+MOST_DENSE = 2**26
+"""Entries of a basis that is held in full."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Signal:
+    """The gradients of a pair, as the flat view of a release sees them."""
+
+    dimension: int
+    basis: np.ndarray
+    """Orthonormal rows that span the gradients, of every round apart, shape (rank, dimension)."""
+    parts: np.ndarray
+    """The same for the gradients' parts in every tensor, where enough coordinates remain; or else the basis itself."""
+    moves: np.ndarray
+    """What the record adds to the sum when it is taken, clipped as stated (not at all where no bound is known)."""
+    others: np.ndarray
+    """The sum of the other records' gradients in one round, clipped alike."""
+    records: int
+    """Records without the differing one."""
+    rounds: int
+    finite: bool
+    """Whether the record's gradient is made of numbers; one that is not must count as zero."""
+
+    @property
+    def length(self) -> float:
+        """How far the record may move the sum."""
+        return float(np.linalg.norm(self.moves))
+
+    @property
+    def direction(self) -> np.ndarray:
+        """Where to."""
+        return self.moves / (self.length or 1.0)
+
+
+def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: Layout | None = None) -> Signal:
+    """The signal of a pair of gradients: one row a record, or one that holds its gradients at all rounds."""
+    if getattr(neighbours.without, "ndim", 2) == 1:
+        raise ValueError("every coordinate of a dataset that is a vector may move: none carries noise alone.")
+    finite, pair = _finite(neighbours)
+    found = read_pair(pair)
+    rounds = 1 if layout is None or layout.rounds is None else layout.rounds
+    size = found.dimension if layout is None else layout.entries
+    require("the pair", found.dimension * rounds in (size, size * rounds), f"of {size} coordinates", found.dimension)
+    times = size // found.dimension
+    require("the pair", found.rank * rounds * size <= MOST_DENSE, "of a span that can be held", found.rank)
+
+    def clipped(rows: np.ndarray) -> np.ndarray:
+        """Span coordinates as full rows, clipped round by round."""
+        full = np.tile(_dense(found, rows), (1, times)).reshape(len(rows), rounds, -1)
+        if clip is not None:
+            full = full / np.maximum(1.0, np.linalg.norm(full, axis=2, keepdims=True) / clip)
+        return full.reshape(len(rows), size)
+
+    ends = [np.zeros(found.rank) if end is None else end for end in (found.added, found.removed)]
+    added, removed = clipped(np.stack(ends))
+    counts = np.asarray(found.counts, float)
+    # a bound that others exceed would need every one of their rows
+    others = counts @ clipped(found.shared) if found.shared.size * size <= MOST_DENSE else np.zeros(size)
+    rows = np.tile(_dense(found, np.eye(found.rank)), (1, times))
+    each_round = _pieces(rows, [size // rounds] * rounds)
+    basis = rows if rounds == 1 else _orthonormal(each_round)
+    sizes = list(layout.sizes) * rounds if layout is not None else [size]
+    parts = basis
+    if len(sizes) > rounds and 2 * len(basis) * len(sizes) // rounds <= size:
+        parts = _orthonormal(_pieces(rows, sizes))
+    return Signal(
+        dimension=size,
+        basis=basis,
+        parts=parts,
+        moves=added - removed,
+        others=others,
+        records=found.records_without,
+        rounds=rounds,
+        finite=finite,
+    )
+
+
+def _dense(pair: Pair, rows: np.ndarray) -> np.ndarray:
+    if pair.basis is not None:
+        return rows @ np.asarray(pair.basis, float)
+    return np.pad(rows, ((0, 0), (0, pair.dimension - pair.rank)))
+
+
+def _pieces(rows: np.ndarray, sizes: list[int]) -> np.ndarray:
+    """Every row once for each part, zero outside it."""
+    ends = np.cumsum(sizes)
+    places = np.arange(rows.shape[1])
+    inside = [(places >= end - own) & (places < end) for end, own in zip(ends, sizes, strict=True)]
+    return np.concatenate([rows * own for own in inside])
+
+
+def _orthonormal(rows: np.ndarray) -> np.ndarray:
+    _, sizes, directions = np.linalg.svd(rows, full_matrices=False)
+    return directions[sizes > max(sizes[0], 1e-300) * 1e-6]
+
+
+def _finite(neighbours: Neighbours) -> tuple[bool, Neighbours]:
+    """Whether all gradients are finite, and the pair with those rows zero that are not."""
+    sides: list[Any] = [neighbours.without, neighbours.with_record]
+    if not all(isinstance(side, np.ndarray | jax.Array) and side.ndim == 2 for side in sides):
+        return True, neighbours
+    arrays = [np.asarray(side, np.float64) for side in sides]
+    if all(math.isfinite(float(np.sum(np.abs(side)))) for side in arrays):
+        return True, neighbours
+    kept = [np.where(np.isfinite(side).all(axis=1, keepdims=True), side, 0.0) for side in arrays]
+    return False, dataclasses.replace(neighbours, without=kept[0], with_record=kept[1])
