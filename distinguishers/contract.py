@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload, runtime_checkable
 
+import numpy as np
+
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind, name_of
 from mechanisms.release import Layout
@@ -92,7 +94,14 @@ class Score(OneScore):
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """Call it."""
-        return self.given(key, output) if self.takes_key else self.given(output)
+        score = self.given(key, output) if self.takes_key else self.given(output)
+        shape = np.shape(score)
+        if shape not in ((), (1,)):
+            raise ValueError(
+                f"a distinguisher must give one score an output, got shape {shape}; "
+                "distinguishers.fit(function) learns one score from several features."
+            )
+        return score
 
 
 @overload

@@ -241,7 +241,8 @@ def mechanism(
         return Step(given=given, **answers)
     if not hasattr(given, "prepare"):
         raise TypeError(
-            f"a mechanism is a function of a key and a dataset, or an object with prepare(dataset), got {given!r}."
+            "a mechanism is a function of a key and a dataset, or an object with prepare(dataset), got "
+            f"{type(given).__name__}."
         )
     return ForeignStep(
         given=given, **answers, workers=getattr(given, "workers", 0), timeout=getattr(given, "timeout", 60.0)

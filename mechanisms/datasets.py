@@ -6,6 +6,7 @@ map-style dataset of PyTorch. Tensors of PyTorch stay tensors; other arrays beco
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,27 @@ def records_of(dataset: Any) -> int | None:
     if len(lengths) != 1 or lengths == {()}:
         return None
     return int(lengths.pop()[0])
+
+
+def refusal(dataset: Any) -> str:
+    """What kept something from being a dataset, in words."""
+    if isinstance(dataset, str | bytes | os.PathLike):
+        return "a path or text; load it first"
+    parts = columns(dataset)
+    if len({np.shape(column)[:1] for _, column in parts}) > 1:
+        sizes = (f"{name!r} with {len(column) if np.ndim(column) else 'no'}" for name, column in parts[:4])
+        return " and ".join(sizes) + " records"
+    kind = _called(dataset)
+    if isinstance(dataset, tuple | dict):
+        for name, part in leaves(dataset):
+            if not hasattr(part, "shape"):
+                return f"{kind} whose part {name!r} is {_called(part)} and no array"
+    return kind
+
+
+def _called(given: Any) -> str:
+    kind = type(given).__name__
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def columns(dataset: Any) -> list[tuple[str, Any]]:
@@ -75,7 +97,7 @@ def _joined(dataset: Any, record: Any, pieces: Callable[[Any, Any], list[Any]]) 
     """Column by column; the record must have the parts and shapes of the dataset's own."""
     shapes = record_shapes(dataset)
     if shapes is None:
-        raise TypeError(f"a dataset is {KINDS}, got {type(dataset).__name__}.")
+        raise TypeError(f"a dataset is {KINDS}, got {refusal(dataset)}.")
     own = dict(leaves(record)) if len(shapes) > 1 or PLAIN not in shapes else {PLAIN: record}
     found = {name: tuple(np.shape(part)) for name, part in own.items()}
     if found != shapes:
@@ -92,9 +114,10 @@ def _row(column: Any, part: Any, name: str) -> Any:
 
         return torch.as_tensor(part).to(column.dtype)[None]
     value, dtype = host_array(part), np.dtype(column.dtype)
+    lossy = dtype.kind in "iubfc" and value.dtype.kind not in "iubfc"
     with np.errstate(all="ignore"):
-        row = value.astype(dtype)
-    lossy = dtype.kind in "iub" and not np.array_equal(row.astype(np.float64), value.astype(np.float64))
+        row = value if lossy else value.astype(dtype)
+    lossy = lossy or (dtype.kind in "iub" and not np.array_equal(row.astype(np.float64), value.astype(np.float64)))
     if lossy:
         raise ValueError(f"the part {name!r} of the record does not fit the dataset's {dtype}: {value!r}.")
     return row[None]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.datasets import KINDS, appended, contents, not_finite, records_of, replaced
+from mechanisms.datasets import KINDS, appended, contents, not_finite, records_of, refusal, replaced
 from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
 
 
@@ -25,7 +25,10 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
     require("relation", relation in RELATIONS, f"one of {RELATIONS}", relation)
     for name, dataset in (("without", without), ("with_record", with_record)):
         if not isinstance(dataset, GradientTable) and records_of(dataset) is None:
-            raise TypeError(f"{name} must be {KINDS}, got {type(dataset).__name__}.")
+            raise TypeError(f"{name} must be {KINDS}, got {refusal(dataset)}.")
+    if isinstance(without, list) != isinstance(with_record, list):
+        kinds = " and ".join(f"a {type(dataset).__name__}" for dataset in (without, with_record))
+        raise ValueError(f"the two datasets must be of one kind, got {kinds}: {KINDS}.")
     made = Neighbours(without=without, with_record=with_record, relation=relation)
     return _named("pair", made, _differing(without, with_record, relation), {})
 
@@ -70,11 +73,14 @@ def _checked(dataset: Any, index: int | None = None) -> Any:
     dataset = np.asarray(materialise(dataset)) if isinstance(dataset, GradientTable) else dataset
     size = records_of(dataset)
     if size is None:
-        raise TypeError(f"a dataset is {KINDS}, got {type(dataset).__name__}.")
+        raise TypeError(f"a dataset is {KINDS}, got {refusal(dataset)}.")
     require("dataset", size >= 1, "of at least one record", size)
     if index is None:
         return dataset
-    require("index", -size <= index < size, f"the place of one of the {size} records", index)
+    place = f"the place of one of the {size} records"
+    if not isinstance(index, str | int | float | np.number):
+        raise ValueError(f"index must be {place}, got a {type(index).__name__}.")
+    require("index", isinstance(index, int | np.integer) and -size <= index < size, place, index)
     return dataset, index % size
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from audit.conformance.cases import STEP_CASES, TRAINING_CASES, Case
+from guarantees.checks import require
 
 if TYPE_CHECKING:
     from audit.conformance.library import Library
     from mechanisms.neighbours import Relation
 
+LIBRARIES = ("jax", "numpy", "torch")
 DIMENSION = 30
 LAW_TRIALS = 2000
 LAW_STEPS = 3
@@ -70,12 +72,20 @@ class SubsampledGaussianConformance:
         self._compare(dp_audit, LAW_STEPS)
 
     def _sizes(self) -> tuple[int, ...]:
-        return (DIMENSION,) if self.tensors is None else tuple(map(math.prod, self.tensors.values()))
+        if self.tensors is None:
+            return (DIMENSION,)
+        named = isinstance(self.tensors, Mapping) and self.tensors
+        require(f"tensors of {type(self).__name__}", named, "a dict of shapes by name", self.tensors)
+        return tuple(map(math.prod, self.tensors.values()))
 
     def _mechanism(self, settings: Mapping[str, float], steps: int | None) -> Any:
         from audit.conformance.library import Form, LibraryStep
 
+        own = type(self).__name__
+        require(f"library of {own}", self.library in LIBRARIES, f"one of {LIBRARIES}", self.library)
         made = self.make_step(**settings) if steps is None else self.make_training(steps=steps, **settings)
+        asked = f"{own}.make_{'step' if steps is None else 'training'}"
+        require(f"what {asked} returns", callable(made), "a function of a key or seed and gradients", made)
         form = Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)
         return LibraryStep(step=made, form=form, library=self.library, settings=settings)
 

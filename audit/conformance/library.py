@@ -154,7 +154,14 @@ def _jax_rows(step: Callable[[Any, Any], Any], form: Form, rows: np.ndarray) -> 
     import jax.numpy as jnp
 
     def one(words: jax.Array, given: jax.Array) -> jax.Array:
-        return form.row(step(jax.random.wrap_key_data(words, impl="threefry2x32"), form.inputs(given)), jnp)
+        try:
+            released = step(jax.random.wrap_key_data(words, impl="threefry2x32"), form.inputs(given))
+        except TypeError as error:
+            raise TypeError(
+                f"{error} (library = 'jax', the default, hands over a key and arrays that JAX traces; "
+                "other code says library = 'numpy' or 'torch')"
+            ) from error
+        return form.row(released, jnp)
 
     program = jax.jit(jax.vmap(one, in_axes=(0, None)))
 

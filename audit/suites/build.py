@@ -141,9 +141,9 @@ def _part(
         return _own(part, table, spec)
     kind = table["kind"]
     if kind not in known:
+        own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, known)
         raise SuiteError(
-            f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{nearest(kind, known)}. "
-            f"Known: {', '.join(sorted(known))}."
+            f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(known))}."
         )
     signature = inspect.signature(known[kind]).parameters
     arguments = {key: value for key, value in table.items() if key != "kind"}

@@ -23,6 +23,7 @@ from audit.suites.looks import share_of
 from audit.trials.both_sides import is_foreign
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally, sentence
+from audit.trials.workers import ForeignError
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
@@ -102,6 +103,8 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         first = lines[0] if isinstance(error, RuntimeError | ValueError | OSError) else sentence(error)
+        if isinstance(error, ForeignError) and len(lines) > 1:
+            first = f"{first} {lines[-1].rstrip('.')}."
         detail = "".join(f"{line}\n" for line in lines[1:])
         raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first} {REMEDY}") from error
 

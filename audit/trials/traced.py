@@ -35,6 +35,10 @@ LARGEST_CHUNK = 2**12
 LARGEST_DEVICE_CHUNK = 2**20
 LARGEST_COLLAPSED_CHUNK = 2**14
 """On an accelerator too: scoring statistics takes hundreds of mixture terms, which their few entries do not show."""
+TRACED = (
+    "A step is called as step(key, dataset) and traced by JAX; code that JAX cannot trace is "
+    'mechanisms.callable_step(function), called as function(seed, dataset) (kind = "callable_step" in a suite).'
+)
 EDGES = 16
 """Grids are padded to a multiple of this many edges."""
 MOST_AT_ONCE = 2**30
@@ -140,8 +144,8 @@ class TracedSides:
     def layout(self) -> Layout:
         """From the shapes alone."""
         without, with_record = (
-            layout_of(shapes_of(self.mechanism, dataset), self.mechanism.kind)
-            for dataset in (self.neighbours.without, self.neighbours.with_record)
+            layout_of(shapes_of(self.mechanism, dataset, side), self.mechanism.kind)
+            for side, dataset in (("without", self.neighbours.without), ("with", self.neighbours.with_record))
         )
         return common_layout(self.mechanism.name, without, with_record)
 
@@ -178,15 +182,29 @@ class TracedSides:
         """Outputs of ``size`` trials from a first one on."""
         if (side, size) not in self._draws:
             dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
-            release = release_of(self.mechanism, dataset)
+            with traced(self.mechanism, side):
+                release = release_of(self.mechanism, dataset)
             self._draws[side, size] = functools.partial(programs_of(release).draw_chunk, release, size=size)
         return self._draws[side, size]
 
 
-def shapes_of(mechanism: Mechanism, dataset: Any) -> Any:
-    """The output on a dataset, as shapes and dtypes."""
+def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
+    """The output on one side's dataset, as shapes and dtypes."""
     given = prepare(mechanism, dataset)
-    return jax.eval_shape(lambda key: mechanism(key, given), key_from_seed(0))
+    with traced(mechanism, side):
+        return jax.eval_shape(lambda key: mechanism(key, given), key_from_seed(0))
+
+
+@contextlib.contextmanager
+def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
+    """What a step raises while JAX traces it, with how it is called where that may be the reason."""
+    try:
+        with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
+            yield
+    except MechanismError as error:
+        if isinstance(error.__cause__, TypeError):
+            raise MechanismError(f"{error} {TRACED}") from error.__cause__
+        raise
 
 
 def chunk_size(kind: OutputKind, output: Any) -> int:
@@ -224,7 +242,7 @@ def compile_program(
     """
     step, score = as_mechanism(mechanism), as_distinguisher(distinguisher)
     key = key_from_seed(0)
-    with blamed(f"{step.name!r} failed on the side {side!r}"):
+    with traced(step, side):
         release = release_of(step, dataset)
         output = programs_of(release).output.eval_shape(release, key)
     shapes = [leaf.shape for leaf in jax.tree.leaves(output)]

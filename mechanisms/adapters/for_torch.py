@@ -52,6 +52,11 @@ class TorchTraining(Described):
 
     def __post_init__(self):
         require("train", callable(self.train), "a function of a dataset and a seed", self.train)
+        if hasattr(self.train, "parameters"):
+            raise TypeError(
+                "train must be a function of a dataset and a seed, which builds and trains a model; "
+                f"got the model {type(self.train).__name__}."
+            )
         require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         good = self.steps is None or (self.steps >= 1 and self.releases == "transcript")
         require("steps", good, ">= 1, and only with releases='transcript'", self.steps)
@@ -146,6 +151,8 @@ class TorchTraining(Described):
 
     def history(self, dataset: Any) -> list[Entry]:
         """(noise multiplier, rate, steps) as the accountants of one run on this dataset keep them."""
+        if isinstance(dataset, Neighbours):
+            raise TypeError("history(dataset) reads one dataset, got a pair; ask for pair.without or pair.with_record.")
         return [(float(noise), float(rate), int(steps)) for book in self._books(dataset) for noise, rate, steps in book]
 
     def claim(self, neighbours: Neighbours, *, deltas: Sequence[float] | None = None) -> Claim:
@@ -156,6 +163,11 @@ class TorchTraining(Described):
         rate is 1/len(loader)) the claim is the weaker one: the smaller noise, larger rate and more steps, or
         the larger epsilons.
         """
+        if not isinstance(neighbours, Neighbours):
+            raise TypeError(
+                f"claim(pair) reads both datasets of a pair, got {type(neighbours).__name__}; "
+                "build one with mechanisms.add_record(dataset, record)."
+            )
         unit = "step" if self.releases == "update" else "training"
         sides = (neighbours.without, neighbours.with_record)
         if deltas is None:

@@ -47,8 +47,52 @@ def test_a_score_that_does_not_fit_the_output_is_blamed_and_not_the_step():
         audit.run_audit(network_step, PAIR, score, claim=guarantees.gaussian(mu=1.0), trials=20, risk=0.05, key=KEY)
 
 
+<<<<<<< HEAD
 @pytest.mark.long
 @pytest.mark.parametrize("broken", [True, False])
+=======
+def noisy(key, rows):
+    return jnp.sum(rows, axis=0) + jax.random.normal(key, rows.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda key, rows: np.asarray(rows).sum(0), r"side 'without'.*TracerArray.*mechanisms\.callable_step"),
+        (lambda rows: rows.sum(0), r"takes 1 positional .* called as step\(key, dataset\)"),
+        (lambda rows, key: rows["image"], r"called as step\(key, dataset\)"),
+        (lambda key, rows: "text", r"called as step\(key, dataset\)"),
+        (lambda key, rows: {}["weights"], "side 'without': KeyError: 'weights'"),
+    ],
+)
+def test_a_step_that_cannot_be_traced_is_told_how_it_is_called(step, message):
+    with pytest.raises(MechanismError, match=f"(?s){message}"):
+        audit.run_audit(step, PAIR, claim=guarantees.gaussian(mu=1.0), trials=20, risk=0.05, key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"claim": (1.0, 1e-5)}, r"claim must be one of guarantees.*claim_from_table\(\[\(epsilon, delta\)\]\)"),
+        ({"neighbours": (PAIR.without, PAIR.with_record)}, r"neighbours must be a pair.*mechanisms\.pair\(without"),
+        ({"mechanism": PAIR}, "a mechanism is a function of a key and a dataset.*got Neighbours"),
+    ],
+)
+def test_a_part_of_another_kind_is_refused_by_name(given, message):
+    parts = {"mechanism": noisy, "neighbours": PAIR, "claim": guarantees.gaussian(mu=1.0)} | given
+    with pytest.raises(TypeError, match=message) as refused:
+        audit.run_audit(**parts, trials=20, risk=0.05, key=KEY)
+    assert len(str(refused.value)) < 300
+
+
+def test_a_score_of_several_numbers_is_refused():
+    claim = guarantees.gaussian(mu=1.0)
+    with pytest.raises(MechanismError, match=r"one score an output.*got shape \(785,\).*distinguishers\.fit"):
+        audit.run_audit(noisy, PAIR, lambda output: output, claim=claim, trials=20, risk=0.05, key=KEY)
+
+
+@pytest.mark.parametrize("broken", [True, pytest.param(False, marks=pytest.mark.long)])
+>>>>>>> newuser
 def test_the_example_of_an_own_flax_model(broken, monkeypatch):
     pytest.importorskip("flax")
     monkeypatch.syspath_prepend(EXAMPLES)

@@ -206,6 +206,16 @@ def test_a_generator_that_users_seed_is_not_the_stream_of_the_noise():
     assert len({float(ours[0]) for _, ours, _ in found}) == len({float(n[0]) for _, _, n in found}) == 3
 
 
+def test_what_is_handed_over_wrongly_is_refused_by_name():
+    pair = mechanisms.add_record(dataset(10), dataset(1, 1.0)[0])
+    with pytest.raises(TypeError, match=r"train must be a function of a dataset and a seed, .*got the model Linear"):
+        torch_training(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match=r"claim\(pair\) reads both datasets of a pair, got TensorDataset"):
+        torch_training(train).claim(dataset(10))
+    with pytest.raises(TypeError, match=r"history\(dataset\) reads one dataset, got a pair"):
+        torch_training(train).history(pair)
+
+
 def test_a_model_that_trials_share_is_refused():
     shared = Net()
 

@@ -77,6 +77,10 @@ def test_columns_keep_their_type():
         (lambda: mechanisms.pair(IMAGES[[0, 1]], IMAGES[[1, 2]], relation="substitution"), "in one order"),
         (lambda: mechanisms.pair(IMAGES[:3], IMAGES, relation="add"), "relation must be one of"),
         (lambda: mechanisms.pair([IMAGES, 1], [IMAGES, 1]), "a list is a list of records"),
+        (lambda: mechanisms.pair(DATA, [DATA["image"], NEW]), "of one kind, got a dict and a list"),
+        (lambda: mechanisms.replace_record(DATA, "2", NEW), "index must be the place of one of the 4 records, got '2'"),
+        (lambda: mechanisms.replace_record(DATA, NEW, 2), "one of the 4 records, got a dict"),
+        (lambda: mechanisms.add_record(DATA, NEW | {"label": "cat"}), "part 'label' of the record does not fit"),
         (lambda: mechanisms.pair(IMAGES[:0], IMAGES[:1]), "at least one record"),
         (lambda: mechanisms.add_record([], 1), "at least one record"),
         (lambda: mechanisms.add_record(DATA, {"image": IMAGES[0]}), "parts and shapes"),
@@ -101,6 +105,21 @@ def test_what_is_no_pair_is_refused(build, message):
 @pytest.mark.parametrize("dataset", [3, object(), {"a": np.zeros(2), "b": np.zeros(3)}, iter([1])])
 def test_what_is_no_dataset_is_refused(dataset):
     with pytest.raises(TypeError, match="a list of records, or a PyTorch dataset"):
+        mechanisms.pair(dataset, dataset)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ({"image": IMAGES, "label": np.arange(3)}, "got 'image' with 4 and 'label' with 3 records"),
+        ("train.npz", "got a path or text; load it first"),
+        ({"image": IMAGES, "label": [1, 2, 3, 4]}, "got a dict whose part 'label' is a list and no array"),
+    ],
+)
+def test_what_is_wrong_with_a_dataset_is_said(dataset, message):
+    with pytest.raises(TypeError, match=message):
+        mechanisms.add_record(dataset, NEW)
+    with pytest.raises(TypeError, match=message):
         mechanisms.pair(dataset, dataset)
 
 

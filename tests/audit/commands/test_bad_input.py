@@ -146,6 +146,21 @@ def test_user_code_that_fails_is_told_in_one_line(told, tmp_path, monkeypatch, m
     assert re.search(message, told("run", tmp_path / "s.toml", "--out", tmp_path / "o"))
 
 
+def test_the_last_line_says_why_foreign_code_failed(capsys, tmp_path, monkeypatch):
+    (tmp_path / "foreign_module.py").write_text("def step(seed, dataset): raise KeyError('layer')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "s.toml").write_text(SUITE.format(step='kind = "callable_step", function = "foreign_module:step"'))
+    assert main(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o")]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(r"s.toml:2: audit 'toy' failed: trial 0 .* failed: KeyError: 'layer'. Mend it", last)
+
+
+def test_a_function_named_as_a_kind_is_shown_how_to_be_written(told, tmp_path):
+    text = SUITE.format(step='kind = "my_package:step"')
+    (tmp_path / "s.toml").write_text(text)
+    assert 'write { function = "my_package:step" }' in told("run", tmp_path / "s.toml", "--out", tmp_path / "o")
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "x.json"
     path.write_text("old")
