@@ -47,10 +47,6 @@ def test_a_score_that_does_not_fit_the_output_is_blamed_and_not_the_step():
         audit.run_audit(network_step, PAIR, score, claim=guarantees.gaussian(mu=1.0), trials=20, risk=0.05, key=KEY)
 
 
-<<<<<<< HEAD
-@pytest.mark.long
-@pytest.mark.parametrize("broken", [True, False])
-=======
 def noisy(key, rows):
     return jnp.sum(rows, axis=0) + jax.random.normal(key, rows.shape[1:])
 
@@ -91,8 +87,8 @@ def test_a_score_of_several_numbers_is_refused():
         audit.run_audit(noisy, PAIR, lambda output: output, claim=claim, trials=20, risk=0.05, key=KEY)
 
 
-@pytest.mark.parametrize("broken", [True, pytest.param(False, marks=pytest.mark.long)])
->>>>>>> newuser
+@pytest.mark.long
+@pytest.mark.parametrize("broken", [True, False])
 def test_the_example_of_an_own_flax_model(broken, monkeypatch):
     pytest.importorskip("flax")
     monkeypatch.syspath_prepend(EXAMPLES)
