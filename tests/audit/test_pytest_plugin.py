@@ -215,7 +215,7 @@ def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(p
 
 def test_trainings_are_looked_at_only_where_there_is_one(pytester):
     pytester.makepyfile(CONFORMANCE.replace("NOISE", "1.0"))
-    result = pytester.runpytest_inprocess("-k", "training", "-rs")
+    result = pytester.runpytest_inprocess("-k", "a_training", "-rs")
     result.assert_outcomes(skipped=5, deselected=13)
     result.stdout.fnmatch_lines(["*TestStep does not define make_training: reuse between steps was not looked for*"])
 
