@@ -140,8 +140,8 @@ def _redrawn(record: AuditRecord, share: float) -> Check:
         step = as_mechanism(_made(record.mechanism, known["mechanism"]))
         pair = _made(record.neighbours, known["neighbours"])
         score = _made(record.distinguisher, known["distinguisher"], {"mechanism": step, "neighbours": pair})
-    except (KeyError, TypeError, ValueError) as error:
-        return _skipped(what, f"a part of it is not ours to build: {error}")
+    except (TypeError, ValueError) as error:
+        return _skipped(what, f"a part of it cannot be built from the record: {error}")
     trials = max(1, round(share * record.trials_per_side))
     keys = audit_keys(_key(record))
     edges = np.asarray([grid.edges for grid in record.grids], np.float32)
@@ -209,6 +209,8 @@ def _claim(record: AuditRecord) -> Claim | str:
 
 
 def _made(part: Part, known: dict[str, Callable[..., Any]], given: dict[str, Any] | None = None) -> Any:
+    if part.name not in known:
+        raise ValueError(f"no constructor that suites can name is called {part.name!r}")
     constructor = known[part.name]
     signature = inspect.signature(constructor).parameters
     arguments = {key: _tuple(value) for key, value in part.parameters.items() if key in signature}

@@ -59,7 +59,8 @@ def test_every_mechanism_is_audited_where_rank_promotion_raises(example, score):
 
 def test_counting_by_products_promotes_no_rank():
     with jax.numpy_rank_promotion("raise"):
-        jax.eval_shape(count_cells, jnp.zeros((9, 3)), jnp.ones(9, bool), jnp.zeros((3, 5)))
+        counts = jax.eval_shape(count_cells, jnp.zeros((9, 3)), jnp.ones(9, bool), jnp.zeros((3, 5)))
+    assert counts.shape == (3, 6)
 
 
 @pytest.mark.long

@@ -59,7 +59,7 @@ def outcome(document, records, path) -> str:
 def tried(documents, data):
     records, good, path = documents
     alone = [{"schema": 2, "records": [record]} for record in good["records"]]
-    outcome(
+    return outcome(
         data.draw(mutated([copy.deepcopy(good), *copy.deepcopy(alone), copy.deepcopy(good["records"][0])])),
         records,
         path,
@@ -69,14 +69,14 @@ def tried(documents, data):
 @settings(max_examples=40, **PLAIN)
 @given(st.data())
 def test_a_wrong_record_is_refused_by_its_key(documents, data):
-    tried(documents, data)
+    assert tried(documents, data) in ("read", "refused")
 
 
 @pytest.mark.long
 @settings(max_examples=2500, **PLAIN)
 @given(st.data())
 def test_no_wrong_record_ends_in_a_traceback(documents, data):
-    tried(documents, data)
+    assert tried(documents, data) in ("read", "refused")
 
 
 @pytest.mark.parametrize(

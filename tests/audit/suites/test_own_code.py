@@ -123,7 +123,11 @@ def test_commands_are_code_too():
 
 
 def test_the_schema_knows_them():
+    schema = suite_schema(catalogue())
+    for part in ("mechanism", "neighbours", "distinguisher", "claim", "policy"):
+        words = [form.get("properties", {}) for form in schema["$defs"][part]["anyOf"]]
+        assert any("function" in form for form in words), part
     jsonschema = pytest.importorskip("jsonschema")
     import tomllib
 
-    jsonschema.validate(tomllib.loads(AUDIT.format(**USUAL)), suite_schema(catalogue()))
+    jsonschema.validate(tomllib.loads(AUDIT.format(**USUAL)), schema)

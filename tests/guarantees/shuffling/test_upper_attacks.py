@@ -61,7 +61,7 @@ def test_no_three_means_beat_the_worst_slot():
 
 @pytest.mark.long
 def test_no_three_means_beat_the_worst_slot_often():
-    try_to_beat_the_worst_slot(2, 6000)
+    assert try_to_beat_the_worst_slot(2, 6000) > -1e-2
 
 
 def test_worst_slot_is_attained():
