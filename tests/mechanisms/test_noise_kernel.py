@@ -12,8 +12,6 @@ from mechanisms.bits import Stream, blocks
 from mechanisms.noise import normal, normals
 from mechanisms.noise_kernel import Functions, store_normals, sum_squares
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*interpret")
-
 
 def high_product(x: jax.Array, factor: int) -> jax.Array:
     word = lax.bitcast_convert_type(x, jnp.uint32)
