@@ -93,7 +93,7 @@ class Auditor:
             neighbours,
             distinguisher,
             claim=claim,
-            trials=trials or self._option("trials") or stated.get("trials") or DEFAULT_TRIALS,
+            trials=self.trials(trials),
             risk=spent.risk,
             key=spent.key,
             delta=delta if delta is not None else stated.get("delta", 1e-5),
@@ -108,6 +108,10 @@ class Auditor:
         if record.verdict == "inconclusive":
             warnings.warn(InconclusiveAuditWarning(f"{record.name}: {record.reason}"), stacklevel=2)
         return record
+
+    def trials(self, asked: int | None = None) -> int:
+        """Outputs of an audit: what the test asks for, the command line, the marker, or the default."""
+        return asked or self._option("trials") or self._stated().get("trials") or DEFAULT_TRIALS
 
     def spend(self) -> Spent:
         """The next call's part of the risk and its key, for a test of any kind; what is spent does not come back."""

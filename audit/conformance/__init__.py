@@ -94,7 +94,8 @@ class SubsampledGaussianConformance:
         pair = case.neighbours(self._sizes(), self.relation)
         if math.isnan(case.length) and self.library != "jax":
             _skip_where_refused(mechanism, pair.with_record)
-        dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=self.trials)
+        trials = case.trials(dp_audit.trials(self.trials))
+        dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=trials)
 
     def _compare(self, dp_audit: Any, steps: int | None) -> None:
         from audit.conformance import law

@@ -15,8 +15,8 @@ Library = Literal["jax", "numpy", "torch"]
 """Whose arrays a step takes. A JAX step gets a key; others get a whole number below 2^64 as their seed."""
 FARTHEST = 2.0**20
 """Outputs are cut here, and this stands for NaN: both tell something, and scores that overflow would not see it."""
-TOGETHER = 256
-"""Keys for which a JAX step is compiled."""
+TOGETHER = 64
+"""Keys for which a JAX step is compiled: as many as the engine asks for at once."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -65,7 +65,12 @@ class Form:
             raise ValueError(
                 f"the release must have the {self.dimension} coordinates of the gradients, got {row.shape[0]}."
             )
-        return xp.clip(xp.where(xp.isfinite(row), row, FARTHEST), -FARTHEST, FARTHEST)
+        return row
+
+    @staticmethod
+    def cut(rows: Any, xp: Any) -> Any:
+        """Rows without what scores cannot read."""
+        return xp.clip(xp.where(xp.isfinite(rows), rows, FARTHEST), -FARTHEST, FARTHEST)
 
     def named(self, rows: np.ndarray) -> Any:
         """Rows of many trials as tensors, whose names keep their order."""
@@ -134,7 +139,7 @@ class LibraryStep(Described):
             for seed in map(int, seeds):
                 seed_globals(seed)
                 found.append(self.form.row(self.step(seed, inputs), np))
-            return np.stack(found)
+            return self.form.cut(np.stack(found), np)
 
         return draw
 
@@ -161,7 +166,7 @@ def _jax_rows(step: Callable[[Any, Any], Any], form: Form, rows: np.ndarray) -> 
                 f"{error} (library = 'jax', the default, hands over a key and arrays that JAX traces; "
                 "other code says library = 'numpy' or 'torch')"
             ) from error
-        return form.row(released, jnp)
+        return form.cut(form.row(released, jnp), jnp)
 
     program = jax.jit(jax.vmap(one, in_axes=(0, None)))
 
