@@ -122,6 +122,10 @@ class Auditor:
         risk = self._stated().get("risk", self._share) * share_of_call(self._calls)
         return Spent(call=call, risk=risk, key=audit_key(self._option("seed"), call))
 
+    def tell(self, name: str, value: Any) -> None:
+        """A property of this test in its report, as JUnit files have them."""
+        self._node.user_properties.append((name, value))
+
     def _option(self, name: str) -> Any:
         return self._config.getoption(f"--dp-audit-{name}")
 

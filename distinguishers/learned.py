@@ -191,7 +191,8 @@ def _checked(without: Any, with_record: Any) -> list[Any]:
 
 def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
     count = _count(side)
-    order = np.asarray(jax.random.permutation(key, count))
+    # on the host: the device would compile a sort for this one use
+    order = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel()).permutation(count)
     first, second = np.sort(order[: count // 2]), np.sort(order[count // 2 :])
     return jax.tree.map(lambda leaf: leaf[first], side), jax.tree.map(lambda leaf: leaf[second], side)
 

@@ -111,6 +111,7 @@ class SubsampledGaussianConformance:
         pair = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove", name="law")
         _, outputs = both_sides(mechanism, pair).outputs(spent.key, LAW_TRIALS, size=LAW_TRIALS)
         found = law.judge(self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP)
+        dp_audit.tell("p_value", found.p_value)
         if found.p_value <= spent.risk:
             again = dp_audit.reproduce()
             pytest.fail(

@@ -122,6 +122,6 @@ TRAINING_CASES: Mapping[str, Case] = {
     "opposite_steps": Case(why="two steps with opposite gradients", others=(0.0,), steps=2, turn=-1.0, part=0.5),
     "equal_steps": Case(why="two steps with equal gradients", others=(0.0,), steps=2, part=0.5),
     "epoch": Case(why="an epoch of four steps", others=(0.0,) * 3, rate=0.25, noise_multiplier=0.3, steps=4, part=0.4),
-    "many_steps": Case(why="ten steps that take a tenth each", others=(0.0,), rate=0.1, steps=10, part=0.3),
+    "many_steps": Case(why="six steps", others=(0.0,), rate=0.2, noise_multiplier=0.7, steps=6, part=0.8),
 }
 """What a training of several steps is audited on."""

@@ -17,6 +17,8 @@ FARTHEST = 2.0**20
 """Outputs are cut here, and this stands for NaN: both tell something, and scores that overflow would not see it."""
 TOGETHER = 64
 """Keys for which a JAX step is compiled: as many as the engine asks for at once."""
+QUICKLY = {"xla_backend_optimization_level": 0}
+"""What XLA's backend makes of a step: the same operations, not optimised further."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -150,7 +152,9 @@ def _arrays(library: Library, rows: np.ndarray) -> tuple[Any, Callable[[int], An
         return rows, lambda seed: np.random.seed(seed % 2**32)  # noqa: NPY002
     import torch
 
-    return torch.from_numpy(rows.copy()), torch.manual_seed
+    # torch.manual_seed queues a call for devices that are not there, with a stack trace: as long as a step takes
+    devices = torch.accelerator.is_available()
+    return torch.from_numpy(rows.copy()), torch.manual_seed if devices else torch.default_generator.manual_seed
 
 
 def _jax_rows(step: Callable[[Any, Any], Any], form: Form, rows: np.ndarray) -> Draw:
@@ -168,7 +172,8 @@ def _jax_rows(step: Callable[[Any, Any], Any], form: Form, rows: np.ndarray) -> 
             ) from error
         return form.cut(form.row(released, jnp), jnp)
 
-    program = jax.jit(jax.vmap(one, in_axes=(0, None)))
+    # a step of its own for every case and side: optimised code is compiled for seconds to run for less than one
+    program = jax.jit(jax.vmap(one, in_axes=(0, None)), compiler_options=QUICKLY)
 
     def draw(seeds: np.ndarray) -> np.ndarray:
         words = np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], axis=1).astype(np.uint32)
