@@ -59,7 +59,7 @@ def due(bug: str) -> str:
 
 
 def planned(given: argparse.Namespace) -> list[Run]:
-    """Bugs of trainings and right libraries come first: they take longest."""
+    """Right libraries come first, seed by seed, then bugs of trainings: they take longest."""
     named = given.runs or [f"{library}:{bug}" for bug in (RIGHT, *BUGS) for library in LIBRARIES]
     runs = []
     for library, bug in (name.split(":") for name in named):
@@ -68,7 +68,9 @@ def planned(given: argparse.Namespace) -> list[Run]:
         own = "" if bug == RIGHT else bug
         seeds = range(given.seed, given.seed + (1 if own else given.repetitions))
         runs += [Run(library, own, seed, given.whole or not own) for seed in seeds]
-    return sorted(runs, key=lambda run: 1 if not run.bug else 0 if BUGS[run.bug].shows in TRAINING_CASES else 2)
+    return sorted(
+        runs, key=lambda run: (bool(run.bug), run.seed, run.bug and BUGS[run.bug].shows not in TRAINING_CASES)
+    )
 
 
 def perform(run: Run) -> dict[str, Any]:
