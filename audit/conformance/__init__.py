@@ -89,7 +89,7 @@ class SubsampledGaussianConformance:
         form = Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)
         return LibraryStep(step=made, form=form, library=self.library, settings=settings)
 
-    def _audit(self, dp_audit: Callable[..., Any], case: Case) -> None:
+    def _audit(self, dp_audit: Any, case: Case) -> None:
         mechanism = self._mechanism(case.settings(), None if case.steps == 1 else case.steps)
         pair = case.neighbours(self._sizes(), self.relation)
         if math.isnan(case.length) and self.library != "jax":
