@@ -43,7 +43,7 @@ class Case:
 
     def trials(self, stated: int) -> int:
         """Outputs that are judged where ``stated`` are asked for: the case's part, but not below ``FEWEST``."""
-        return stated if stated <= FEWEST else 2 * (max(FEWEST, round(self.part * stated)) // 2)
+        return stated if stated <= FEWEST else 2 * (max(FEWEST, int(self.part * stated)) // 2)
 
     def settings(self) -> dict[str, float]:
         """What ``make_step`` is given."""
