@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SKIPPED = {".venv", "site", "build", "node_modules"}
-DOCUMENTS = sorted(
-    path.relative_to(ROOT)
-    for path in (*ROOT.rglob("*.md"), *ROOT.glob("notebooks/*.ipynb"))
-    if not SKIPPED & set(path.relative_to(ROOT).parts) and not any(part.startswith(".") for part in path.parts[1:])
-)
+FOLDERS = ("docs", "benchmarks", "examples", "mechanisms", "notebooks")
+FOUND = (*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.[mi][dp]*")))
+DOCUMENTS = sorted(path.relative_to(ROOT) for path in FOUND if path.suffix in (".md", ".ipynb"))
 FENCE = re.compile(r"^(`{3,}).*?^\1", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", flags=re.MULTILINE)
@@ -68,6 +65,11 @@ def test_a_dead_link_is_seen(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("[a](other.md#one-word) [b](other.md#no-heading) [c](gone.md) [d](#own)\n\n## Own\n")
     assert dead_links(page) == ["other.md#no-heading", "gone.md"]
+
+
+def test_documents_of_every_kind_are_looked_at():
+    assert {"README.md", "docs/faq.md", "benchmarks/README.md", "examples/ci/README.md"} <= set(map(str, DOCUMENTS))
+    assert any(path.suffix == ".ipynb" for path in DOCUMENTS)
 
 
 def test_every_page_stands_in_the_menu():

@@ -9,13 +9,22 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
+import cells
 import outside
 import reference
 
 
+def on_config(config: Any) -> Any:
+    """Put the notebooks, whatever they are, into the menu behind the guides."""
+    if made := cells.pages():
+        config.nav.insert(2, {"Notebooks": sorted(made)})
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the reference, and every file of the repository that a page links to."""
-    made = {**reference.pages(), **outside.pages(Path(config.docs_dir))}
+    told = cells.pages()
+    made = {**reference.pages(), **told, **outside.pages(Path(config.docs_dir), told)}
     for place, content in made.items():
         files.append(File.generated(config, place, content=content))
     return files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,15 +14,17 @@ LANGUAGES = {".py": "python", ".c": "c", ".toml": "toml", ".bib": "bibtex", ".ym
 SOURCE = "source/"
 
 
-def pages(docs: Path) -> dict[str, str]:
+def pages(docs: Path, notebooks: Mapping[str, str]) -> dict[str, str]:
     """Page and content for every file outside docs/ that a document links to, directly or through another."""
     made: dict[str, str] = {}
     waiting = [*ALWAYS]
+    for place, text in notebooks.items():
+        waiting += _targets(text, place)
     for file in sorted(docs.glob("*.md")):
         waiting += _targets(file.read_text(encoding="utf-8"), f"docs/{file.name}")
     while waiting:
         path = waiting.pop()
-        if (place := _place(path)) in made or not (ROOT / path).exists():
+        if (place := _place(path)) in made or place in notebooks or not (ROOT / path).exists():
             continue
         made[place] = content = _content(ROOT / path)
         if path.endswith(".md"):
@@ -31,7 +34,7 @@ def pages(docs: Path) -> dict[str, str]:
 
 def relinked(markdown: str, page: str) -> str:
     """The same text, its links into the repository made links to pages."""
-    own = page.removeprefix(SOURCE) if page.startswith(SOURCE) else f"docs/{page}"
+    own = page.removeprefix(SOURCE) if page.startswith((SOURCE, "notebooks/")) else f"docs/{page}"
 
     def replaced(found: re.Match[str]) -> str:
         if _is_foreign(found[2]):
@@ -67,6 +70,9 @@ def _resolved(link: str, own: str) -> str:
 
 
 def _place(path: str) -> str:
+    """The page that stands for a file of the repository."""
+    if path.endswith(".ipynb"):
+        return f"{path.removesuffix('.ipynb')}.md"
     return f"{SOURCE}{path}" if path.endswith(".md") else f"{SOURCE}{path}.md"
 
 
