@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from audit.record.record import AuditRecord
-from audit.report.story import RELATIONS, at_delta, counted, largest_excess, listed, promised_epsilon, story
+from audit.report.story import at_delta, counted, largest_excess, listed, promised_epsilon, story
 from audit.report.visible import shown
 
 LABEL = 15
@@ -41,9 +41,9 @@ def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
     names = listed(sorted({record.mechanism.name for record in records}))
-    how = listed(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
+    how = listed(sorted({record.neighbours.kind for record in records}))
     trials = sum(record.trials for record in records)
-    return f"{counted(len(records), 'audit')} of {names}: {trials:,} outputs, on pairs that differ by {how}"
+    return f"{counted(len(records), 'audit')}, {trials:,} outputs of {names}; neighbours: {how}"
 
 
 def _claims(records: tuple[AuditRecord, ...]) -> str:
@@ -57,4 +57,5 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     risk = f"at risk {sum(record.risk for record in records):.3g} in all"
     if not broken:
         return f"no violation found{more}; bounds hold {risk}"
-    return f"{broken} of {len(records)} leak more than promised{more}, {risk}; most: {largest_excess(records)}"
+    worst, says = largest_excess(records)
+    return f"{broken} of {len(records)} leak more than promised{more}, {risk}; most: {says} ({worst.name})"

@@ -134,23 +134,22 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     more = f" {counted(open_ones, 'audit')} could not tell." if open_ones else ""
     if not broken:
         return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
+    worst, says = largest_excess(records)
     return (
         f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised. The largest proven excess: "
-        f"{largest_excess(records)}.{more} The chance that any of this is wrong is at most {risk:.3g}."
+        f"{worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
     )
 
 
-def largest_excess(records: tuple[AuditRecord, ...]) -> str:
-    """The violation whose epsilon is furthest above the promised one; where none is above it, what broke instead."""
+def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
+    """The violation whose epsilon is furthest above the promised one, in words; where none is above it, what broke."""
     broken = [record for record in records if record.verdict == "violation"]
     worst = max(broken, key=lambda record: record.epsilon(record.report_delta) - record.claim.epsilon)
     proven = worst.epsilon(worst.report_delta)
     if proven <= worst.claim.epsilon and worst.violated_at is not None:
-        return f"{worst.name}, {worst.violated_at.says.rstrip('.')}"
-    return (
-        f"{worst.name}, epsilon at least {proven:.3g} at delta {worst.report_delta:g} where "
-        f"{worst.claim.epsilon:.3g} is promised"
-    )
+        return worst, worst.violated_at.says.rstrip(".")
+    says = f"epsilon at least {proven:.3g} at delta {worst.report_delta:g} where {worst.claim.epsilon:.3g} is promised"
+    return worst, says
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:
