@@ -30,7 +30,7 @@ RECORDS = 4
 def audit_rate(dimension: int, seconds: float, score: str) -> tuple[float, int]:
     pair = mechanisms.worst_case_pair(records=RECORDS, dimension=dimension, clip=0.1)
     step = mechanisms.one_round(normalise_by="expected_batch", rate=0.05, clip=0.1, noise_multiplier=10.0)
-    test = getattr(distinguishers, score)(step, pair)
+    test = distinguishers.likelihood_ratio(step, pair) if score == "likelihood_ratio" else distinguishers.max_coordinate()
     program = traced.compile_program(step, pair.without, test, side="without")
     source = program.source(jax.random.key(0))
     edges = np.linspace(-20, 20, 201, dtype=np.float32)[None]

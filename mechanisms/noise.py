@@ -170,7 +170,7 @@ def _in_a_kernel(key: Words, count: int) -> jax.Array:
         return _at_once(key, count)
     from mechanisms.noise_kernel import stored
 
-    return stored(count)(jnp.stack(key))
+    return stored(count)(jnp.stack(key))[: 4 * count]
 
 
 def side_by_side(lanes: tuple[jax.Array, ...], size: int) -> jax.Array:
