@@ -78,6 +78,15 @@ def test_every_page_stands_in_the_menu():
     assert pages - {name for name in pages if re.search(rf"\b{re.escape(name)}$", menu, flags=re.MULTILINE)} == set()
 
 
+@pytest.mark.parametrize("page", ["comparison.md", "gpu.md"])
+def test_measured_numbers_are_those_of_the_benchmarks(page):
+    measured = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    numbers = {number for row in rows for number in re.findall(r"\d[\d,.]*\d", row)}
+    assert len(numbers) > 5
+    assert {number for number in numbers if number not in measured} == set()
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("mkdocs", reason="make docs installs it")
