@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, lint, wheel.
+# The whole project in a few words: setup, audit, opacus, test, test-full, notebooks, lint, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 LIBRARIES := $(VENV)/.libraries
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full lint wheel clean
+.PHONY: setup audit opacus test test-full notebooks lint wheel clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,10 @@ test: $(LIBRARIES)
 
 test-full: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Runs all notebooks and keeps what they show.
+notebooks: $(LIBRARIES)
+	$(BIN)/python tests/run_notebooks.py
 
 lint: setup
 	$(BIN)/ruff check .

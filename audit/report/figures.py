@@ -25,6 +25,7 @@ STYLE: dict[Any, Any] = {
     "axes.prop_cycle": f"cycler(color={list(SERIES)})",
     "font.size": 8,
     "axes.labelsize": 8,
+    "axes.titlesize": 8,
     "legend.fontsize": 7,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
@@ -102,9 +103,11 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
         axes.plot(*falling(record), color=PROVEN, linewidth=0.7, label="proven band")
     if 0 < len(record.points) <= 12:
         points = [(point.alpha_upper, point.beta_upper) for point in record.points]
-        axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven")
+        axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven", zorder=5)
     if most is not None:
-        axes.plot(most.point.alpha, most.point.beta, "D", color=CEILING, label="ceiling")
+        # hollow: where hardly any error was made it lies upon the proven points
+        open_one = {"fillstyle": "none", "markersize": 6}
+        axes.plot(most.point.alpha, most.point.beta, "D", color=CEILING, label="ceiling", **open_one)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false-alarm rate", ylabel="miss rate")
     if logarithmic:
         _logarithmic(axes, record)
