@@ -43,6 +43,11 @@ def test_these_are_the_notebooks():
     assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == set(FEWER)
 
 
+def test_what_belongs_to_one_machine_is_seen():
+    assert all(map(OF_A_MACHINE.search, ("in /home/me/x.py", "<f at 0x7f3a>", "C:\\data", "/tmp/out")))
+    assert not any(map(OF_A_MACHINE.search, ("docs/work/x", "https://a.b/usr/c", "alpha / beta", "at 0.05")))
+
+
 @pytest.mark.parametrize("name", FEWER)
 def test_a_notebook_is_kept_with_what_it_shows(name):
     code = cells(name, "code")
