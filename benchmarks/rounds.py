@@ -1,10 +1,11 @@
 """Audits of whole trainings, as tables: how batches are formed, and what many normalised rounds give away.
 
-    python benchmarks/rounds.py [speed poisson few separation buffer bins normalised] [--rounds 100 1000] [--trials 2000000]
+    python benchmarks/rounds.py [speed poisson few separation buffer bins normalised] [--trials 2000000]
 
-speed: an audit of shuffled batches, time and memory. poisson: shuffled, in order and Poisson batches against the Poisson claim [chua2024]. few: trials until it is refuted.
-separation: one epoch at the noise of [ertan2026, theorem 6.1], and both tests beside their exact curves. buffer: a
-shuffle buffer. bins: balls and bins. normalised: T rounds with each divisor [wang2026]. Trials are outputs in total.
+speed: shuffled batches, time and memory. poisson: shuffled, in order and Poisson batches against the Poisson claim
+[chua2024]. few: trials until it is refuted. separation: one epoch at the noise of [ertan2026, theorem 6.1], and both
+tests beside their exact curves. buffer: a shuffle buffer. bins: balls and bins. normalised: T rounds with each divisor
+[wang2026]. Trials are outputs in total; --rounds says how many rounds poisson, few and bins have.
 """
 
 from __future__ import annotations
