@@ -23,6 +23,8 @@ from mechanisms.one_round import CollapsedRound, OneRound
 
 NormalTest = Literal["chi_square", "kolmogorov_smirnov", "anderson_darling", "cramer_von_mises", "moments"]
 Vote = Literal["majority", "weighted"]
+MOST_INSERTED = 8
+"""Coordinates in the span, up to which a vector is put together from a sorted rest and not sorted as a whole."""
 TIE_WIDTH = 1e-6
 """Vote counts that tie are spread over this width; votes differ by more unless there are a million of them."""
 
@@ -74,25 +76,33 @@ class NormalityTest(OneScore):
             pass0, pass1 = without <= self.limit, with_record <= self.limit
             votes = jnp.where(pass0 == pass1, coins, pass1)
         share = jnp.sum(jnp.asarray(self.weights, jnp.float32) * (votes.astype(jnp.float32) - 0.5))
-        return share + TIE_WIDTH * (2 * draws[0] - 1)
+        broken = jnp.any(jnp.isnan(without)) | jnp.any(jnp.isnan(with_record))
+        return jnp.where(broken, jnp.nan, share + TIE_WIDTH * (2 * draws[0] - 1))
 
     def _statistics(self, output: Any) -> list[jax.Array]:
         """The test's statistic after normalising under every law, shape (batches,) for each component."""
         if self.test == "chi_square":
             return self._norm_statistics(output)
         z = self.frame.standardised(output)
+        # a statistic of order would take infinity for a large number
+        z = jnp.where(jnp.all(jnp.isfinite(z)), z, jnp.nan)
         statistic = STATISTICS[self.test]
-
-        def one(mean: jax.Array, precision: jax.Array) -> jax.Array:
-            return statistic((z - self.frame.embedded(mean)) * jnp.sqrt(precision))
-
-        return [
-            jax.vmap(one)(
-                jnp.asarray(component.means, jnp.float32),
-                jnp.asarray(np.broadcast_to(component.precision, len(component.means)), jnp.float32),
-            )
+        means = [jnp.asarray(component.means, jnp.float32) for component in self.components]
+        scales = [
+            np.broadcast_to(np.sqrt(np.asarray(component.precision, np.float32)), len(component.means))
             for component in self.components
         ]
+        rank = self.frame.rank
+        if self.frame.basis is None and rank <= MOST_INSERTED:
+            different, which = np.unique(np.concatenate(scales), return_inverse=True)
+            heads = (z[:rank] - jnp.concatenate(means)) * different[which][:, None]
+            found = statistic.beside(z[rank:], jnp.asarray(different), heads, which)
+            return jnp.split(found, np.cumsum([len(scale) for scale in scales])[:-1])
+
+        def one(mean: jax.Array, scale: jax.Array) -> jax.Array:
+            return statistic((z - self.frame.embedded(mean)) * scale)
+
+        return [jax.vmap(one)(mean, jnp.asarray(scale)) for mean, scale in zip(means, scales, strict=True)]
 
     def _norm_statistics(self, output: Any) -> list[jax.Array]:
         """Through the sufficient statistics: one pass over the output for all batches."""

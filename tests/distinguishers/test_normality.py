@@ -41,6 +41,29 @@ def test_statistics_agree_with_independent_implementations(test):
         assert found == pytest.approx(from_scipy(test, x), rel=2e-5, abs=2e-5)
 
 
+@pytest.mark.parametrize("test", STATISTICS)
+@pytest.mark.parametrize("rank", [0, 3])
+def test_vectors_that_share_their_rest_have_the_statistics_of_whole_ones(test, rank):
+    draw = np.random.default_rng(rank).normal(size=(5, 61)).astype(np.float32)
+    rest, heads = draw[0, rank:], draw[1:, :rank]
+    heads[:, 1:] = rest[: max(rank - 1, 0)]
+    rest[5:8] = 0.25
+    scales, which = np.float32([1.0, 0.8]), np.array([0, 1, 1, 0])
+    found = STATISTICS[test].beside(jnp.asarray(rest), jnp.asarray(scales), jnp.asarray(heads), which)
+    vectors = [np.concatenate([head, rest * scale]) for head, scale in zip(heads, scales[which], strict=True)]
+    np.testing.assert_allclose(found, [from_scipy(test, x.astype(float)) for x in vectors], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("test", ["chi_square", "kolmogorov_smirnov", "moments"])
+def test_an_output_that_is_not_finite_has_no_score(test):
+    step, pair = paper_setting()
+    score = distinguishers.normality_test(step, pair, test=test)
+    y = jnp.asarray(np.random.default_rng(2).normal(size=100), jnp.float32)
+    assert np.isfinite(score(KEY, y))
+    for value in (np.nan, np.inf):
+        assert not np.isfinite(score(KEY, y.at[7].set(value)))
+
+
 def test_deviance_keeps_its_digits_where_the_mean_square_is_close_to_one():
     x = np.concatenate([-np.logspace(-6, -0.01, 60), np.logspace(-6, 2, 60)])
     exact = np.where(np.abs(x) < 1e-3, x**2 / 2 - x**3 / 3 + x**4 / 4, x - np.log1p(x))
