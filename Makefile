@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, notebooks, lint, docs, wheel.
+# The whole project in a few words: setup, audit, opacus, test, test-full, bench, notebooks, lint, docs, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ LIBRARIES := $(VENV)/.libraries
 DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full notebooks lint docs wheel clean
+.PHONY: setup audit opacus test test-full bench notebooks lint docs wheel clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,10 @@ test: $(LIBRARIES)
 test-full: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# One table beside the peers, as Markdown and JSON, and the growth plot: about ten minutes on two idle cores.
+bench: setup
+	$(BIN)/python benchmarks/bench.py
+
 # Runs all notebooks and keeps what they show.
 notebooks: $(LIBRARIES)
 	$(BIN)/python tests/run_notebooks.py
@@ -67,4 +71,4 @@ wheel: setup
 	$(BIN)/python tests/build_wheel.py dist
 
 clean:
-	rm -rf $(VENV) audit-report opacus-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site
+	rm -rf $(VENV) audit-report opacus-report bench-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site

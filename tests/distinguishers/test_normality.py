@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,6 +144,21 @@ def test_norm_statistics_of_all_batches_are_those_of_the_normalised_vectors():
         for mean, precision, value in zip(component.means, component.precision, found, strict=True):
             whole = (z - score.frame.embedded(jnp.asarray(mean, jnp.float32))) * np.sqrt(precision)
             assert float(value) == pytest.approx(float(STATISTICS["chi_square"](whole)), rel=1e-4, abs=1e-4)
+
+
+def test_scores_are_those_of_a_loop_over_all_subsets_with_scipy():
+    step, pair = paper_setting()
+    score = distinguishers.normality_test(step, pair, test="kolmogorov_smirnov", level=None)
+    for y in np.random.default_rng(8).normal(size=(2, 100)) * 5.0:
+        votes = []
+        for batch, extra in itertools.product(range(5), (0, 1)):
+            found = []
+            for records, total in ((4, -batch), (5, extra - batch)):
+                z = y * 0.05 * records
+                z[0] -= total / 10
+                found.append(stats.kstest(z, "norm").statistic)
+            votes.append(math.comb(4, batch) * ((found[1] < found[0]) - 0.5) / 32)
+        assert float(score(KEY, jnp.asarray(y, jnp.float32))) == pytest.approx(sum(votes), abs=2e-6)
 
 
 def test_each_subset_of_records_has_one_vote_and_equal_hypotheses_have_none():
