@@ -51,7 +51,7 @@ def test_vectors_that_share_their_rest_have_the_statistics_of_whole_ones(test, r
     rest, heads = draw[0, rank:], draw[1:, :rank]
     heads[:, 1:] = rest[: max(rank - 1, 0)]
     rest[5:8] = 0.25
-    scales, which = np.float32([1.0, 0.8]), np.array([0, 1, 1, 0])
+    scales, which = np.array([1.0, 0.8], np.float32), np.array([0, 1, 1, 0])
     found = STATISTICS[test].beside(jnp.asarray(rest), jnp.asarray(scales), jnp.asarray(heads), which)
     vectors = [np.concatenate([head, rest * scale]) for head, scale in zip(heads, scales[which], strict=True)]
     np.testing.assert_allclose(found, [from_scipy(test, x.astype(float)) for x in vectors], rtol=2e-5, atol=2e-5)
