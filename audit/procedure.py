@@ -18,7 +18,8 @@ from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
-from audit.trials.both_sides import Auditable, both_sides
+from audit.trials.both_sides import Auditable
+from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally
@@ -55,6 +56,7 @@ def run_audit(
     progress: Callable[[Tally], None] = lambda _: None,
     resume: Tally | None = None,
     diagnose: bool = True,
+    executor: Executor = LOCAL,
 ) -> AuditRecord:
     """Audit one mechanism against one claim.
 
@@ -66,6 +68,7 @@ def run_audit(
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
+    ``executor`` draws the trials elsewhere (``audit.dask_executor``); where does not change what they are.
     """
     step = as_mechanism(mechanism)
     _check(step, neighbours, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
@@ -73,7 +76,7 @@ def run_audit(
     _check_kind(step, given)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
-    both = both_sides(step, neighbours)
+    both = executor.sides(step, neighbours)
     chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
@@ -106,10 +109,13 @@ def run_audit(
         theory=chosen.curve,
         key=key,
         trials_planned=trials,
+        device=executor.device,
         started=started,
     )
     record = assemble(subject, rule, goal, test, tally, finding, seconds=time.monotonic() - began)
-    return explain(record, step, neighbours, key=key, deadline=deadline) if diagnose else record
+    if not diagnose:
+        return record
+    return explain(record, step, neighbours, key=key, deadline=deadline, executor=executor)
 
 
 def _check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -21,11 +22,13 @@ from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
+    from audit.trials.executor import Executor
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suite, write records and report, print one table."""
     suite = _for_this_run(suite_of(arguments), arguments)
+    _check_executor(arguments)
     out = make_folder(arguments.out)
     for path in _files(out, arguments):
         require_writable(path)
@@ -44,10 +47,11 @@ def execute(arguments: argparse.Namespace) -> int:
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with locked(resume_in), Progress(suite) as progress:
+    with locked(resume_in), _executor(arguments) as executor, Progress(suite) as progress:
         records = run_suite(
             suite,
             earlier=earlier,
+            executor=executor,
             resume_in=resume_in,
             keep_foreign=arguments.resume,
             told=lambda sentence: print(sentence, file=sys.stderr),
@@ -69,6 +73,26 @@ def execute(arguments: argparse.Namespace) -> int:
             print("More trials after this are a second look: see --stop-early and --look.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
+
+
+def _check_executor(arguments: argparse.Namespace) -> None:
+    """Refuse words about a cluster where there is to be none."""
+    for option in ("scheduler", "workers"):
+        if arguments.executor != "dask" and getattr(arguments, option) is not None:
+            raise SuiteError(f"--{option} is about a cluster; add --executor dask.")
+    if arguments.workers is not None and arguments.workers < 1:
+        raise SuiteError(f"--workers must be >= 1, got {arguments.workers}.")
+
+
+def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Executor]:
+    """Who draws the trials, until the run is over."""
+    if arguments.executor == "dask":
+        from audit.trials.cluster import dask_executor
+
+        return dask_executor(arguments.scheduler, workers=arguments.workers)
+    from audit.trials.executor import LOCAL
+
+    return contextlib.nullcontext(LOCAL)
 
 
 def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:

@@ -38,6 +38,7 @@ class Subject:
     theory: TradeOff | None
     key: jax.Array
     trials_planned: int
+    device: str
     started: str
 
 
@@ -82,7 +83,7 @@ def assemble(
         trials_needed=judgement.trials_needed,
         violated_at=judgement.violated_at,
         key=describe_key(subject.key),
-        environment=describe_environment(),
+        environment=describe_environment(subject.device),
         started=subject.started,
         seconds=seconds,
     )

@@ -21,6 +21,7 @@ from audit.suites.fingerprint import code_digest, command_files, decided_by
 from audit.suites.like import like
 from audit.suites.looks import share_of
 from audit.trials.both_sides import is_foreign
+from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally, sentence
 from audit.trials.workers import ForeignError
@@ -50,6 +51,7 @@ def run_suite(
     resume_in: Path | None = None,
     keep_foreign: bool = False,
     earlier: tuple[AuditRecord, ...] = (),
+    executor: Executor = LOCAL,
     told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
@@ -68,6 +70,9 @@ def run_suite(
     ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
     process is not in that digest: its counts and records are taken only with ``keep_foreign``.
 
+    ``executor`` says who draws the trials (``audit.dask_executor``: a cluster's workers); a run that was begun with one
+    may be continued with another on devices of the same kind.
+
     ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
     """
     before = {record.name: record for record in earlier}
@@ -79,15 +84,15 @@ def run_suite(
     for index, audit in enumerate(built):
         started(audit.spec)
         deadline = _deadline(audit.spec, end, len(built) - index)
-        place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code))
+        place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
         kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
         with _placed(audit.spec):
-            record = _run(audit, suite, risk, deadline, kept, progress)
+            record = _run(audit, suite, risk, deadline, kept, progress, executor)
         stated = {**record.environment, "code": code}
         records.append(dataclasses.replace(record, look=suite.look, environment=stated))
         finished(records[-1])
     return tuple(
-        _explained(record, audit, suite, end)
+        _explained(record, audit, suite, end, executor)
         for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
     )
 
@@ -109,12 +114,13 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
         raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first} {REMEDY}") from error
 
 
-def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None) -> AuditRecord:
+def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None, executor: Executor) -> AuditRecord:
     """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
     if not audit.spec.diagnose:
         return record
     key = audit_key(suite.seed, audit.spec.name, suite.look)
-    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=_deadline(audit.spec, end, 1))
+    deadline = _deadline(audit.spec, end, 1)
+    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=deadline, executor=executor)
 
 
 def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:
@@ -188,6 +194,7 @@ def _run(
     deadline: float | None,
     kept: Kept,
     progress: Callable[[AuditSpec, Tally], None],
+    executor: Executor,
 ) -> AuditRecord:
     spec, place = audit.spec, kept.place
     if (known := kept.record(spec.name)) is not None:
@@ -217,6 +224,7 @@ def _run(
             progress=report,
             resume=resume,
             diagnose=spec.diagnose,
+            executor=executor,
         )
 
     try:
@@ -234,12 +242,13 @@ def _run(
     return record
 
 
-def _decided_by(audit: Built, suite: Suite, risk: float, code: str) -> dict[str, Any]:
+def _decided_by(audit: Built, suite: Suite, risk: float, code: str, executor: Executor) -> dict[str, Any]:
     return decided_by(
         parts=(audit.mechanism, audit.neighbours, audit.distinguisher, audit.policy),
         claim=audit.claim,
         files=command_files(audit.mechanism),
         code=code,
+        device=executor.device,
         others={
             "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
             "seed": suite.seed,

@@ -26,6 +26,12 @@ def device_mesh() -> Mesh | None:
     return Mesh(np.array(devices), (AXIS,))
 
 
+def device_name() -> str:
+    """What trials run on, as records say it."""
+    device = jax.local_devices()[0]
+    return f"{device.platform}: {device.device_kind}"
+
+
 def devices_in(mesh: Mesh | None) -> int:
     """How many devices share the trials."""
     return 1 if mesh is None else mesh.size

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from audit.trials.devices import devices_in, on_every, only
 from audit.trials.keys import trial_keys, trial_numbers, trials_from
-from audit.trials.source import NonFiniteScoreError
+from audit.trials.source import NonFiniteScoreError, Source
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 
@@ -41,7 +41,7 @@ class SeparateProgram:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SeparateSource:
+class SeparateSource(Source):
     """A Source: trial i is a function of (key, i) alone."""
 
     program: SeparateProgram

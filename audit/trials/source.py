@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 LAST_TRIAL = 2**62
 PIECE_ENTRIES = 2**20
 LARGEST_PIECE = 128
-TARGET_SECONDS = 0.2
-"""About how long one call of the compiled program runs before progress is shown."""
 
 
 class NonFiniteScoreError(ValueError):
@@ -61,8 +59,18 @@ def piece_size(layout: Layout) -> int:
     return int(np.clip(PIECE_ENTRIES // layout.entries, 1, LARGEST_PIECE))
 
 
+def joined(pieces: Sequence[Any], most: int) -> Any:
+    """Outputs drawn piece by piece as one tree of arrays, of at most so many trials."""
+    import jax
+
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:most], *pieces)
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
+
+    pace: ClassVar[float] = 0.2
+    """About how many seconds one count takes, before progress is shown."""
 
     @property
     def chunk(self) -> int:
@@ -132,6 +140,7 @@ def tally(
     """
     done = start or empty_tally(edges)
     smallest = block = max(1, without.chunk)
+    pace = without.pace
     # a side a thread: both programs compile, and on a CPU run, at the same time
     with ThreadPoolExecutor(2) as pool:
         while done.trials_per_side < trials_per_side:
@@ -149,8 +158,8 @@ def tally(
             )
             report(done)
             spent = time.monotonic() - began
-            if spent < TARGET_SECONDS / 2:
+            if spent < pace / 2:
                 block *= 2
-            elif spent > TARGET_SECONDS * 2:
+            elif spent > pace * 2:
                 block = max(smallest, block // 2)
     return done

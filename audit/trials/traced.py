@@ -20,7 +20,16 @@ from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
 from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
-from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, complete, piece_size
+from audit.trials.source import (
+    MechanismError,
+    NonFiniteScoreError,
+    Scored,
+    Source,
+    common_layout,
+    complete,
+    joined,
+    piece_size,
+)
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
@@ -102,7 +111,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compiled:
+class Compiled(Source):
     """A program with its key: a Source whose trial i is a function of (key, i) alone."""
 
     program: Program
@@ -183,12 +192,19 @@ class TracedSides:
                     pieces.append(jax.tree.map(np.asarray, draw(own, start)))
             if not pieces:
                 return np.zeros((0, 1), np.float32)
-            return jax.tree.map(lambda *parts: np.concatenate(parts)[:trials], *pieces)
+            return joined(pieces, trials)
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
             without, with_record = pool.map(side, jax.random.split(key), ("without", "with"))
         return without, with_record
+
+    def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:
+        """Full outputs of one side, ``size`` at a time on every device."""
+        mesh = device_mesh()
+        draw, step = self._draw(side, size, mesh), size * devices_in(mesh)
+        pieces = [jax.tree.map(np.asarray, draw(key, first)) for first in range(start, stop, step)]
+        return joined(pieces, stop - start)
 
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
