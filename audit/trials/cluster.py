@@ -43,8 +43,9 @@ class ClusterError(RuntimeError):
 def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -> DaskExecutor:
     """The workers of a Dask cluster: of the one whose scheduler has this address, or of one started here.
 
-    ``scheduler`` is an address (tcp://host:8786) or a scheduler file; ``workers`` is how many to wait for there. Without
-    a scheduler so many processes are started on this machine (default: one a processor). Close it, or use it in ``with``.
+    ``scheduler`` is an address (tcp://host:8786) or a scheduler file; ``workers`` is how many to wait for there.
+    Without a scheduler so many processes are started on this machine (default: one a processor). Close it, or use it
+    in ``with``.
     """
     require("workers", workers is None or workers >= 1, ">= 1", workers)
     distributed = _distributed()
@@ -72,9 +73,9 @@ def _distributed() -> Any:
 
 def _local_cluster(distributed: Any, workers: int) -> Any:
     """Processes on this machine; each may have a child, in which foreign code keeps its time-out."""
-    import dask
+    from dask import config
 
-    with dask.config.set({"distributed.worker.daemon": False}):
+    with config.set({"distributed.worker.daemon": False}):
         return distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -115,9 +116,13 @@ class DaskExecutor:
                 with contextlib.suppress(Exception):
                     one.close(timeout=10)
 
-    @functools.cached_property
+    @property
     def device(self) -> str:
         """What the workers draw on; asked of one, and demanded of all."""
+        return self._device
+
+    @functools.cached_property
+    def _device(self) -> str:
         return self.ask([self._client.submit(remote.device, pure=False)], lambda _: "asking for a worker's device")[0]
 
     @property
@@ -216,7 +221,7 @@ class DaskExecutor:
     def _compare(self) -> None:
         """Refuse a cluster whose workers run other versions, before anything is drawn. Imports no JAX there."""
         wrong = []
-        for address, found in self._client.run(versions, on_error="return").items():
+        for address, found in self._client.run(remote.running, on_error="return").items():
             if isinstance(found, BaseException):
                 wrong.append(f"{address}: dpsgd-audit cannot be imported there ({found})")
             else:
@@ -286,10 +291,8 @@ class ClusterSides:
         both_sides(*self._local).read_without(key, size=size, pieces=pieces, read=read, use=use)
 
     def _one(self, ask: Ask, score: Any, what: str) -> Any:
-        (answer,) = self._executor.ask(
-            [self._executor.submit(self._job, score, ask)], lambda _: f"{what} of {self._name}"
-        )
-        return answer
+        future = self._executor.submit(self._job, score, ask)
+        return self._executor.ask([future], lambda _: f"{what} of {self._name}")[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where trials are drawn: in this process, on all its devices, or by the workers of a cluster (audit.trials.cluster)."""
+"""Where trials are drawn: in this process, on all its devices, or (audit.trials.cluster) by a cluster's workers."""
 
 from __future__ import annotations
 

@@ -70,6 +70,11 @@ def hold(payload: Payload) -> Payload:
     return payload
 
 
+def running() -> dict[str, str]:
+    """What this worker runs."""
+    return versions()
+
+
 def device() -> str:
     """The device on which this worker draws."""
     from audit.trials.devices import device_name
@@ -151,6 +156,7 @@ def _made_scores(job: _Same, score: _Same, sides: BothSides) -> tuple[Scored, Sc
 
 def _key(key: Key | None) -> Any:
     import jax
+    import jax.numpy as jnp
 
     assert key is not None
-    return jax.random.wrap_key_data(key.words, impl=key.implementation)
+    return jax.random.wrap_key_data(jnp.asarray(key.words), impl=key.implementation)

@@ -162,8 +162,8 @@ class TracedSides:
         """
         if learnt:
             size, mesh = chunk or piece_size(self.layout()), device_mesh()
-            draws = (self._draw(side, size, mesh) for side in ("without", "with"))
-            return separate(*draws, distinguisher, chunk=size, mesh=mesh)
+            first, second = (self._draw(side, size, mesh) for side in ("without", "with"))
+            return separate(first, second, distinguisher, chunk=size, mesh=mesh)
         without, with_record = self.neighbours.without, self.neighbours.with_record
         first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
         return first, compile_program(
