@@ -22,7 +22,7 @@ from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
-from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally
+from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from distinguishers.battery import default_battery
@@ -84,17 +84,21 @@ def run_audit(
     without, with_record = both.scored(chosen, chunk=chunk, learnt=learnt_from > 0)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
-        half = count // 2
-        return without.source(keys.fit_without).scores(0, half), with_record.source(keys.fit_with).scores(0, half)
+        sources = without.source(keys.fit_without), with_record.source(keys.fit_with)
+        return scores_in_time(*sources, trials_per_side=count // 2, deadline=part_of(deadline))
 
     test = rule.fix(chosen.curve, fit_scores, goal)
     test = dataclasses.replace(test, fit_trials=test.fit_trials + learnt_from)
     sides = without.source(keys.without), with_record.source(keys.with_record)
-    if resume is not None and resume.test not in ("", test.digest):
-        raise StaleCountsError("these counts belong to other edges or thresholds than this audit's; start anew.")
+    own = f"{test.digest} {trials}"
+    if resume is not None and (resume.test not in ("", own) or resume.trials_per_side > goal.trials_per_side):
+        raise StaleCountsError(
+            "these counts belong to other edges or thresholds than this audit's, or to another number of planned "
+            "trials, which is never changed afterwards; start anew."
+        )
 
     def report(tally: Tally) -> None:
-        progress(dataclasses.replace(tally, test=test.digest))
+        progress(dataclasses.replace(tally, test=own))
 
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
     finding = rule.judge(tally, test, goal)

@@ -13,6 +13,7 @@ import jax
 
 from audit.diagnosis.after import explain
 from audit.procedure import run_audit
+from audit.record.files import FileError
 from audit.record.record import AuditRecord, plain, seen_below
 from audit.suites.build import Built, build
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
@@ -111,7 +112,8 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
         if isinstance(error, ForeignError) and len(lines) > 1:
             first = f"{first} {lines[-1].rstrip('.')}."
         detail = "".join(f"{line}\n" for line in lines[1:])
-        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first} {REMEDY}") from error
+        remedy = "" if isinstance(error, FileError) else f" {REMEDY}"
+        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first}{remedy}") from error
 
 
 def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None, executor: Executor) -> AuditRecord:
@@ -235,7 +237,9 @@ def _run(
             record = audited(None)
     except BaseException:
         if saver is not None:
-            saver.flush()
+            # where even this cannot be written, the counts before it are there
+            with contextlib.suppress(OSError):
+                saver.flush()
         raise
     if place is not None:
         place.close(record)

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import logging
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,8 +33,17 @@ START_SECONDS = 120.0
 """What workers may take to join."""
 EMPTY_SECONDS = 60.0
 """How long a run waits while no worker is left, as when all are being started again."""
-TURN_SECONDS = 2.0
-"""Between two looks at whether any worker is left."""
+TURN_SECONDS = 0.5
+"""Between two looks at whether any worker is left, and whether anybody still waits."""
+
+
+SETTINGS = {
+    # a worker may have a child, in which foreign code keeps its time-out
+    "distributed.worker.daemon": False,
+    # one that dies twice within this time is not started again
+    "distributed.deploy.lost-worker-timeout": "1 day",
+}
+"""Of Dask, for a cluster that is started here."""
 
 
 class ClusterError(RuntimeError):
@@ -50,9 +60,9 @@ def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -
     require("workers", workers is None or workers >= 1, ">= 1", workers)
     distributed = _distributed()
     if scheduler is None:
-        count = workers or os.cpu_count() or 1
-        cluster = _local_cluster(distributed, count)
-        return DaskExecutor(distributed.Client(cluster), cluster=cluster, workers=count)
+        count, held = workers or os.cpu_count() or 1, contextlib.ExitStack()
+        cluster = _local_cluster(distributed, count, held)
+        return DaskExecutor(distributed.Client(cluster), workers=count, held=held)
     place = {"scheduler_file": scheduler} if os.path.isfile(scheduler) else {"address": scheduler}
     try:
         client = distributed.Client(**place, timeout=START_SECONDS / 4)
@@ -60,7 +70,7 @@ def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -
         raise ClusterError(
             f"no Dask scheduler answers at {scheduler!r} ({error}); start one (dask scheduler) or check the address."
         ) from error
-    return DaskExecutor(client, cluster=None, workers=workers or 1)
+    return DaskExecutor(client, workers=workers or 1)
 
 
 def _distributed() -> Any:
@@ -71,19 +81,21 @@ def _distributed() -> Any:
     return distributed
 
 
-def _local_cluster(distributed: Any, workers: int) -> Any:
-    """Processes on this machine; each may have a child, in which foreign code keeps its time-out."""
+def _local_cluster(distributed: Any, workers: int, held: contextlib.ExitStack) -> Any:
+    """Processes on this machine, as long as they are held."""
     from dask import config
 
-    with config.set({"distributed.worker.daemon": False}):
-        return distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=None,
-            memory_limit=0,
-            silence_logs=logging.ERROR,
-        )
+    held.enter_context(config.set(SETTINGS))
+    cluster = distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        silence_logs=logging.ERROR,
+    )
+    held.callback(cluster.close, timeout=10)
+    return cluster
 
 
 class DaskExecutor:
@@ -93,9 +105,10 @@ class DaskExecutor:
     ranges are drawn again, elsewhere. Close it, or use it in ``with``; a cluster that it was pointed at runs on.
     """
 
-    def __init__(self, client: Any, *, cluster: Any, workers: int):
-        self._client, self._cluster = client, cluster
-        self._versions = versions()
+    def __init__(self, client: Any, *, workers: int, held: contextlib.ExitStack | None = None):
+        """``held`` is what ends with it."""
+        self._client, self._held = client, held or contextlib.ExitStack()
+        self._versions, self._given_up = versions(), threading.Event()
         try:
             self._wait_for(workers)
             self._compare()
@@ -111,10 +124,9 @@ class DaskExecutor:
 
     def close(self) -> None:
         """Leave the cluster; one that was started for this is ended."""
-        for one in (self._client, self._cluster):
-            if one is not None:
-                with contextlib.suppress(Exception):
-                    one.close(timeout=10)
+        for end in (functools.partial(self._client.close, timeout=10), self._held.close):
+            with contextlib.suppress(Exception):
+                end()
 
     @property
     def device(self) -> str:
@@ -166,6 +178,8 @@ class DaskExecutor:
         waiting, last_seen = set(futures), time.monotonic()
         try:
             while waiting:
+                if self._given_up.is_set():
+                    raise ClusterError("the run is being ended.")
                 try:
                     done, waiting = distributed.wait(waiting, timeout=TURN_SECONDS, return_when="FIRST_COMPLETED")
                 except TimeoutError:
@@ -182,6 +196,10 @@ class DaskExecutor:
             if waiting:
                 with contextlib.suppress(Exception):
                     self._client.cancel(list(waiting))
+
+    def give_up(self) -> None:
+        """End every wait: the run is over."""
+        self._given_up.set()
 
     def _fail(self, future: Any, what: str) -> None:
         from distributed.scheduler import KilledWorker
@@ -333,6 +351,10 @@ class ClusterSource(Source):
         """Counted by the workers; counts travel, outputs do not."""
         counts = np.sum(self._asked("cells", start, stop, np.asarray(edges, np.float32)), axis=0)
         return complete(counts, stop - start)
+
+    def give_up(self) -> None:
+        """Nobody waits for the workers any more."""
+        self.program.executor.give_up()
 
     def _asked(self, what: str, start: int, stop: int, edges: np.ndarray | None = None) -> list[np.ndarray]:
         own, executor = self.program, self.program.executor

@@ -28,7 +28,7 @@ EDGES = np.linspace(-1, 2, 7, dtype=np.float32)[None]
 def inside():
     """A cluster in this process: its workers are threads, which costs nothing."""
     with distributed.Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
-        yield DaskExecutor(client, cluster=None, workers=2)
+        yield DaskExecutor(client, workers=2)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_an_error_of_the_code_under_audit_is_told_as_it_is_here(inside):
 def test_other_versions_are_refused_before_anything_is_drawn(inside, monkeypatch):
     monkeypatch.setattr(cluster, "versions", lambda: {**versions(), "jax": "0.1", CODE: "other"})
     with pytest.raises(UnlikeWorkerError) as caught:
-        DaskExecutor(inside._client, cluster=None, workers=1)
+        DaskExecutor(inside._client, workers=1)
     text = str(caught.value)
     assert f"jax: {versions()['jax']} there, 0.1 here" in text
     assert "dpsgd-audit's code" in text
@@ -177,7 +177,7 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch):
     with dask_executor(workers=1) as executor:
 
         def leave(_):
-            executor._cluster.scale(0)
+            executor._client.cluster.scale(0)
 
         with pytest.raises(ClusterError, match="has had no worker for 3 s"):
             record(step, ROWS, trials=6000, executor=executor, progress=leave)
