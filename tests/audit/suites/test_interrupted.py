@@ -31,22 +31,22 @@ SUITE = """
 seed = 4
 [[audit]]
 name = "theory"
-trials = 40_000_000
+trials = 8_000_000
 mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
 neighbours = "scalar_pair"
 distinguisher = "likelihood_ratio"
 claim = { kind = "gaussian", mu = 1.0 }
 [[audit]]
 name = "fit"
-trials = 8_000_000
+trials = 2_000_000
 mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
 neighbours = "scalar_pair"
 distinguisher = "projection"
 claim = { kind = "gaussian", mu = 1.0 }
-policy = { kind = "split", fit_trials = 2_000_000 }
+policy = { kind = "split", fit_trials = 1_000_000 }
 [[audit]]
 name = "anytime"
-trials = 20_000_000
+trials = 4_000_000
 mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
 neighbours = "scalar_pair"
 distinguisher = "likelihood_ratio"
@@ -54,7 +54,7 @@ claim = { kind = "gaussian", mu = 1.0 }
 policy = "anytime"
 [[audit]]
 name = "foreign"
-trials = 6000
+trials = 3000
 mechanism = { kind = "callable_step", function = "foreign:slow_sum" }
 neighbours = { kind = "worst_case_pair", records = 1, dimension = 3, clip = 1.0 }
 distinguisher = "projection"
@@ -103,7 +103,7 @@ def test_sigterm_ends_with_one_line(monkeypatch, capsys):
 
 def test_a_full_disk_ends_with_one_line_and_is_continued(tmp_path, monkeypatch, capsys):
     path, out = tmp_path / "suite.toml", tmp_path / "out"
-    path.write_text(SUITE.split('[[audit]]\nname = "fit"')[0].replace("40_000_000", "400_000"))
+    path.write_text(SUITE.split('[[audit]]\nname = "fit"')[0].replace("8_000_000", "400_000"))
     words, write, left = ["run", str(path), "--out", str(out)], Path.write_text, [2]
 
     def full(self, text, *arguments, **more):
@@ -155,7 +155,7 @@ def test_runs_ended_at_random_points_give_the_record_of_one_that_was_not(whole, 
     path, expected, seconds = whole
     chance, words = random.Random(f"{ended_by} {cluster}"), [str(path), "--out", str(tmp_path / "out"), "--resume"]
     ends = 0
-    while ends < 8:
+    while ends < 6:
         run = command(*words, *cluster)
         try:
             run.wait(timeout=chance.uniform(0.1, 1.0) * seconds)
