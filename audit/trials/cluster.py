@@ -63,7 +63,7 @@ def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -
         count, held = workers or os.cpu_count() or 1, contextlib.ExitStack()
         cluster = _local_cluster(distributed, count, held)
         return DaskExecutor(distributed.Client(cluster), workers=count, held=held)
-    place = {"scheduler_file": scheduler} if os.path.isfile(scheduler) else {"address": scheduler}
+    place = {"scheduler_file": _written(scheduler)} if scheduler.endswith(".json") else {"address": scheduler}
     try:
         client = distributed.Client(**place, timeout=START_SECONDS / 4)
     except (OSError, ValueError) as error:
@@ -71,6 +71,16 @@ def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -
             f"no Dask scheduler answers at {scheduler!r} ({error}); start one (dask scheduler) or check the address."
         ) from error
     return DaskExecutor(client, workers=workers or 1)
+
+
+def _written(file: str) -> str:
+    """A scheduler file, which the scheduler writes when it has started."""
+    end = time.monotonic() + START_SECONDS
+    while not os.path.isfile(file):
+        if time.monotonic() > end:
+            raise ClusterError(f"no scheduler wrote {file!r} within {START_SECONDS:.0f} s; start one with this file.")
+        time.sleep(0.2)
+    return file
 
 
 def _distributed() -> Any:

@@ -158,7 +158,7 @@ def test_runs_ended_at_random_points_give_the_record_of_one_that_was_not(whole, 
     while ends < 6:
         run = command(*words, *cluster)
         try:
-            run.wait(timeout=chance.uniform(0.1, 1.0) * seconds)
+            run.wait(timeout=chance.uniform(0.1, 0.6) * seconds)
             break
         except subprocess.TimeoutExpired:
             run.send_signal(ended_by)

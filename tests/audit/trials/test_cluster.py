@@ -87,6 +87,8 @@ def test_what_is_not_there_is_said(monkeypatch):
     monkeypatch.setattr(cluster, "START_SECONDS", 1.0)
     with pytest.raises(ClusterError, match="no Dask scheduler answers at 'tcp://"):
         dask_executor("tcp://127.0.0.1:9")
+    with pytest.raises(ClusterError, match=r"no scheduler wrote .nowhere\.json. within 1 s"):
+        dask_executor("nowhere.json")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ImportError, match=r"pip install 'dpsgd-audit\[cluster\]'"):
         dask_executor()
