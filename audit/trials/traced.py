@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
-from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
+from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of, summary_of
 from audit.trials.separate import Draw, separate
 from audit.trials.source import (
     MechanismError,
@@ -43,6 +43,8 @@ CHUNK_ENTRIES = 2**18
 DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**12
+SUMMED_CHUNK = 2**6
+"""Least on a CPU where long vectors are summed as they are drawn: scores of a few trials cost as much as of many."""
 LARGEST_DEVICE_CHUNK = 2**20
 LARGEST_COLLAPSED_CHUNK = 2**14
 """On an accelerator too: scoring statistics takes hundreds of mixture terms, which their few entries do not show."""
@@ -300,7 +302,8 @@ def compile_program(
         scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
         programs = programs_of(release, scoring)
         programs.score.eval_shape(release, scoring, key, trial_number(0))
-    size = chunk or chunk_size(step.kind, output)
+        summed = jax.eval_shape(lambda: summary_of(release, scoring, key)) is not None
+    size = chunk or max(chunk_size(step.kind, output), SUMMED_CHUNK if summed else 1)
     return Program(
         side=side,
         chunk=size,
