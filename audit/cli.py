@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from audit.commands import COMMANDS
+from audit.commands.ending import Terminated
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 CUT_SHORT = 141
 TERMINATED = 143
-
-
-class Terminated(BaseException):
-    """Somebody asked this process to end, as a batch system does when its time is over."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     module = importlib.import_module(f"audit.commands.{arguments.command}")
     try:
-        with _ended_in_order():
-            code = module.execute(arguments)
+        code = module.execute(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -69,24 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Terminated:
         print("dpsgd-audit: terminated; the same command continues where it stopped.", file=sys.stderr)
         return TERMINATED
-
-
-@contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that counts are saved; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

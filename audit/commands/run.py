@@ -11,22 +11,31 @@ import secrets
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
+from audit.commands.ending import ended_in_order
 from audit.record.files import make_folder, require_writable, write_whole
 from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, code_of, parse_suite, read_suite
 from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
+    from audit.suites.file import AuditSpec
     from audit.trials.executor import Executor
+    from audit.trials.source import Tally
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suite, write records and report, print one table."""
+    with ended_in_order() as check:
+        return _execute(arguments, check)
+
+
+def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     suite = _for_this_run(suite_of(arguments), arguments)
     _check_executor(arguments)
     out = make_folder(arguments.out)
@@ -48,6 +57,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
     with locked(resume_in), _executor(arguments) as executor, Progress(suite) as progress:
+
+        def advanced(spec: AuditSpec, tally: Tally) -> None:
+            check()
+            progress.advanced(spec, tally)
+
         records = run_suite(
             suite,
             earlier=earlier,
@@ -56,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
             keep_foreign=arguments.resume,
             told=lambda sentence: print(sentence, file=sys.stderr),
             started=progress.started,
-            progress=progress.advanced,
+            progress=advanced,
             finished=progress.finished,
         )
     for sentence in unnoticed(_earlier(out / "records.json"), records):

@@ -204,9 +204,9 @@ def _run(
     saver = Saver(place) if place is not None else None
 
     def report(tally: Tally) -> None:
-        progress(spec, tally)
         if saver is not None:
             saver(tally)
+        progress(spec, tally)
 
     def audited(resume: Tally | None) -> AuditRecord:
         return run_audit(

@@ -72,7 +72,7 @@ def hold(payload: Payload) -> Payload:
 
 def running() -> dict[str, str]:
     """What this worker runs."""
-    return versions()
+    return dict(versions())
 
 
 def device() -> str:

@@ -16,7 +16,8 @@ LIBRARIES = ("dpsgd-audit", "jax", "jaxlib", "numpy")
 CODE = "dpsgd-audit's code"
 
 
-def versions() -> dict[str, str]:
+@functools.cache
+def versions() -> Mapping[str, str]:
     """Python, the libraries that decide a trial, and a digest of our own files."""
     return {"python": platform.python_version(), **{name: version_of(name) for name in LIBRARIES}, CODE: own_code()}
 
