@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +17,10 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 CUT_SHORT = 141
 TERMINATED = 143
+
+
+PLAIN = {"≤": "<=", "≥": ">=", "…": "...", "·": ".", "“": '"', "”": '"', "’": "'"}
+"""What stands for characters that an encoding lacks; a question mark for all others."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends with exit code 2 and one line that says what to do."""
+    _write_plainly()
     arguments = parser().parse_args(argv)
     if arguments.version:
         from importlib import metadata
@@ -62,6 +69,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Terminated:
         print("dpsgd-audit: terminated; the same command continues where it stopped.", file=sys.stderr)
         return TERMINATED
+
+
+def _write_plainly() -> None:
+    """Let a stream whose encoding lacks a character write another one instead of failing."""
+
+    def plain(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        return "".join(PLAIN.get(each, "?") for each in error.object[error.start : error.end]), error.end
+
+    codecs.register_error("dpsgd_audit.plain", plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="dpsgd_audit.plain")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     python benchmarks/throughput.py [--seconds 2] [--score likelihood_ratio max_coordinate]
 
-'audit' draws the batch, clips, sums, adds noise, normalises, scores and counts; the likelihood ratio reads sums that are
-made while the noise is drawn, max_coordinate the stored vector. 'bare' draws the same number of normals (the simulator's own) and sums their squares; 'jax.random.normal' does that with
-JAX's generator; NumPy's column is SFC64 in a thread for every core. Best of several repetitions of at least the given time; ratios are what counts.
+'audit' draws the batch, clips, sums, adds noise, normalises, scores and counts; the likelihood ratio reads sums that
+are made while the noise is drawn, max_coordinate the stored vector. 'bare' draws the same number of normals (the
+simulator's own) and sums their squares; 'jax.random.normal' does that with JAX's generator; NumPy's column is SFC64 in
+a thread for every core. Best of several repetitions of at least the given time; ratios are what counts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ RECORDS = 4
 def audit_rate(dimension: int, seconds: float, score: str) -> tuple[float, int]:
     pair = mechanisms.worst_case_pair(records=RECORDS, dimension=dimension, clip=0.1)
     step = mechanisms.one_round(normalise_by="expected_batch", rate=0.05, clip=0.1, noise_multiplier=10.0)
-    test = distinguishers.likelihood_ratio(step, pair) if score == "likelihood_ratio" else distinguishers.max_coordinate()
+    exact = score == "likelihood_ratio"
+    test = distinguishers.likelihood_ratio(step, pair) if exact else distinguishers.max_coordinate()
     program = traced.compile_program(step, pair.without, test, side="without")
     source = program.source(jax.random.key(0))
     edges = np.linspace(-20, 20, 201, dtype=np.float32)[None]

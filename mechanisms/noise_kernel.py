@@ -24,13 +24,13 @@ from mechanisms.bits import MULTIPLIERS, ROUNDS, WEYL, Stream
 
 GROUP = 8
 """Blocks laid out side by side, as in mechanisms.noise."""
-TILE = 512
+TILE = 256
 """Blocks that a program draws and stores."""
-WIDE = 1024
+WIDE = 512
 """Blocks that a program draws at once to reduce them, and..."""
 LOOPS = 16
 """... how often it does so at most."""
-NARROW = 1024
+NARROW = 256
 """The same for short vectors, of which a program reads several: blocks of all of them together."""
 Unary = Callable[[jax.Array], jax.Array]
 
@@ -155,9 +155,9 @@ def store_normals(keys: jax.Array, count: int, *, own: Functions = HARDWARE, int
         functools.partial(_store, own=own),
         out_shape=jax.ShapeDtypeStruct((len(keys), tiles * rows, 4, GROUP), jnp.float32),
         grid=(len(keys), tiles),
-        in_specs=[pl.BlockSpec(memory_space=pl.ANY)] if interpret else [pl.BlockSpec()],
+        in_specs=[pl.BlockSpec()],
         out_specs=pl.BlockSpec((1, rows, 4, GROUP), lambda trial, part: (trial, part, 0, 0)),
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        compiler_params=plgpu.CompilerParams(num_warps=2, num_stages=1),
         interpret=interpret,
         name="store_normals",
     )(_signed(keys))
@@ -180,7 +180,7 @@ def sum_squares(
         grid=(len(padded) // trials, parts),
         in_specs=[pl.BlockSpec()],
         out_specs=pl.BlockSpec((trials, 1), lambda tile, part: (tile, part)),
-        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        compiler_params=plgpu.CompilerParams(num_warps=1 if trials > 1 else 8, num_stages=1),
         interpret=interpret,
         name="sum_squares",
     )(padded)

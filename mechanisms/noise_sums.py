@@ -1,4 +1,4 @@
-"""What a score of the first coordinates and the mean square of the rest reads: the vector's sums, without the vector."""
+"""What a score of first coordinates and the mean square of the rest reads: a vector's sums, without the vector."""
 
 from __future__ import annotations
 

@@ -43,6 +43,17 @@ def batch_sum(batch: jax.Array, gradients: jax.Array) -> jax.Array:
     return total
 
 
+def add_first(vector: jax.Array, values: jax.Array) -> jax.Array:
+    """``values`` added to a vector's first coordinates."""
+    if jax.default_backend() == "cpu" or len(values) > UNROLLED_RECORDS:
+        return vector + jnp.pad(values, (0, len(vector) - len(values)))
+    # A GPU would write the padded vector and read it again.
+    place = jnp.arange(len(vector))
+    for at in range(len(values)):
+        vector = vector + jnp.where(place == at, values[at], 0.0)
+    return vector
+
+
 @structured(numbers=("gradients", "clip", "joins", "deviation", "shrink"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class DenseRound:
@@ -87,8 +98,8 @@ class TableRound:
     def __call__(self, key: jax.Array) -> jax.Array:
         """The update of one key."""
         total, size = self._summed(key)
-        padded = jnp.pad(total, (0, self.dimension - len(total)))
-        return (padded + self.deviation * normal(key, (self.dimension,))) * shrunk(self.shrink, size)
+        noisy = add_first(self.deviation * normal(key, (self.dimension,)), total)
+        return noisy * shrunk(self.shrink, size)
 
     def summary(self, key: jax.Array, span: int) -> Collapsed | None:
         """The update's first ``span`` coordinates and the mean square of the others, from the same noise.

@@ -136,6 +136,27 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
         _legend(axes, columns=2, title=series)
 
 
+def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None, y: str) -> list[dict[str, Any]]:
+    """What ``save_sweep`` draws, a row for every audit; an epsilon stands with its delta."""
+    rows = []
+    for record in records:
+        most = ceiling(record) if y == "epsilon" else None
+        claimed = _claimed(record, y)
+        rows.append(
+            {
+                "audit": record.name,
+                x: value_of(record, x),
+                **({} if series is None else {series: value_of(record, series)}),
+                "proven": _proven(record, y),
+                "claimed": claimed if np.isfinite(claimed) else None,
+                "exact": record.exact_epsilon if y == "epsilon" else None,
+                "ceiling": None if most is None else most.epsilon,
+                **({"delta": record.report_delta} if y == "epsilon" else {}),
+            }
+        )
+    return rows
+
+
 def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str, colour: str, named: bool) -> None:
     """What is claimed, what is exact and what the trials could prove at most, thinner."""
     claimed = [_claimed(r, y) for r in records]

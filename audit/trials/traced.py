@@ -46,8 +46,8 @@ LARGEST_CHUNK = 2**12
 SUMMED_CHUNK = 2**6
 """Least on a CPU where long vectors are summed as they are drawn: scores of a few trials cost as much as of many."""
 LARGEST_DEVICE_CHUNK = 2**20
-LARGEST_COLLAPSED_CHUNK = 2**14
-"""On an accelerator too: scoring statistics takes hundreds of mixture terms, which their few entries do not show."""
+LARGEST_COLLAPSED_CHUNK = 2**15
+"""Entries of statistics drawn at once on an accelerator: scoring each takes hundreds of mixture terms."""
 TRACED = (
     "A step is called as step(key, dataset) and traced by JAX; code that JAX cannot trace is "
     'mechanisms.callable_step(function), called as function(seed, dataset) (kind = "callable_step" in a suite).'
@@ -264,8 +264,8 @@ def chunk_size(kind: OutputKind, output: Any) -> int:
     if jax.default_backend() == "cpu":
         room, most = CHUNK_ENTRIES, LARGEST_CHUNK
     else:
-        room = DEVICE_CHUNK_ENTRIES
-        most = LARGEST_COLLAPSED_CHUNK if kind == "collapsed" else LARGEST_DEVICE_CHUNK
+        collapsed = kind in ("collapsed", "collapsed_transcript")
+        room, most = LARGEST_COLLAPSED_CHUNK if collapsed else DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK
     return int(np.clip(room // entries, 1, most))
 
 
