@@ -102,7 +102,7 @@ def _local_cluster(distributed: Any, workers: int, held: contextlib.ExitStack) -
         processes=True,
         dashboard_address="127.0.0.1:0",
         memory_limit=0,
-        silence_logs=logging.ERROR,
+        silence_logs=logging.CRITICAL,
     )
     held.callback(cluster.close, timeout=10)
     return cluster

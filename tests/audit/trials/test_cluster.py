@@ -2,7 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import cluster_jobs
 import foreign
@@ -183,3 +185,24 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch):
 
         with pytest.raises(ClusterError, match="has had no worker for 3 s"):
             record(step, ROWS, trials=6000, executor=executor, progress=leave)
+
+
+@pytest.mark.long
+def test_a_scheduler_file_leads_to_workers_that_others_started(tmp_path):
+    file = str(tmp_path / "scheduler.json")
+    here = Path(cluster_jobs.__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parents[1]), str(here), *sys.path])}
+    quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    dask = [sys.executable, "-m", "dask"]
+    place = ["--scheduler-file", file, "--dashboard-address", "127.0.0.1:0"]
+    started = [subprocess.Popen([*dask, "scheduler", *place, "--host", "127.0.0.1", "--port", "0"], **quiet)]
+    started += [subprocess.Popen([*dask, "worker", *place, "--nthreads", "1"], **quiet) for _ in range(2)]
+    try:
+        with dask_executor(file, workers=2) as executor:
+            # these workers may have no children: foreign code is drawn in them
+            step = mechanisms.callable_step(foreign.noisy_sum, workers=2)
+            assert record(step, ROWS, trials=600, executor=executor) == record(step, ROWS, trials=600)
+    finally:
+        for process in started[::-1]:
+            process.terminate()
+            process.wait(timeout=30)
