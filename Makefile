@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, lint, docs, wheel.
+# The whole project in a few words: setup, audit, opacus, test, test-full, notebooks, lint, docs, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ LIBRARIES := $(VENV)/.libraries
 DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full lint docs wheel clean
+.PHONY: setup audit opacus test test-full notebooks lint docs wheel clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,10 @@ test: $(LIBRARIES)
 
 test-full: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Runs all notebooks and keeps what they show.
+notebooks: $(LIBRARIES)
+	$(BIN)/python tests/run_notebooks.py
 
 lint: setup
 	$(BIN)/ruff check .
