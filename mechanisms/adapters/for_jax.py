@@ -60,6 +60,11 @@ class JaxTraining(Described):
         del records
         return 1 if self.releases == "update" else self.steps
 
+    def steps_on(self, dataset: Any) -> int:
+        """The same."""
+        del dataset
+        return self.rounds(0)
+
     @functools.cached_property
     def _start(self) -> Any:
         # callers may be under a trace, and the first state is a constant

@@ -438,3 +438,16 @@ def test_records_of_any_dataset_are_taken_one_by_one():
     joined = torch.utils.data.ConcatDataset([dataset(2), dataset(1, value=1.0)])
     ((row, _),) = one_record(joined, 2)
     assert row.sum() == COLUMNS
+
+
+def test_the_steps_of_a_training_are_counted_where_an_optimizer_takes_them():
+    def by_hand(data, seed):
+        model = Net()
+        model(data.tensors[0]).sum().backward()
+        return {"weights": next(model.parameters()).grad}
+
+    final = torch_training(train, releases="final")
+    assert final.steps_on(dataset(10)) == sum(steps for _, _, steps in final.history(dataset(10))) > 1
+    assert torch_training(train).steps_on(dataset(10)) == 1
+    assert torch_training(train, releases="transcript", steps=2).steps_on(dataset(10)) == 2
+    assert torch_training(by_hand, releases="final").steps_on(dataset(10)) is None
