@@ -14,9 +14,9 @@ import numpy as np
 
 from guarantees.checks import require
 from mechanisms import sampling
+from mechanisms.constructions import gradient_rows
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
 from mechanisms.networks import INITIAL_SEED
-from mechanisms.release import flatten_rows
 from mechanisms.training import epoch_keys
 
 
@@ -84,7 +84,7 @@ class JaxTraining(Described):
             found = self._gradients_of(self.loss, data)
         else:
             raise ValueError(f"{self.name} does not tell its per-example gradients; loss= or gradients= would.")
-        return flatten_rows(found, records)[0]
+        return gradient_rows(found, records)
 
     def _gradients_of(self, loss: Callable[[Any, Any], jax.Array], data: Any) -> Any:
         try:
