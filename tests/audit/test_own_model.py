@@ -133,5 +133,5 @@ def test_gradients_of_a_training_are_checked_too():
         gradients=lambda rows: rows[:-1],
     )
     claim = guarantees.gaussian(mu=2.0)
-    with pytest.raises(mechanisms.GradientsError, match="gradients= of '<lambda>'.*each of the 3 records"):
+    with pytest.raises(mechanisms.GradientsError, match=r"gradients= of '<lambda>'.*each of the 3 records"):
         audit.run_audit(training, PAIR, claim=claim, trials=40, risk=0.05, key=KEY)
