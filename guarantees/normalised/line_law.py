@@ -128,9 +128,15 @@ class PlaneLaw(SimpleLaw):
         width, height = np.diff(edges, axis=1), table(edges)
         row, column = np.nonzero((width > 0) & (np.maximum(height[:, 1:], height[:, :-1]) > LOWEST))
         x, weight = panel_rule(self.degrees)
-        u = edges[row, column][:, None] + width[row, column][:, None] * x
-        mass = np.exp(table(u)) * weight * width[row, column][:, None]
-        w = (self.tables[2](u) + room[row, None]) / (self.curvature * spread**2)
+        wide = width[row, column][:, None]
+        # the three tables have one grid
+        cell, along = table.cell(edges[row, column][:, None] + wide * x)
+        mass = np.exp(table.at(cell, along))
+        mass *= weight
+        mass *= wide
+        w = self.tables[2].at(cell, along)
+        w += room[row, None]
+        w /= self.curvature * spread**2
         within, beyond = chi_square_tails(w, self.degrees)
         above = np.bincount(row, (mass * within).sum(axis=1), len(room))
         below = np.bincount(row, (mass * beyond).sum(axis=1), len(room))
