@@ -93,7 +93,7 @@ class Auditor:
             neighbours,
             distinguisher,
             claim=claim,
-            trials=trials or self._option("trials") or stated.get("trials") or DEFAULT_TRIALS,
+            trials=self.trials(trials),
             risk=spent.risk,
             key=spent.key,
             delta=delta if delta is not None else stated.get("delta", 1e-5),
@@ -109,6 +109,10 @@ class Auditor:
             warnings.warn(InconclusiveAuditWarning(f"{record.name}: {record.reason}"), stacklevel=2)
         return record
 
+    def trials(self, asked: int | None = None) -> int:
+        """Outputs of an audit: what the test asks for, the command line, the marker, or the default."""
+        return asked or self._option("trials") or self._stated().get("trials") or DEFAULT_TRIALS
+
     def spend(self) -> Spent:
         """The next call's part of the risk and its key, for a test of any kind; what is spent does not come back."""
         from audit.suites.run import audit_key
@@ -117,6 +121,10 @@ class Auditor:
         call = self._node.nodeid if self._calls == 1 else f"{self._node.nodeid} #{self._calls}"
         risk = self._stated().get("risk", self._share) * share_of_call(self._calls)
         return Spent(call=call, risk=risk, key=audit_key(self._option("seed"), call))
+
+    def tell(self, name: str, value: Any) -> None:
+        """A property of this test in its report, as JUnit files have them."""
+        self._node.user_properties.append((name, value))
 
     def _option(self, name: str) -> Any:
         return self._config.getoption(f"--dp-audit-{name}")

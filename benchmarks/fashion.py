@@ -28,6 +28,8 @@ from mechanisms.rounds import clip_rows
 
 NET = flat_network("classifier")
 RISK, DELTA, LEARNING_RATE = 0.05, 1e-5, 0.5
+CHUNK = 50
+"""Trainings at once: their per-example gradients are what fills the memory."""
 
 
 def training(sampler, loss, *, clip, noise, batch, releases="transcript"):
@@ -105,6 +107,7 @@ def canary_audits(rows, options):
                 risk=RISK,
                 key=jax.random.key(options.seed),
                 diagnose=False,
+                chunk=CHUNK,
             )
             yield (
                 f"| {name} | {what} | {options.trainings:,} trainings | {record.epsilon(delta=DELTA):.2f} | "

@@ -12,6 +12,7 @@ from distinguishers.grain import Grain, find_grain
 from distinguishers.repetition import Repetition, find_repetition
 from distinguishers.separating import separating
 from distinguishers.view import View
+from mechanisms.structure import structured
 
 QUIET = 1e-6
 """Of the largest coordinate's size: a coordinate that varies less counts as without noise, for float32 itself does."""
@@ -24,6 +25,9 @@ LEVELS = (-2.0, -0.7, 0.0, 0.7, 2.0)
 """Deviations at which the order of an output's coordinates is read, as the share of them above."""
 
 
+@structured(
+    numbers=("means", "inverse", "size", "directions", "shares", "towards", "repetition", "grain"), structure=("view",)
+)
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Features:
     """Everything that is read off one output, from means and deviations of the fit trials on both sides."""
@@ -31,17 +35,24 @@ class Features:
     view: View
     means: np.ndarray
     """Without and with the record, (2, coordinates)."""
-    deviations: np.ndarray
-    """Without, with, and pooled, (3, coordinates); none below what counts as no noise."""
+    inverse: np.ndarray
+    """One over the deviations without, with, and pooled, (3, coordinates); none below what counts as no noise."""
     size: float
-    directions: dict[str, np.ndarray]
+    directions: np.ndarray
+    """Unit vectors in standardised coordinates, (directions, coordinates)."""
+    directed: tuple[str, ...]
+    """Their names."""
+    shares: np.ndarray
+    """Of the view's groups."""
+    towards: np.ndarray | None
+    """Where the means differ in a round, a unit vector; None without rounds."""
     repetition: Repetition | None
     grain: Grain | None
 
     @property
     def names(self) -> tuple[str, ...]:
         """What each number is."""
-        names = [*self.directions, "evidence", "largest_without", "largest_with", "largest", "smallest"]
+        names = [*self.directed, "evidence", "largest_without", "largest_with", "largest", "smallest"]
         names += ["mean", "spread", "tails", "norm", "zeros", *(f"share above {level:g}" for level in LEVELS)]
         names += [f"norm of {name}" for name, _ in self.view.groups]
         if self.view.rounds > 1:
@@ -61,7 +72,6 @@ class Features:
         row = jnp.clip(given, -FARTHEST * self.size, FARTHEST * self.size)
         zero, one, common = self._standardised(row)
         own, raw = common[: self.view.own], row[: self.view.own]
-        rows = jnp.asarray(np.stack([*self.directions.values()]), jnp.float32)
         evidence = jnp.clip((zero * zero - one * one) / 2, -STEEPEST, STEEPEST)
         ends = jnp.max(jnp.stack([jnp.abs(zero), jnp.abs(one), common, -common]), axis=1)
         square = own * own
@@ -70,16 +80,16 @@ class Features:
         logs = jnp.log(jnp.maximum(means[1:4], SMALLEST))
         above = jnp.mean(own[None] > jnp.asarray(LEVELS, jnp.float32)[:, None], axis=1)
         found = [
-            jnp.dot(rows, common),
+            jnp.dot(jnp.asarray(self.directions, jnp.float32), common),
             jnp.sum(evidence)[None],
             _signed_log(ends),
             jnp.stack([_signed_log(means[0]), logs[0], logs[1] - 2 * logs[0], logs[2], means[4]]),
             above,
         ]
         if self.view.groups:
-            found.append(jnp.log(jnp.maximum(jnp.dot(jnp.asarray(self.view.shares, jnp.float32), square), SMALLEST)))
-        if self.view.rounds > 1:
-            found.append(self._rounds(own.reshape(self.view.rounds, -1)))
+            found.append(jnp.log(jnp.maximum(jnp.dot(jnp.asarray(self.shares, jnp.float32), square), SMALLEST)))
+        if self.towards is not None:
+            found.append(self._rounds(own.reshape(self.view.rounds, -1), self.towards))
         if self.repetition is not None:
             found.append(self.repetition(row))
         if self.grain is not None:
@@ -88,18 +98,16 @@ class Features:
 
     def _standardised(self, row: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """By the law without, by the law with, and from the mean without in the pooled deviation."""
-        means, inverse = jnp.asarray(self.means, jnp.float32), jnp.asarray(1 / self.deviations, jnp.float32)
+        means, inverse = jnp.asarray(self.means, jnp.float32), jnp.asarray(self.inverse, jnp.float32)
         zero, one = row - means[0], row - means[1]
         first, second, common = (
             jnp.clip(z, -FARTHEST, FARTHEST) for z in (zero * inverse[0], one * inverse[1], zero * inverse[2])
         )
         return first, second, common
 
-    def _rounds(self, own: jax.Array) -> jax.Array:
+    def _rounds(self, own: jax.Array, towards: np.ndarray) -> jax.Array:
         """The round that looks most as if it held the record, all of them, and how alike neighbours are."""
-        shift = (self.means[1] - self.means[0]) / self.deviations[2]
-        along = shift[: self.view.own].reshape(self.view.rounds, -1).mean(axis=0)
-        seen = jnp.dot(own, jnp.asarray(along / max(float(np.linalg.norm(along)), SMALLEST), jnp.float32))
+        seen = jnp.dot(own, jnp.asarray(towards, jnp.float32))
         alike = jnp.mean(own[1:] * own[:-1]) / jnp.maximum(jnp.mean(own * own), SMALLEST)
         return jnp.stack([jnp.max(seen), jax.nn.logsumexp(jnp.clip(seen, -STEEPEST, STEEPEST)), alike])
 
@@ -120,16 +128,25 @@ def learn_features(
     standard = [
         np.clip((side - means[0]) / deviations[2], -FARTHEST, FARTHEST).astype(np.float32) for side in (first, second)
     ]
-    found = separating(standard[0], standard[1], deviations[2], given or {})
+    found = separating(standard[0], standard[1], deviations[2], given or {}) or {"first": np.eye(1, len(pooled))[0]}
     return Features(
         view=view,
         means=means,
-        deviations=deviations,
+        inverse=1 / deviations,
         size=size,
-        directions=found or {"first": np.eye(1, len(pooled))[0]},
+        directions=np.stack([*found.values()]),
+        directed=tuple(found),
+        shares=view.shares,
+        towards=_towards(means, deviations[2], view) if view.rounds > 1 else None,
         repetition=find_repetition(first, second),
         grain=find_grain(first[:, : view.own], second[:, : view.own]),
     )
+
+
+def _towards(means: np.ndarray, deviation: np.ndarray, view: View) -> np.ndarray:
+    shift = ((means[1] - means[0]) / deviation)[: view.own]
+    along = shift.reshape(view.rounds, -1).mean(axis=0)
+    return along / max(float(np.linalg.norm(along)), SMALLEST)
 
 
 def _deviation(side: np.ndarray, mean: np.ndarray) -> np.ndarray:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechanisms.structure import structured
+
 BINS = 2**18
 """Of the histogram whose spectrum is searched; half precision has 2^11 values in an octave."""
 REACH = 4.0
@@ -21,6 +23,7 @@ COARSEST = 16.0
 """Lattices with fewer points in a deviation are found by what repeats."""
 
 
+@structured(numbers=("frequency", "phases"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Grain:
     """How the phases of an output's coordinates agree with the mean phases of both sides at one frequency."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind, name_of
 from mechanisms.release import Layout
+from mechanisms.structure import is_structured, structured
 
 FEWEST = 20
 """Outputs a side below which nothing can be learnt."""
@@ -38,6 +40,7 @@ AT_ONCE = 2**22
 Read = Callable[[Any], jax.Array]
 
 
+@structured(numbers=("read", "alone", "signs", "scaling", "weights"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Learned:
     """Several scores of one reading: the network's over all features, and some features alone."""
@@ -191,7 +194,8 @@ def _checked(without: Any, with_record: Any) -> list[Any]:
 
 def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
     count = _count(side)
-    order = np.asarray(jax.random.permutation(key, count))
+    # on the host: the device would compile a sort for this one use
+    order = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel()).permutation(count)
     first, second = np.sort(order[: count // 2]), np.sort(order[count // 2 :])
     return jax.tree.map(lambda leaf: leaf[first], side), jax.tree.map(lambda leaf: leaf[second], side)
 
@@ -211,11 +215,17 @@ def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarra
     return found
 
 
+@jax.jit
+def _shared(read: Read, outputs: Any) -> jax.Array:
+    """Of all learners whose features have one structure."""
+    return jax.vmap(read)(outputs)
+
+
 def _read_all(read: Read, side: Any, entries: int) -> np.ndarray:
     """Features of every output, in pieces of one shape."""
     count = _count(side)
     size = int(min(count, max(1, AT_ONCE // max(entries, 1))))
-    program = jax.jit(jax.vmap(read))
+    program = functools.partial(_shared, jax.device_put(read)) if is_structured(read) else jax.jit(jax.vmap(read))
     found = []
     for start in range(0, count, size):
         # the last piece reaches back, so that one shape is compiled
@@ -232,7 +242,8 @@ def _best_alone(
     ranks = rankdata(np.concatenate([without, with_record]), axis=0)[len(without) :]
     n0, n1 = len(without), len(with_record)
     area = (ranks.sum(axis=0) - n1 * (n1 + 1) / 2) / (n0 * n1) - 0.5
-    best = np.argsort(-np.abs(area), kind="stable")[:ALONE]
-    if always in names and names.index(always) not in best:
-        best = np.append(best, names.index(always))
+    kept = [place for place, name in enumerate(names) if name == always]
+    order = np.argsort(-np.abs(area), kind="stable")
+    # as many in every audit, so that scores of one structure share their program
+    best = np.append(order[~np.isin(order, kept)][:ALONE], kept).astype(int)
     return best, np.where(area[best] >= 0, 1.0, -1.0)

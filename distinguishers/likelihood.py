@@ -66,6 +66,11 @@ class OneRoundRatio(OneScore):
         return self.pair.dimension
 
     @property
+    def span(self) -> int | None:
+        """How many first coordinates it reads beside the mean square of the others; None where it reads all."""
+        return self.frame.rank if self.frame.basis is None else None
+
+    @property
     def curve(self) -> TradeOff | None:
         """For aligned gradients under add_remove (zero_out too, unless the batch size divides) and for rate 1."""
         return self._exact_curve

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechanisms.structure import structured
+
 COORDINATES = 16
 """Those with most repetitions are read."""
 SEARCHED = 4096
@@ -16,6 +18,7 @@ VALUES = 128
 """Values of a coordinate that are kept, the most frequent ones."""
 
 
+@structured(numbers=("coordinates", "values", "evidence"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Repetition:
     """For each of a few coordinates, values that repeated in the fit trials and ln of how much oftener with the record.

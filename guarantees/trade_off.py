@@ -88,7 +88,8 @@ class TradeOff:
         """False-alarm and miss rates of the likelihood-ratio test at a threshold."""
         t = np.asarray(threshold, float)
         tails = self._examined(t.reshape(-1))
-        return _shaped(tails.without_above, t), _shaped(tails.with_below, t)
+        # sums of a million masses may round above 1
+        return _shaped(np.minimum(tails.without_above, 1.0), t), _shaped(np.minimum(tails.with_below, 1.0), t)
 
     def llr_threshold(self, alpha: ArrayLike) -> Values:
         """Threshold on the log-likelihood ratio of the best test at level ``alpha``."""

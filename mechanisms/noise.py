@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -160,7 +162,26 @@ def _on_cpu(key: Words, count: int) -> jax.Array:
 def _at_once(key: Words, count: int) -> jax.Array:
     """The same for accelerators, where one kernel has all results, once, if it is kept apart from its readers."""
     lanes = lax.optimization_barrier(normals(blocks(key, Stream.NORMAL, lax.iota(jnp.uint32, count))))
-    return _in_turn(lanes) if 4 * count <= SHORT else _in_groups(lanes)
+    return side_by_side(lanes, 4 * count)
+
+
+def _in_a_kernel(key: Words, count: int) -> jax.Array:
+    if 4 * count <= SHORT:
+        return _at_once(key, count)
+    from mechanisms.noise_kernel import stored
+
+    return stored(count)(jnp.stack(key))[: 4 * count]
+
+
+def side_by_side(lanes: tuple[jax.Array, ...], size: int) -> jax.Array:
+    """The four normals of every block as a vector of ``size`` draws has them: short ones in turn, others in groups."""
+    return _in_turn(lanes) if size <= SHORT else _in_groups(lanes)
+
+
+def on_devices(*arguments: Any, cpu: Callable, gpu: Callable, default: Callable) -> jax.Array:
+    """The code of the device that runs it; a kernel for NVIDIA's is traced only where one is."""
+    branches = {"cuda": gpu} if jax.default_backend() == "gpu" else {}
+    return lax.platform_dependent(*arguments, cpu=cpu, default=default, **branches)
 
 
 @functools.partial(jax.jit, static_argnames="shape")
@@ -177,9 +198,10 @@ def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     if size <= FEW:
         return normal_pair(words(key, Stream.NORMAL, positions(shape)))[0]
     count = -(-size // 4) if size <= SHORT else GROUP * -(-size // (4 * GROUP))
-    drawn = lax.platform_dependent(
+    drawn = on_devices(
         key_words(key),
         cpu=functools.partial(_on_cpu, count=count),
+        gpu=functools.partial(_in_a_kernel, count=count),
         default=functools.partial(_at_once, count=count),
     )
     return drawn[:size].reshape(shape)

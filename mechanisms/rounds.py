@@ -14,6 +14,7 @@ from mechanisms.contract import Collapsed
 from mechanisms.counts import Tables, binomial_tables, joining, poisson_joins
 from mechanisms.neighbours import GradientTable
 from mechanisms.noise import normal
+from mechanisms.noise_sums import normal_sums
 from mechanisms.structure import next_power, pad_rows, round_up, structured
 
 SMALLEST = 1e-18
@@ -40,6 +41,17 @@ def batch_sum(batch: jax.Array, gradients: jax.Array) -> jax.Array:
     for record in range(1, len(gradients)):
         total = total + batch[record] * gradients[record]
     return total
+
+
+def add_first(vector: jax.Array, values: jax.Array) -> jax.Array:
+    """``values`` added to a vector's first coordinates."""
+    if jax.default_backend() == "cpu" or len(values) > UNROLLED_RECORDS:
+        return vector + jnp.pad(values, (0, len(vector) - len(values)))
+    # A GPU would write the padded vector and read it again.
+    place = jnp.arange(len(vector))
+    for at in range(len(values)):
+        vector = vector + jnp.where(place == at, values[at], 0.0)
+    return vector
 
 
 @structured(numbers=("gradients", "clip", "joins", "deviation", "shrink"))
@@ -85,14 +97,30 @@ class TableRound:
 
     def __call__(self, key: jax.Array) -> jax.Array:
         """The update of one key."""
+        total, size = self._summed(key)
+        noisy = add_first(self.deviation * normal(key, (self.dimension,)), total)
+        return noisy * shrunk(self.shrink, size)
+
+    def summary(self, key: jax.Array, span: int) -> Collapsed | None:
+        """The update's first ``span`` coordinates and the mean square of the others, from the same noise.
+
+        None where the gradients reach beyond those.
+        """
+        total, size = self._summed(key)
+        if len(total) > span or span >= self.dimension:
+            return None
+        noise = normal_sums(key, self.dimension, span)
+        scale = shrunk(self.shrink, size)
+        along = jnp.pad(total, (0, span - len(total))) + self.deviation * noise.first
+        rest = 1.0 + noise.excess / (self.dimension - span)
+        return Collapsed(along * scale, rest * (self.deviation * scale) ** 2)
+
+    def _summed(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The sum of the batch's gradients along the first axes, and the batch's size."""
         # a record's draw depends on the key and its place alone: those beyond the last one change nothing
         present = jnp.arange(self.places) < self.records
         batch = poisson_joins(key, self.places, self.joins) * present
-        total = jnp.pad(
-            batch_sum(self._joined(batch), jnp.asarray(self.rows)), (0, self.dimension - self.rows.shape[1])
-        )
-        noisy = total + self.deviation * normal(key, (self.dimension,))
-        return noisy * shrunk(self.shrink, jnp.sum(batch))
+        return batch_sum(self._joined(batch), jnp.asarray(self.rows)), jnp.sum(batch)
 
     def _joined(self, batch: jax.Array) -> jax.Array:
         """How many of each group are in the batch."""

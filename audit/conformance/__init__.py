@@ -89,12 +89,13 @@ class SubsampledGaussianConformance:
         form = Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)
         return LibraryStep(step=made, form=form, library=self.library, settings=settings)
 
-    def _audit(self, dp_audit: Callable[..., Any], case: Case) -> None:
+    def _audit(self, dp_audit: Any, case: Case) -> None:
         mechanism = self._mechanism(case.settings(), None if case.steps == 1 else case.steps)
         pair = case.neighbours(self._sizes(), self.relation)
         if math.isnan(case.length) and self.library != "jax":
             _skip_where_refused(mechanism, pair.with_record)
-        dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=self.trials)
+        trials = case.trials(dp_audit.trials(self.trials))
+        dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=trials)
 
     def _compare(self, dp_audit: Any, steps: int | None) -> None:
         from audit.conformance import law
@@ -110,6 +111,7 @@ class SubsampledGaussianConformance:
         pair = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove", name="law")
         _, outputs = both_sides(mechanism, pair).outputs(spent.key, LAW_TRIALS, size=LAW_TRIALS)
         found = law.judge(self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP)
+        dp_audit.tell("p_value", found.p_value)
         if found.p_value <= spent.risk:
             again = dp_audit.reproduce()
             pytest.fail(

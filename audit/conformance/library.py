@@ -15,8 +15,10 @@ Library = Literal["jax", "numpy", "torch"]
 """Whose arrays a step takes. A JAX step gets a key; others get a whole number below 2^64 as their seed."""
 FARTHEST = 2.0**20
 """Outputs are cut here, and this stands for NaN: both tell something, and scores that overflow would not see it."""
-TOGETHER = 256
-"""Keys for which a JAX step is compiled."""
+TOGETHER = 64
+"""Keys for which a JAX step is compiled: as many as the engine asks for at once."""
+QUICKLY = {"xla_backend_optimization_level": 0}
+"""What XLA's backend makes of a step: the same operations, not optimised further."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -65,7 +67,12 @@ class Form:
             raise ValueError(
                 f"the release must have the {self.dimension} coordinates of the gradients, got {row.shape[0]}."
             )
-        return xp.clip(xp.where(xp.isfinite(row), row, FARTHEST), -FARTHEST, FARTHEST)
+        return row
+
+    @staticmethod
+    def cut(rows: Any, xp: Any) -> Any:
+        """Rows without what scores cannot read."""
+        return xp.clip(xp.where(xp.isfinite(rows), rows, FARTHEST), -FARTHEST, FARTHEST)
 
     def named(self, rows: np.ndarray) -> Any:
         """Rows of many trials as tensors, whose names keep their order."""
@@ -134,7 +141,7 @@ class LibraryStep(Described):
             for seed in map(int, seeds):
                 seed_globals(seed)
                 found.append(self.form.row(self.step(seed, inputs), np))
-            return np.stack(found)
+            return self.form.cut(np.stack(found), np)
 
         return draw
 
@@ -145,7 +152,9 @@ def _arrays(library: Library, rows: np.ndarray) -> tuple[Any, Callable[[int], An
         return rows, lambda seed: np.random.seed(seed % 2**32)  # noqa: NPY002
     import torch
 
-    return torch.from_numpy(rows.copy()), torch.manual_seed
+    # torch.manual_seed queues a call for devices that are not there, with a stack trace: as long as a step takes
+    devices = torch.accelerator.is_available()
+    return torch.from_numpy(rows.copy()), torch.manual_seed if devices else torch.default_generator.manual_seed
 
 
 def _jax_rows(step: Callable[[Any, Any], Any], form: Form, rows: np.ndarray) -> Draw:
@@ -161,9 +170,10 @@ def _jax_rows(step: Callable[[Any, Any], Any], form: Form, rows: np.ndarray) -> 
                 f"{error} (library = 'jax', the default, hands over a key and arrays that JAX traces; "
                 "other code says library = 'numpy' or 'torch')"
             ) from error
-        return form.row(released, jnp)
+        return form.cut(form.row(released, jnp), jnp)
 
-    program = jax.jit(jax.vmap(one, in_axes=(0, None)))
+    # a step of its own for every case and side: optimised code is compiled for seconds to run for less than one
+    program = jax.jit(jax.vmap(one, in_axes=(0, None)), compiler_options=QUICKLY)
 
     def draw(seeds: np.ndarray) -> np.ndarray:
         words = np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], axis=1).astype(np.uint32)

@@ -15,7 +15,7 @@ def describe_environment() -> dict[str, str]:
     """Versions of Python, JAX and this package, the device, the number type and the generator of the noise."""
     device = jax.devices()[0]
     return {
-        "dpsgd_audit": metadata.version("dpsgd-audit"),
+        "dpsgd_audit": own_version(),
         "python": platform.python_version(),
         "jax": jax.__version__,
         "numpy": np.__version__,
@@ -24,6 +24,14 @@ def describe_environment() -> dict[str, str]:
         "dtype": "float32",
         "generator": GENERATOR,
     }
+
+
+def own_version() -> str:
+    """The version of this package; a checkout on the path has none."""
+    try:
+        return metadata.version("dpsgd-audit")
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def describe_key(key: jax.Array) -> str:

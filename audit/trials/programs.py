@@ -55,7 +55,7 @@ def _make() -> Programs:
 
     def score(release: Release, scoring: Scoring, key: jax.Array, trial: Words) -> jax.Array:
         own = trial_keys(key, trial)
-        return jnp.atleast_1d(scoring(own.score, release(own.release)))
+        return jnp.atleast_1d(scoring(own.score, _read(release, scoring, own.release)))
 
     def draw_chunk(release: Release, key: jax.Array, first: Words, *, size: int) -> Any:
         trials = trials_from(first, size)
@@ -105,6 +105,18 @@ def _make() -> Programs:
         count_chunks=sized(count_chunks),
         score_outputs=jax.jit(score_outputs),
     )
+
+
+def _read(release: Release, scoring: Scoring, key: jax.Array) -> Any:
+    """The output, or of a long vector only the sums that the score reads, where both know them."""
+    found = summary_of(release, scoring, key)
+    return release(key) if found is None else found
+
+
+def summary_of(release: Release, scoring: Scoring, key: jax.Array) -> Any:
+    """The sums that the score reads; None where it reads the output."""
+    span, summary = getattr(scoring, "span", None), getattr(release, "summary", None)
+    return None if span is None or summary is None else summary(key, span)
 
 
 SHARED = _make()

@@ -16,7 +16,7 @@ import numpy as np
 
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.keys import key_from_seed, trial_number
-from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of
+from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of, summary_of
 from audit.trials.separate import Draw, separate
 from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, complete, piece_size
 from distinguishers.contract import Distinguisher
@@ -32,9 +32,11 @@ CHUNK_ENTRIES = 2**18
 DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**12
+SUMMED_CHUNK = 2**6
+"""Least on a CPU where long vectors are summed as they are drawn: scores of a few trials cost as much as of many."""
 LARGEST_DEVICE_CHUNK = 2**20
-LARGEST_COLLAPSED_CHUNK = 2**14
-"""On an accelerator too: scoring statistics takes hundreds of mixture terms, which their few entries do not show."""
+LARGEST_COLLAPSED_CHUNK = 2**15
+"""Entries of statistics drawn at once on an accelerator: scoring each takes hundreds of mixture terms."""
 TRACED = (
     "A step is called as step(key, dataset) and traced by JAX; code that JAX cannot trace is "
     'mechanisms.callable_step(function), called as function(seed, dataset) (kind = "callable_step" in a suite).'
@@ -213,8 +215,8 @@ def chunk_size(kind: OutputKind, output: Any) -> int:
     if jax.default_backend() == "cpu":
         room, most = CHUNK_ENTRIES, LARGEST_CHUNK
     else:
-        room = DEVICE_CHUNK_ENTRIES
-        most = LARGEST_COLLAPSED_CHUNK if kind == "collapsed" else LARGEST_DEVICE_CHUNK
+        collapsed = kind in ("collapsed", "collapsed_transcript")
+        room, most = LARGEST_COLLAPSED_CHUNK if collapsed else DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK
     return int(np.clip(room // entries, 1, most))
 
 
@@ -251,5 +253,6 @@ def compile_program(
         scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
         programs = programs_of(release, scoring)
         programs.score.eval_shape(release, scoring, key, trial_number(0))
-    size = chunk or chunk_size(step.kind, output)
+        summed = jax.eval_shape(lambda: summary_of(release, scoring, key)) is not None
+    size = chunk or max(chunk_size(step.kind, output), SUMMED_CHUNK if summed else 1)
     return Program(side=side, chunk=size, output=output, release=release, scoring=scoring, programs=programs)

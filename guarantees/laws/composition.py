@@ -56,12 +56,16 @@ class _Part:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """Losses between which the sum is followed, and the tilts under which it is computed."""
+class _Stretch:
+    """Losses between which the sum is followed, and the tilts under which it is computed there."""
 
     low: float
     high: float
     tilts: tuple[float, ...]
+
+
+_Plan = tuple[_Stretch, ...]
+"""One stretch, or two with no loss worth following between them: the first for one side, the second for the other."""
 
 
 def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> LossLaw:
@@ -99,7 +103,7 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         parts_safe = _parts([pair.safe for pair in pairs], times, spacing)
         if plan is None:
             plan = _planned(parts_safe)
-            widest = (plan.high - plan.low) / most_points
+            widest = sum(stretch.high - stretch.low for stretch in plan) / most_points
             if widest > 2 * spacing:
                 # Far more points than single losses need: perhaps a coarser lattice does.
                 spacing = _fitting(widest, laws)
@@ -204,21 +208,8 @@ def _parts(laws: Sequence[DiscreteLaw], times: Sequence[int], spacing: float) ->
 
 def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
     """Law of the sum of independent lattice losses."""
-    spacing = parts[0].spacing
-    low = int(np.floor(plan.low / spacing)) - 1
-    size = int(fft.next_fast_len(int(np.ceil(plan.high / spacing)) + 2 - low, True) or 0)
-    losses = spacing * (low + np.arange(size))
-    best, log_without = np.full(size, np.inf), np.full(size, -np.inf)
-    for tilt in plan.tilts:
-        scale = sum(part.times * part.log_moment(tilt) for part in parts)
-        log_factor = scale - tilt * losses
-        tilted = [Summand(masses=part.tilted(tilt), first=part.first, times=part.times) for part in parts]
-        raised = summed_masses(tilted, low=low, size=size)
-        # The rounding error of each tilt is proportional to its factor: take the smallest.
-        better = log_factor < best
-        with np.errstate(divide="ignore"):
-            log_without = np.where(better, np.log(raised) + log_factor, log_without)
-        best = np.minimum(best, log_factor)
+    found = [_followed(parts, stretch) for stretch in plan]
+    losses, log_without = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
     with np.errstate(under="ignore"):
         without, with_record = np.exp(np.minimum(log_without, 0.0)), np.exp(np.minimum(log_without + losses, 0.0))
     lost = [-np.expm1(sum(part.times * np.log1p(-part.lost[side]) for part in parts)) for side in (0, 1)]
@@ -229,8 +220,28 @@ def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
     )
 
 
+def _followed(parts: Sequence[_Part], stretch: _Stretch) -> tuple[Array, Array]:
+    """Losses of one stretch, and the logarithm of their masses without the record."""
+    spacing = parts[0].spacing
+    low = int(np.floor(stretch.low / spacing)) - 1
+    size = int(fft.next_fast_len(int(np.ceil(stretch.high / spacing)) + 2 - low, True) or 0)
+    losses = spacing * (low + np.arange(size))
+    best, log_without = np.full(size, np.inf), np.full(size, -np.inf)
+    for tilt in stretch.tilts:
+        scale = sum(part.times * part.log_moment(tilt) for part in parts)
+        log_factor = scale - tilt * losses
+        tilted = [Summand(masses=part.tilted(tilt), first=part.first, times=part.times) for part in parts]
+        raised = summed_masses(tilted, low=low, size=size)
+        # The rounding error of each tilt is proportional to its factor: take the smallest.
+        better = log_factor < best
+        with np.errstate(divide="ignore"):
+            log_without = np.where(better, np.log(raised) + log_factor, log_without)
+        best = np.minimum(best, log_factor)
+    return losses, log_without
+
+
 def _planned(parts: Sequence[_Part]) -> _Plan:
-    """Window and tilts, found on a coarse lattice that leaks more than any finer one."""
+    """Stretches and tilts, found on a coarse lattice that leaks more than any finer one."""
     room = -np.log(MASS_LEFT_OUT)
     speeds = np.geomspace(1e-3, 1e4, 71)
 
@@ -240,38 +251,49 @@ def _planned(parts: Sequence[_Part]) -> _Plan:
 
     low = max(-end(0.0, -1), sum(part.times * part.losses[0] for part in parts))
     high = min(end(1.0, 1), sum(part.times * part.losses[-1] for part in parts))
-    low = min(low, *(part.losses[0] for part in parts), 0.0)
-    high = max(high, *(part.losses[-1] for part in parts), 0.0)
-    return _Plan(low=float(low), high=float(high), tilts=_tilts(parts, float(low), float(high)))
+    low = float(min(low, *(part.losses[0] for part in parts), 0.0))
+    high = float(max(high, *(part.losses[-1] for part in parts), 0.0))
+    # where one side's losses end and the other's begin
+    ends, begins = float(end(0.0, 1)), -float(end(1.0, -1))
+    if low < ends < begins < high:
+        return (
+            _Stretch(low=low, high=ends, tilts=(*_walk(parts, 0.0, -1, low, ends), 0.0)),
+            _Stretch(low=begins, high=high, tilts=(1.0, *_walk(parts, 1.0, 1, begins, high))),
+        )
+    return (_Stretch(low=low, high=high, tilts=_tilts(parts, low, high)),)
 
 
 def _tilts(parts: Sequence[_Part], low: float, high: float) -> tuple[float, ...]:
     """Tilts whose means are some six standard deviations apart, over the whole window."""
+    between = int(np.clip(_moments(parts, 0.5)[1] / 6.0, 1, 8))
+    inside = np.linspace(0.0, 1.0, between + 1).tolist()
+    return (*_walk(parts, 0.0, -1, low, high), *inside, *_walk(parts, 1.0, 1, low, high))
 
-    def moments(tilt: float) -> tuple[float, float]:
-        mean = variance = 0.0
-        for part in parts:
-            weights = part.tilted(tilt)
-            centre = float(np.sum(weights * part.losses))
-            mean += part.times * centre
-            variance += part.times * float(np.sum(weights * (part.losses - centre) ** 2))
-        return mean, float(np.sqrt(variance))
 
-    def walk(start: float, sign: int) -> list[float]:
-        found, tilt = [], start
-        for _ in range(6):
-            mean, deviation = moments(tilt)
-            if deviation == 0 or not low < mean < high:
-                break
-            before, tilt = tilt, tilt + sign * 6.0 / deviation
-            # Beyond this the exponent itself is rounded by more than the tilt gains.
-            if abs(tilt) * max(-low, high) > 5000.0 or not _stays(parts, before, tilt, high - low):
-                break
-            found.append(tilt)
-        return found
+def _moments(parts: Sequence[_Part], tilt: float) -> tuple[float, float]:
+    """Mean and standard deviation of the tilted sum."""
+    mean = variance = 0.0
+    for part in parts:
+        weights = part.tilted(tilt)
+        centre = float(np.sum(weights * part.losses))
+        mean += part.times * centre
+        variance += part.times * float(np.sum(weights * (part.losses - centre) ** 2))
+    return mean, float(np.sqrt(variance))
 
-    between = int(np.clip(moments(0.5)[1] / 6.0, 1, 8))
-    return (*walk(0.0, -1), *np.linspace(0.0, 1.0, between + 1).tolist(), *walk(1.0, 1))
+
+def _walk(parts: Sequence[_Part], start: float, sign: int, low: float, high: float) -> list[float]:
+    """Tilts beyond the one at the start, as long as they bring the tails nearer."""
+    found, tilt = [], start
+    for _ in range(6):
+        mean, deviation = _moments(parts, tilt)
+        if deviation == 0 or not low < mean < high:
+            break
+        before, tilt = tilt, tilt + sign * 6.0 / deviation
+        # Beyond this the exponent itself is rounded by more than the tilt gains.
+        if abs(tilt) * max(-low, high) > 5000.0 or not _stays(parts, before, tilt, high - low):
+            break
+        found.append(tilt)
+    return found
 
 
 def _stays(parts: Sequence[_Part], before: float, tilt: float, width: float) -> bool:

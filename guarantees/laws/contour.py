@@ -136,12 +136,18 @@ class SummedLaw(SimpleLaw):
         return ScoreTables(self._without, self._with_record)
 
     def threshold(self, alpha: Array) -> Array:
-        """From a table made once."""
-        return self._levels.threshold(alpha)
+        """From a table made once; levels that only the atom can spend have its loss, exactly."""
+        above, _ = self._without(np.zeros(1))
+        return self._at_atom(alpha, above, self._levels.threshold(alpha))
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """The same for the other direction of the curve."""
-        return self._levels.reversed_threshold(alpha)
+        _, below = self._with_record(np.zeros(1))
+        return self._at_atom(alpha, below - self._atom, self._levels.reversed_threshold(alpha))
+
+    def _at_atom(self, alpha: Array, beyond: Array, found: Array) -> Array:
+        """Zero for levels between the mass beyond the atom and that with it: a table comes near it only."""
+        return np.where((alpha > beyond) & (alpha < beyond + self._atom), 0.0, found)
 
     def compose(self, times: int) -> SummedLaw:
         """The same with more rounds."""

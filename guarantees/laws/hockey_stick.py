@@ -28,12 +28,12 @@ def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Ar
 
 def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
     """Smallest argument at which a decreasing profile is at most each goal, searched in log delta."""
-    high = np.ones(goal.shape)
-    for _ in range(60):
+    low, high = np.zeros(goal.shape), np.ones(goal.shape)
+    for _ in range(30):
         short = profile(high) > goal
         if not short.any():
             break
-        high = np.where(short, 2 * high, high)
+        low, high = np.where(short, high, low), np.where(short, 4 * high, high)
 
     def excess(x: Array, bound: Array) -> Array:
         found = profile(x)
@@ -43,4 +43,4 @@ def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
         gap = np.where(found <= bound * (1 + 1e-15), np.minimum(gap, 0.0), gap)
         return np.clip(np.nan_to_num(gap, nan=0.0, posinf=1e3, neginf=-1e3), -1e3, 1e3)
 
-    return crossing(excess, np.zeros(goal.shape), high, goal) if goal.size else goal
+    return crossing(excess, low, high, goal) if goal.size else goal

@@ -37,6 +37,7 @@ class Seen:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         name = report.nodeid.split("::")[-1].removeprefix("test_")
+        self.p_values.update((name, value) for told, value in report.user_properties if told == "p_value")
         for record in getattr(report, "dp_audit_records", []):
             self.p_values[name] = record["p_value"]
             if name in self.leaks:
@@ -73,7 +74,9 @@ def session(
         file = f"test_{library}_{bug or 'right'}.py"
         Path(file).write_text(SESSION.format(library, bug))
         chosen = [] if only is None else ["-k", only, f"--dp-audit-risk={DEFAULT_RISK / TESTS!r}"]
-        options = ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "ignore"]
+        # by its module: a checkout on the path need not be installed
+        options = ["-p", "no:dpsgd-audit", "-p", "dpsgd_audit.pytest_plugin"]
+        options += ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "ignore"]
         options += ["--rootdir", folder, f"--dp-audit-seed={seed}"]
         code = pytest.main([file, *options, *chosen, *more], plugins=[seen])
         os.chdir(here)

@@ -44,7 +44,7 @@ def test_what_does_not_leak_is_never_called_a_violation(library, bug):
 @pytest.mark.long
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_right_library_stays_green_and_its_p_values_are_not_below_uniform(library):
-    """The verdict's p-values of all audits together; those of the exact law are pooled in test_law.py."""
+    """The p-values of all audits and of the exact law together."""
     pooled = []
     for seed in range(REPETITIONS):
         found = session(library, "", seed=seed, more=("--dp-audit-trials=2000",))

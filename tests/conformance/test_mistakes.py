@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from audit.conformance import SubsampledGaussianConformance
+from audit.conformance import STEP_CASES, TRAINING_CASES, SubsampledGaussianConformance
+from audit.conformance.cases import FEWEST
 from audit.conformance.library import Form, LibraryStep
 
 
@@ -35,3 +36,12 @@ def test_numpy_code_that_is_taken_for_jax_is_told_of_the_word_library():
     step = LibraryStep(step=right, form=form, library="jax", settings={})
     with pytest.raises(TypeError, match="other code says library = 'numpy' or 'torch'"):
         step.prepare(np.ones((2, 3)))(np.zeros(1, np.uint64))
+
+
+@pytest.mark.parametrize("stated", [2, 1000, FEWEST, 3002, 10_000, 99_998])
+def test_a_case_takes_an_even_part_of_the_trials_and_never_few_of_many(stated):
+    for case in (*STEP_CASES.values(), *TRAINING_CASES.values()):
+        trials = case.trials(stated)
+        assert trials % 2 == 0
+        assert min(stated, FEWEST) <= trials <= stated
+        assert trials <= max(FEWEST, case.part * stated)

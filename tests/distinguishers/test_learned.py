@@ -18,6 +18,7 @@ from distinguishers.repetition import find_repetition
 from distinguishers.view import View
 from mechanisms.contract import Collapsed
 from mechanisms.release import Layout, layout_of
+from mechanisms.structure import is_structured
 
 KEY = jax.random.key(20261115)
 
@@ -180,3 +181,16 @@ def test_the_known_gradient_speaks_in_every_transcript():
     member = found.members[-1]
     along = np.asarray(jax.vmap(lambda output: member(KEY, output))(jnp.asarray(without)))
     assert abs(np.corrcoef(along, without[:, :, 0].sum(axis=1))[0, 1]) > 0.999
+
+
+def test_scores_learnt_on_other_numbers_share_one_program():
+    rng = np.random.default_rng(3)
+    learnt = []
+    for spread in (1.0, 5.0):
+        sides = [rng.normal(shift, spread, (100, 3)).astype(np.float32) for shift in (0.0, 2.0)]
+        learnt.append(distinguishers.fit().learn(KEY, *sides, vector(3)))
+    assert all(map(is_structured, learnt))
+    assert jax.tree.structure(learnt[0]) == jax.tree.structure(learnt[1])
+    assert [leaf.shape for leaf in map(np.asarray, jax.tree.leaves(learnt[0]))] == [
+        leaf.shape for leaf in map(np.asarray, jax.tree.leaves(learnt[1]))
+    ]

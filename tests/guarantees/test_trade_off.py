@@ -253,3 +253,11 @@ def test_a_privacy_loss_distribution_becomes_a_claim():
     with pytest.raises(ValueError, match="delta must be >= 1e-10"):
         claim.epsilon(1e-12)
     assert claim.compose(4).curve.law.smallest_delta == pytest.approx(4e-10)
+
+
+def test_rates_do_not_round_above_one():
+    masses = np.array([0.0, 1.0 + 7e-16, 0.0])
+    law = DiscreteLaw(np.array([-np.inf, 0.0, np.inf]), masses, masses, 1e-15)
+    alpha, beta = TradeOff(law).errors([-1.0, 1.0])
+    assert np.max(alpha) <= 1
+    assert np.max(beta) <= 1
