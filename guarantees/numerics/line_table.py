@@ -161,7 +161,7 @@ class LineTable:
 
     def _root(self, begin: float, end: float, sign: float, level: Array) -> Array:
         """Where a monotone piece meets levels between its ends: the cell, then bisection, then Newton's method."""
-        first, last = int(self.cell(begin)[0]), int(self.cell(end)[0])
+        first, last = self.cell(np.array([begin, end]))[0].tolist()
         cell = first + np.searchsorted(sign * self.values[0, first + 1 : last + 1], sign * level)
         a = self._coefficients[:, cell]
         low = np.maximum(0.0, (begin - self.start) / self.step - cell)
