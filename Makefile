@@ -1,12 +1,13 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, lint, wheel.
+# The whole project in a few words: setup, audit, opacus, test, test-full, notebooks, lint, docs, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LIBRARIES := $(VENV)/.libraries
+DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full lint wheel clean
+.PHONY: setup audit opacus test test-full notebooks lint docs wheel clean
 
 setup: $(STAMP)
 
@@ -38,15 +39,32 @@ test: $(LIBRARIES)
 test-full: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# Runs all notebooks and keeps what they show.
+notebooks: $(LIBRARIES)
+	$(BIN)/python tests/run_notebooks.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/basedpyright
 
+$(DOCS): $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv pip install -q --python $(BIN)/python -e '.[$(EXTRAS),docs]'; \
+	else \
+	  $(BIN)/python -m pip install -q -e '.[$(EXTRAS),docs]'; \
+	fi
+	@touch $@
+
+# Pages that open from the folder; a link that leads nowhere is an error.
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Open site/index.html"
+
 # From a clean copy of the last commit, dated by it: one commit and one setuptools make the same bytes everywhere.
 wheel: setup
 	$(BIN)/python tests/build_wheel.py dist
 
 clean:
-	rm -rf $(VENV) audit-report opacus-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist
+	rm -rf $(VENV) audit-report opacus-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +15,10 @@ from audit.commands import COMMANDS
 BAD_INPUT = 2
 INTERRUPTED = 130
 CUT_SHORT = 141
+
+
+PLAIN = {"≤": "<=", "≥": ">=", "…": "...", "·": ".", "“": '"', "”": '"', "’": "'"}
+"""What stands for characters that an encoding lacks; a question mark for all others."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends with exit code 2 and one line that says what to do."""
+    _write_plainly()
     arguments = parser().parse_args(argv)
     if arguments.version:
         from importlib import metadata
@@ -57,6 +64,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)
         return INTERRUPTED
+
+
+def _write_plainly() -> None:
+    """Let a stream whose encoding lacks a character write another one instead of failing."""
+
+    def plain(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        return "".join(PLAIN.get(each, "?") for each in error.object[error.start : error.end]), error.end
+
+    codecs.register_error("dpsgd_audit.plain", plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="dpsgd_audit.plain")
 
 
 if __name__ == "__main__":

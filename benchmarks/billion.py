@@ -2,8 +2,8 @@
 
     python benchmarks/billion.py [--per-side 1000000 1000000000] [--seed 0]
 
-Each number of trials runs in a process of its own: a whole audit, threshold from theory, counts alone kept. The truth is
-4.377. 'Device' is the most that JAX had allocated there ('-' where the device does not tell, as a CPU). Runs from a
+Each number of trials runs in a process of its own: a whole audit, threshold from theory, counts alone kept. The truth
+is 4.377. 'Device' is the most that JAX had allocated there ('-' where the device does not tell, as a CPU). Runs from a
 checkout too, with nothing of this project installed.
 """
 

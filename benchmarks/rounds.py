@@ -1,15 +1,17 @@
 """Audits of whole trainings, as tables: how batches are formed, and what many normalised rounds give away.
 
-    python benchmarks/rounds.py [poisson few separation buffer bins normalised] [--rounds 100 1000] [--trials 2000000]
+    python benchmarks/rounds.py [speed poisson few separation buffer bins normalised] [--trials 2000000]
 
-poisson: shuffled, in order and Poisson batches against the Poisson claim [chua2024]. few: trials until it is refuted.
-separation: one epoch at the noise of [ertan2026, theorem 6.1], and both tests beside their exact curves. buffer: a
-shuffle buffer. bins: balls and bins. normalised: T rounds with each divisor [wang2026]. Trials are outputs in total.
+speed: shuffled batches, time and memory. poisson: shuffled, in order and Poisson batches against the Poisson claim
+[chua2024]. few: trials until it is refuted. separation: one epoch at the noise of [ertan2026, theorem 6.1], and both
+tests beside their exact curves. buffer: a shuffle buffer. bins: balls and bins. normalised: T rounds with each divisor
+[wang2026]. Trials are outputs in total; --rounds says how many rounds poisson, few and bins have.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from collections.abc import Iterator
 
@@ -188,7 +190,27 @@ def normalised(trials: int, seed: int, _: Cases) -> Iterator[str]:
             )
 
 
+def speed(trials: int, seed: int, _: Cases) -> Iterator[str]:
+    yield "| T | trials | first audit, s | second, s | G rounds/s | peak MiB so far |"
+    yield "|---|---|---|---|---|---|"
+    for rounds, share in ((100, 10), (100, 1), (1000, 10), (1000, 1)):
+        pair, claim = pair_of(rounds), poisson_claim(rounds, 0.5)
+        step = training(sampling.shuffle(batch_size=1), 0.5)
+        ratio = distinguishers.likelihood_ratio(step, pair)
+        spent = []
+        for own in (seed, seed + 1):
+            start = time.monotonic()
+            run(step, pair, ratio, claim, trials // share, own)
+            spent.append(time.monotonic() - start)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield (
+            f"| {rounds} | {trials // share:,} | {spent[0]:.1f} | {spent[1]:.1f} | "
+            f"{trials // share * rounds / spent[1] / 1e9:.3f} | {peak:,.0f} |"
+        )
+
+
 TABLES = {
+    "speed": speed,
     "poisson": poisson,
     "few": few,
     "separation": separation,

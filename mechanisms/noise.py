@@ -180,8 +180,18 @@ def side_by_side(lanes: tuple[jax.Array, ...], size: int) -> jax.Array:
 
 def on_devices(*arguments: Any, cpu: Callable, gpu: Callable, default: Callable) -> jax.Array:
     """The code of the device that runs it; a kernel for NVIDIA's is traced only where one is."""
-    branches = {"cuda": gpu} if jax.default_backend() == "gpu" else {}
+    branches = {"cuda": gpu} if jax.default_backend() == "gpu" and _has_kernels() else {}
     return lax.platform_dependent(*arguments, cpu=cpu, default=default, **branches)
+
+
+@functools.cache
+def _has_kernels() -> bool:
+    """Whether this JAX can still compile them: Pallas' Triton backend is to be removed one day."""
+    try:
+        import mechanisms.noise_kernel  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 @functools.partial(jax.jit, static_argnames="shape")

@@ -101,14 +101,13 @@ class TableRound:
         noisy = add_first(self.deviation * normal(key, (self.dimension,)), total)
         return noisy * shrunk(self.shrink, size)
 
-    def summary(self, key: jax.Array, span: int) -> Collapsed | None:
-        """The update's first ``span`` coordinates and the mean square of the others, from the same noise.
+    def sums(self, span: int) -> bool:
+        """Whether the gradients end within the first ``span`` coordinates, and there are others."""
+        return self.rows.shape[1] <= span < self.dimension
 
-        None where the gradients reach beyond those.
-        """
+    def summary(self, key: jax.Array, span: int) -> Collapsed:
+        """The update's first ``span`` coordinates and the mean square of the others, from the same noise."""
         total, size = self._summed(key)
-        if len(total) > span or span >= self.dimension:
-            return None
         noise = normal_sums(key, self.dimension, span)
         scale = shrunk(self.shrink, size)
         along = jnp.pad(total, (0, span - len(total))) + self.deviation * noise.first

@@ -33,8 +33,12 @@ def risk_of(confidence: float) -> float:
     return float(1 - decimal.Decimal(str(confidence)))
 
 
-def _json(parser: argparse.ArgumentParser) -> None:
+def _speech(parser: argparse.ArgumentParser) -> None:
+    """What every command can be told about its own words."""
     parser.add_argument("--json", action="store_true", help="print machine-readable JSON on standard output")
+    parser.add_argument(
+        "--quiet", action="store_true", help="only warnings, errors and what --json prints; the exit code says the rest"
+    )
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +73,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
-    _json(parser)
+    _speech(parser)
 
 
 def _plan(parser: argparse.ArgumentParser) -> None:
@@ -80,19 +84,19 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
     )
-    _json(parser)
+    _speech(parser)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD.json", help="records of before: a committed baseline")
     parser.add_argument("new", metavar="NEW.json", help="records of now")
     parser.add_argument("--confidence", type=float, default=0.999, help="(default: %(default)s)")
-    _json(parser)
+    _speech(parser)
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of suite files, for editors")
-    _json(parser)
+    _speech(parser)
 
 
 def _bound(parser: argparse.ArgumentParser) -> None:
@@ -145,14 +149,19 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="draws the tenth of the scores that chooses thresholds; name it before looking (default: %(default)s)",
     )
-    _json(parser)
+    parser.add_argument(
+        "--plot",
+        action="store_true",
+        help="draw the trade-off curves as characters in a pipe too, not only on a terminal",
+    )
+    _speech(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS.json")
     parser.add_argument(
         "--format",
-        choices=["html", "markdown", "junit", "latex", "csv", "bibtex"],
+        choices=["html", "text", "markdown", "junit", "latex", "csv", "bibtex"],
         default="html",
         help="(default: %(default)s)",
     )
@@ -162,6 +171,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="PATH", help="a folder for html and figures, a file otherwise (default: standard output)"
     )
     parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
+    _speech(parser)
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:
@@ -171,13 +181,14 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--series", metavar="PARAMETER", help="one line for every value of this parameter")
     parser.add_argument("--width", default="3.3in", help="3.3in, 8.5cm, 240pt (default: %(default)s)")
     parser.add_argument("--out", default="sweep.pdf", metavar="FILE", help="(default: %(default)s)")
+    _speech(parser)
 
 
 def _reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("papers", nargs="*", metavar="PAPER", help="keys of papers, as gomez2025 (default: all)")
     parser.add_argument("--quick", action="store_true", help="leave out what takes more than a few seconds")
     parser.add_argument("--out", default="reproduction", metavar="DIR", help="(default: %(default)s)")
-    _json(parser)
+    _speech(parser)
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +200,7 @@ def _verify(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="draw this part of the trials again (default: none)",
     )
-    _json(parser)
+    _speech(parser)
 
 
 def _claim(parser: argparse.ArgumentParser) -> None:
@@ -219,8 +230,14 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         help="none, expected_batch, realised_batch, floored_expected_batch; repeatable",
     )
     parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
-    parser.add_argument("--plot", metavar="FILE", help="draw the trade-off curves (.svg, .png, .pdf)")
-    _json(parser)
+    parser.add_argument(
+        "--plot",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="draw the trade-off curves into a file (.svg, .png, .pdf); without one, as characters in a pipe too",
+    )
+    _speech(parser)
 
 
 COMMANDS = (
@@ -231,7 +248,9 @@ COMMANDS = (
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
     Command(name="verify", help="compute every bound and verdict of a record file again", options=_verify),
-    Command(name="report", help="turn records into HTML, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report),
+    Command(
+        name="report", help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report
+    ),
     Command(name="reproduce", help="the five papers, item by item: theirs, ours, match or why not", options=_reproduce),
     Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
 )

@@ -14,11 +14,13 @@ from audit.commands import risk_of
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.table import readable
+from audit.report.terminal import Line, claim_line, falling_line, print_plot
 from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 
 if TYPE_CHECKING:
     from audit.bounds.attack_summary import AttackSummary
     from audit.scores import ScoreBounds
+    from guarantees.claim import Claim
 
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
@@ -41,11 +43,12 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0 if found.verdict is None else EXITS[found.verdict]
     if arguments.guesses:
         raise ValueError("--guesses belongs to --one-run.")
+    claim = None if arguments.claim is None else claim_from_text(arguments.claim)
     found = from_scores(
         *sides,
         risk=risk_of(arguments.confidence),
         thresholds=tuple(arguments.threshold or ()),
-        claim=None if arguments.claim is None else claim_from_text(arguments.claim),
+        claim=claim,
         delta=arguments.delta,
         target=arguments.target,
         seed=arguments.seed,
@@ -53,8 +56,9 @@ def execute(arguments: argparse.Namespace) -> int:
     estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
         print(json.dumps(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None})))
-    else:
+    elif not arguments.quiet:
         _print(found, arguments)
+        print_plot(_lines(found, claim), asked=arguments.plot)
         if estimate is not None:
             print(f"Under an assumption: {estimate.wording}")
     return 0 if found.verdict is None else EXITS[found.verdict]
@@ -65,7 +69,9 @@ def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
     kept = ("risk", "shares", "numbers", "tests", "seed", "conditions", "verdict", "judgement", "summary")
     return {
         "epsilon": found.epsilon(delta),
+        "epsilon_at_delta": delta,
         "delta": found.delta(0.0),
+        "delta_at_epsilon": 0.0,
         "mu": found.mu,
         **{name: plain(getattr(found, name)) for name in kept},
     }
@@ -94,6 +100,21 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     print("Valid if you can vouch that:")
     for condition in found.conditions:
         print(f"  - {condition};")
+
+
+def _lines(found: ScoreBounds, claim: Claim | None) -> list[Line]:
+    """What is claimed, what these scores show and what the band proves of them."""
+    without, with_record = found.sides
+    # between two of these cuts neither rate moves by more than a dot of the plot
+    cuts = np.unique(np.concatenate([np.quantile(side, np.linspace(0, 1, 401)) for side in found.sides]))
+    false_alarms = 1 - np.searchsorted(without, cuts, side="right") / len(without)
+    misses = np.searchsorted(with_record, cuts, side="right") / len(with_record)
+    lines = [] if claim is None else [claim_line(claim, f"claimed: {claim.describe()}")]
+    lines.append(falling_line("errors of these scores", false_alarms, misses))
+    if (band := found.band) is not None:
+        name = "proven: at most these errors, all thresholds at once"
+        lines.append(falling_line(name, band.alpha_upper, band.beta_upper))
+    return lines
 
 
 def _print_summary(summary: AttackSummary) -> None:

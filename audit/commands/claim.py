@@ -9,19 +9,22 @@ import sys
 from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
+from audit.report.terminal import claim_line, print_plot
 from audit.suites.claim_text import claim_from_text
 from guarantees.claim import Claim
 from guarantees.summary import summarise
+
+FIGURES = (".svg", ".png", ".pdf")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Build the claims, sum them up, print them side by side."""
     if arguments.plot:
-        require_writable(arguments.plot)
+        _require_figure(arguments.plot)
     claims = _claims(arguments)
     summaries = []
     for claim in claims:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not arguments.quiet:
             print(f"computing {claim.describe()} ...", file=sys.stderr)
         summaries.append(summarise(claim.curve, deltas=tuple(arguments.delta or (1e-9, 1e-6, 1e-5))))
     if arguments.plot:
@@ -30,11 +33,19 @@ def execute(arguments: argparse.Namespace) -> int:
         save_claims(claims, arguments.plot)
     if arguments.json:
         print(json.dumps([plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]))
-    else:
+    elif not arguments.quiet:
         print_claims(claims, summaries)
+        print_plot([claim_line(claim) for claim in claims], asked=arguments.plot == "")
         if arguments.plot:
             print(f"Plot: {arguments.plot}")
     return 0
+
+
+def _require_figure(path: str) -> None:
+    """A file that a figure can be written to; a claim that stands behind --plot is none."""
+    if not path.endswith(FIGURES):
+        raise ValueError(f"--plot must be a file ending in {', '.join(FIGURES)}, or come last alone; got {path!r}.")
+    require_writable(path)
 
 
 def _claims(arguments: argparse.Namespace) -> list[Claim]:

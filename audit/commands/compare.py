@@ -33,7 +33,7 @@ def execute(arguments: argparse.Namespace) -> int:
     changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)
     if arguments.json:
         print(json.dumps({"risk": risk, "changes": [plain(change) for change in changes]}))
-    else:
+    elif not arguments.quiet:
         _print(changes, risk)
     states = {change.state for change in changes}
     if "worse" in states:
@@ -46,12 +46,10 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from audit.report.table import LOG_WIDTH, readable
+    from audit.report.table import log_width, readable
     from audit.report.visible import visible
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = LOG_WIDTH
+    console = Console(width=log_width())
     table = Table(
         caption=f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}.",
         caption_justify="left",

@@ -22,6 +22,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()}))
         return 0
+    if arguments.quiet:
+        return 0
     for part, group in known.items():
         print(part)
         for name, constructor in sorted(group.items()):

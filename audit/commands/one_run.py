@@ -18,6 +18,8 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
     """Bound, print, and hand back what was found."""
     if arguments.threshold or arguments.assume:
         raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold or --assume.")
+    if arguments.plot:
+        raise ValueError("--one-run proves no curve: there is nothing to --plot.")
     found = one_run(
         np.concatenate([np.ravel(left_out), np.ravel(included)]),
         np.repeat([False, True], [np.size(left_out), np.size(included)]),
@@ -27,10 +29,11 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         claim=None if arguments.claim is None else claim_from_text(arguments.claim),
     )
     if arguments.json:
-        answers = {"epsilon": found.epsilon(arguments.delta), "delta": arguments.delta, "verdict": found.verdict}
+        epsilon = {"epsilon": found.epsilon(arguments.delta), "epsilon_at_delta": arguments.delta}
+        answers = {**epsilon, "delta": arguments.delta, "verdict": found.verdict}
         refuted = {"mu": found.refuted_mu, "says": _not_gdp(found)}
         print(json.dumps(plain({**answers, "not_gdp": refuted, **plain(found)})))
-    else:
+    elif not arguments.quiet:
         _print(found, delta=arguments.delta)
     return found
 

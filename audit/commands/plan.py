@@ -21,7 +21,7 @@ def execute(arguments: argparse.Namespace) -> int:
     suite = suite_of(arguments)
     kept = [spec for spec in suite.audits if arguments.run_code or not code_of(spec)]
     for spec in suite.audits:
-        if spec not in kept:
+        if spec not in kept and not arguments.quiet:
             named = ", ".join(code_of(spec))
             print(f"{spec.name}: not planned, since that would run {named}; --run-code allows it.", file=sys.stderr)
     import jax
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace) -> int:
     ]
     if arguments.json:
         print(json.dumps([plain(plan) for plan in plans]))
-    elif plans:
+    elif plans and not arguments.quiet:
         _print_table(plans)
     return 0
 
@@ -53,15 +53,15 @@ def _print_table(plans: list[AuditPlan]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from audit.report.table import LOG_WIDTH
+    from audit.report.table import log_width
     from audit.report.visible import visible
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = LOG_WIDTH
+    console = Console(width=log_width())
     power, risk = plans[0].plan.power, plans[0].plan.risk
+    deltas = sorted({entry.plan.delta for entry in plans})
+    at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
     table = Table(
-        caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit. "
+        caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
         "'never': what is known of the mechanism keeps the claim.",
         caption_justify="left",
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
-from audit.record.record import load_records
-from audit.report.figures import save_sweep, width_in_inches
+from audit.record.record import load_records, plain
+from audit.report.figures import save_sweep, sweep_numbers, width_in_inches
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -14,14 +15,11 @@ def execute(arguments: argparse.Namespace) -> int:
     path = Path(arguments.records)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
-    out = Path(arguments.out)
-    save_sweep(
-        load_records(path),
-        out,
-        x=arguments.x,
-        series=arguments.series,
-        y=arguments.y,
-        width=width_in_inches(arguments.width),
-    )
-    print(out)
+    out, records = Path(arguments.out), load_records(path)
+    what = {"x": arguments.x, "series": arguments.series, "y": arguments.y}
+    save_sweep(records, out, **what, width=width_in_inches(arguments.width))
+    if arguments.json:
+        print(json.dumps(plain({"written": [str(out)], **what, "points": sweep_numbers(records, **what)})))
+    elif not arguments.quiet:
+        print(out)
     return 0

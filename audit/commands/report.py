@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
+from pathlib import Path
 
 from audit.record.files import make_folder, write_whole
-from audit.record.record import load_records
+from audit.record.record import AuditRecord, load_records
+from audit.report.brief import ten_lines
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
 from audit.report.latex import bibtex, latex
 from audit.report.page import write_report
+from audit.report.table import log_width
+from audit.report.visible import visible
 
 FORMATS = {
+    "text": lambda records, title: "\n".join([visible(title), *ten_lines(records, width=log_width())]) + "\n",
     "markdown": markdown,
     "junit": junit,
     "latex": latex,
@@ -25,17 +31,28 @@ def execute(arguments: argparse.Namespace) -> int:
     """Read record files and write one report, or one figure an audit."""
     records = tuple(itertools.chain.from_iterable(load_records(path) for path in arguments.records))
     if arguments.figures or arguments.format == "html":
-        out = make_folder(arguments.out or "audit-report")
-        if not arguments.figures:
-            print(write_report(records, out, title=arguments.title))
-            return 0
-        width = width_in_inches(arguments.width)
-        for path in save_figures(records, out, ending=arguments.figures, width=width):
-            print(path)
-        return 0
-    text = FORMATS[arguments.format](records, title=arguments.title)
-    if arguments.out:
-        write_whole(arguments.out, text)
+        written = _in_folder(records, arguments)
     else:
-        print(text, end="")
+        text = FORMATS[arguments.format](records, title=arguments.title)
+        if not arguments.out:
+            _say(arguments, told={"format": arguments.format, "text": text}, text=text)
+            return 0
+        write_whole(arguments.out, text)
+        written = [Path(arguments.out)]
+    paths = [str(path) for path in written]
+    _say(arguments, told={"written": paths}, text="\n".join([*paths, ""]))
     return 0
+
+
+def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:
+    out = make_folder(arguments.out or "audit-report")
+    if not arguments.figures:
+        return [write_report(records, out, title=arguments.title)]
+    return save_figures(records, out, ending=arguments.figures, width=width_in_inches(arguments.width))
+
+
+def _say(arguments: argparse.Namespace, *, told: dict[str, object], text: str) -> None:
+    if arguments.json:
+        print(json.dumps(told))
+    elif not arguments.quiet:
+        print(text, end="")

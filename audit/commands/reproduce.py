@@ -22,7 +22,7 @@ def execute(arguments: argparse.Namespace) -> int:
     rows = []
     for row in reproduced(arguments.papers, quick=arguments.quick):
         rows.append(row)
-        if not arguments.json:
+        if not (arguments.json or arguments.quiet):
             print(_line(row), flush=True)
     counts = Counter(row.state for row in rows)
     said = ", ".join(f"{number} {state}" for state, number in counts.items())
@@ -31,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     page = write_page(tuple(rows), figures, out)
     if arguments.json:
         print(json.dumps({"counts": counts, "items": [plain(row) for row in rows]}))
-    else:
+    elif not arguments.quiet:
         print(f"{len(rows)} items: {said}.\nPage: {page}", file=sys.stdout)
     return 0
 

@@ -32,9 +32,10 @@ def execute(arguments: argparse.Namespace) -> int:
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
     from audit.commands.compiled import keep_compiled
     from audit.record.record import load_records, save_records
+    from audit.report.brief import ten_lines
     from audit.report.page import write_report
     from audit.report.progress import Progress
-    from audit.report.table import print_table
+    from audit.report.table import log_width, print_table
     from audit.suites.checkpoint import locked
     from audit.suites.looks import unnoticed
     from audit.suites.run import exit_code, run_suite
@@ -44,13 +45,13 @@ def execute(arguments: argparse.Namespace) -> int:
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with locked(resume_in), Progress(suite) as progress:
+    with locked(resume_in), Progress(suite, quiet=arguments.quiet) as progress:
         records = run_suite(
             suite,
             earlier=earlier,
             resume_in=resume_in,
             keep_foreign=arguments.resume,
-            told=lambda sentence: print(sentence, file=sys.stderr),
+            told=lambda sentence: None if arguments.quiet else print(sentence, file=sys.stderr),
             started=progress.started,
             progress=progress.advanced,
             finished=progress.finished,
@@ -63,8 +64,9 @@ def execute(arguments: argparse.Namespace) -> int:
     _speak_ci(records, suite.title, arguments)
     if arguments.json:
         print(json.dumps([record.to_json() for record in records]))
-    else:
+    elif not arguments.quiet:
         print_table(records, suite_risk=sum(record.risk for record in records))
+        print("\n".join(ten_lines(records, width=log_width())))
         if any(record.verdict == "inconclusive" for record in records) and not suite.look:
             print("More trials after this are a second look: see --stop-early and --look.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")

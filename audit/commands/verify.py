@@ -21,7 +21,7 @@ def execute(arguments: argparse.Namespace) -> int:
     checks = [check for record in load_records(path) for check in verify(record, rerun=arguments.rerun)]
     if arguments.json:
         print(json.dumps({"checks": [plain(check) for check in checks]}))
-    else:
+    elif not arguments.quiet:
         _print(checks)
     return EXIT_UNEXPECTED if any(check.state == "wrong" for check in checks) else EXIT_EXPECTED
 

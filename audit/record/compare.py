@@ -42,11 +42,15 @@ class Change:
     old_verdict: str | None
     new_verdict: str | None
     old_epsilon: float | None
+    """Proven at ``old_delta``."""
     new_epsilon: float | None
+    """Proven at ``new_delta``."""
     claim_changed: bool
     test: SharedTest | None
     adjusted_p_larger: float | None = None
     adjusted_p_smaller: float | None = None
+    old_delta: float | None = None
+    new_delta: float | None = None
 
 
 def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: float) -> tuple[Change, ...]:
@@ -162,6 +166,8 @@ def _matched(
         test=test,
         adjusted_p_larger=p_larger,
         adjusted_p_smaller=p_smaller,
+        old_delta=old.report_delta,
+        new_delta=new.report_delta,
     )
 
 
@@ -199,4 +205,6 @@ def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
         new_epsilon=epsilon if state == "added" else None,
         claim_changed=False,
         test=None,
+        old_delta=record.report_delta if state == "missing" else None,
+        new_delta=record.report_delta if state == "added" else None,
     )

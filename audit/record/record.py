@@ -117,7 +117,7 @@ class Band:
     beta: tuple[float, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditRecord:
     """Everything that one audit found, and everything needed to repeat it."""
 
@@ -169,6 +169,15 @@ class AuditRecord:
     steps: int | None = None
     """Steps of a training that an output tells of; None where that cannot be known."""
     schema: int = SCHEMA
+
+    def __repr__(self) -> str:
+        """What a session shows of it: the answer. All that it holds is in `to_json`."""
+        at = f"at delta {self.report_delta:g}"
+        proven = f"epsilon >= {self.epsilon(self.report_delta):.4g} {at}, delta >= {self.delta(0.0):.4g} at epsilon 0"
+        return (
+            f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {self.mu:.4g}; "
+            f"claimed epsilon {self.claim.epsilon:.4g} {at}; {self.trials:,} trials, risk {self.risk:g}>"
+        )
 
     @property
     def as_expected(self) -> bool:

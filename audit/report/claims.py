@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 import guarantees
-from audit.report.table import LOG_WIDTH
+from audit.report.table import log_width
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.summary import Summary
@@ -84,9 +84,7 @@ def by_normaliser(normalise_by: str, setting: Setting) -> Claim:
 
 def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
     """One column per claim, one row per way of reporting."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = LOG_WIDTH
+    console = Console(width=log_width())
     table = Table(
         caption="'mu' and 'regret' belong to the range of alpha that is printed with them.", caption_justify="left"
     )

@@ -22,8 +22,10 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 MARKERS = "osD^vPX"
 SMALLEST = 1e-7
 STYLE: dict[Any, Any] = {
+    "axes.prop_cycle": f"cycler(color={list(SERIES)})",
     "font.size": 8,
     "axes.labelsize": 8,
+    "axes.titlesize": 8,
     "legend.fontsize": 7,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
@@ -34,6 +36,7 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dpsgd-audit",
     "pdf.fonttype": 42,
 }
+"""Settings of matplotlib that the figures are drawn with: ``pyplot.rcParams.update(audit.STYLE)`` for your own."""
 
 
 def width_in_inches(text: str) -> float:
@@ -53,9 +56,9 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
     for number, record in enumerate(records, start=1):
         paths.append(Path(folder) / f"audit-{number:0{len(str(len(records)))}d}.{ending}")
         with drawn(paths[-1], width=width, height=0.62 * width, columns=2) as (left, right):
-            _trade_off(left, record)
-            _trade_off(right, record)
-            _logarithmic(right, record)
+            draw(record, left)
+            draw(record, right, logarithmic=True)
+            right.set_ylabel("")
             _legend(left, columns=3)
     return paths
 
@@ -64,19 +67,15 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
 def drawn(path: Path, *, width: float, height: float, columns: int = 1) -> Iterator[Any]:
     """Axes in our style; what was drawn on them is saved when the block ends."""
     import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    # not through pyplot: its backend, in a notebook, is the user's
     with matplotlib.rc_context(STYLE):
-        figure, axes = pyplot.subplots(1, columns, figsize=(width, height), layout="constrained")
-        try:
-            yield axes
-            dated = path.suffix in (".svg", ".pdf")
-            key = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
-            figure.savefig(path, dpi=300, metadata=key if dated else None)
-        finally:
-            pyplot.close(figure)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure.subplots(1, columns)
+        dated = path.suffix in (".svg", ".pdf")
+        key = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
+        figure.savefig(path, dpi=300, metadata=key if dated else None)
 
 
 def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
@@ -88,7 +87,11 @@ def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
     )
 
 
-def _trade_off(axes: Any, record: AuditRecord) -> None:
+def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
+    """Draw a record's trade-off curves on axes of matplotlib: claimed, exact where known, observed, proven, ceiling.
+
+    On logarithmic axes the points that drive epsilon are seen. A legend is for the caller to add.
+    """
     curve, most = record.claim.curve, ceiling(record)
     axes.plot(curve.alpha, curve.beta, color=CLAIM, label="claimed", linewidth=1.6)
     if record.theory is not None:
@@ -100,17 +103,20 @@ def _trade_off(axes: Any, record: AuditRecord) -> None:
         axes.plot(*falling(record), color=PROVEN, linewidth=0.7, label="proven band")
     if 0 < len(record.points) <= 12:
         points = [(point.alpha_upper, point.beta_upper) for point in record.points]
-        axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven")
+        axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven", zorder=5)
     if most is not None:
-        axes.plot(most.point.alpha, most.point.beta, "D", color=CEILING, label="ceiling")
+        # hollow: where hardly any error was made it lies upon the proven points
+        open_one = {"fillstyle": "none", "markersize": 6}
+        axes.plot(most.point.alpha, most.point.beta, "D", color=CEILING, label="ceiling", **open_one)
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false-alarm rate", ylabel="miss rate")
+    if logarithmic:
+        _logarithmic(axes, record)
 
 
 def _logarithmic(axes: Any, record: AuditRecord) -> None:
-    """The same on logarithmic axes, where the points that drive epsilon lie."""
     seen = [x for p in record.points for x in (p.alpha_upper, p.beta_upper) if x > 0]
     low = max(SMALLEST, 10.0 ** np.floor(np.log10(min([0.01, *seen]))))
-    axes.set(xscale="log", yscale="log", xlim=(low, 1.2), ylim=(low, 1.2), ylabel="")
+    axes.set(xscale="log", yscale="log", xlim=(low, 1.2), ylim=(low, 1.2))
 
 
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
@@ -134,6 +140,27 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
         top = 1.1 * max([value for value in shown if np.isfinite(value)], default=1.0)
         axes.set(xlabel=x, ylabel=y, ylim=(-0.02 * top, top or 1.0))
         _legend(axes, columns=2, title=series)
+
+
+def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None, y: str) -> list[dict[str, Any]]:
+    """What ``save_sweep`` draws, a row for every audit; an epsilon stands with its delta."""
+    rows = []
+    for record in records:
+        most = ceiling(record) if y == "epsilon" else None
+        claimed = _claimed(record, y)
+        rows.append(
+            {
+                "audit": record.name,
+                x: value_of(record, x),
+                **({} if series is None else {series: value_of(record, series)}),
+                "proven": _proven(record, y),
+                "claimed": claimed if np.isfinite(claimed) else None,
+                "exact": record.exact_epsilon if y == "epsilon" else None,
+                "ceiling": None if most is None else most.epsilon,
+                **({"delta": record.report_delta} if y == "epsilon" else {}),
+            }
+        )
+    return rows
 
 
 def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str, colour: str, named: bool) -> None:

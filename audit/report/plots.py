@@ -20,18 +20,16 @@ MOST_IN_A_ROW = 4
 def trade_off_svg(record: AuditRecord) -> str:
     """Claim, observed curve with its band, proven points and (where known) the exact curve, as SVG text."""
     import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
-        figure, axes = pyplot.subplots(figsize=(4.6, 4.2), layout="constrained")
+        figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+        axes = figure.subplots()
         _draw(axes, record)
         axes.set_ylabel("miss rate")
         axes.legend(frameon=False, fontsize=8, loc="upper right")
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
 
@@ -39,15 +37,13 @@ def trade_off_svg(record: AuditRecord) -> str:
 def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
     """Small trade-off plots of several records, four or fewer in a row, as for the top of a page."""
     import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9}):
         rows = -(-len(records) // MOST_IN_A_ROW)
         columns = -(-len(records) // rows)
-        shape = {"figsize": (3.0 * columns, 0.6 + 3.6 * rows), "layout": "constrained", "sharey": True}
-        figure, grid = pyplot.subplots(rows, columns, squeeze=False, **shape)
+        figure = Figure(figsize=(3.0 * columns, 0.6 + 3.6 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for axes in grid.flat[len(records) :]:
             axes.remove()
         for axes, record in zip(grid.flat, records, strict=False):
@@ -58,7 +54,6 @@ def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
         handles, labels = grid[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, frameon=False, ncols=5 if columns > 3 else 3, loc="outside lower center")
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
-        pyplot.close(figure)
 
 
 def _draw(axes: Any, record: AuditRecord) -> None:
@@ -87,12 +82,10 @@ def _draw(axes: Any, record: AuditRecord) -> None:
 
 def save_claims(claims: list[Claim], path: str) -> None:
     """Trade-off curves of several claims in one picture; the file's ending decides the format."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.4, 6.0 + 0.25 * len(claims)), layout="constrained")
+    figure = Figure(figsize=(6.4, 6.0 + 0.25 * len(claims)), layout="constrained")
+    axes = figure.subplots()
     axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":", label="random guessing")
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 120), 1 - tail[-2::-1]])
     for claim in claims:
@@ -103,4 +96,3 @@ def save_claims(claims: list[Claim], path: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, fontsize=8, loc="outside lower center")
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)

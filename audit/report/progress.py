@@ -15,8 +15,8 @@ from audit.trials.source import Tally
 class Progress:
     """Shows how far each audit is; silent lines of text when standard error is not a terminal."""
 
-    def __init__(self, suite: Suite):
-        self._console = Console(stderr=True)
+    def __init__(self, suite: Suite, *, quiet: bool = False):
+        self._console = Console(stderr=True, quiet=quiet)
         self._bars = Bars(
             TextColumn("{task.description}", markup=False),
             BarColumn(),

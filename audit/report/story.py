@@ -101,44 +101,62 @@ def _percent(share: float) -> str:
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    names = _listed(sorted({record.mechanism.name for record in records}))
-    how = _listed(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
+    names = listed(sorted({record.mechanism.name for record in records}))
+    how = listed(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
     trials = sum(record.trials for record in records)
     return (
-        f"{_count(len(records), 'audit')} of {names}: the same code, run {trials:,} times in all on pairs of datasets "
+        f"{counted(len(records), 'audit')} of {names}: the same code, run {trials:,} times in all on pairs of datasets "
         f"that differ by {how}; can its outputs tell which of the two was used?"
     )
 
 
 def _promised(records: tuple[AuditRecord, ...]) -> str:
-    claims = _listed(sorted({record.claim.describe() for record in records}), most=3)
+    claims = listed(sorted({record.claim.describe() for record in records}), most=3)
+    return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}."
+
+
+def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
+    """What the claims allow, from the smallest to the largest."""
     epsilons = sorted({round(record.claim.epsilon, 12) for record in records})
+    return f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"
+
+
+def at_delta(records: tuple[AuditRecord, ...]) -> str:
+    """The delta at which epsilons are told."""
     deltas = sorted({record.report_delta for record in records})
-    size = f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"
-    at = f"{deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
-    return f"{claims}: epsilon {size} at delta {at}."
+    return f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
 
 
 def _proven(records: tuple[AuditRecord, ...]) -> str:
     broken = [record for record in records if record.verdict == "violation"]
     open_ones = sum(record.verdict == "inconclusive" for record in records)
     risk = sum(record.risk for record in records)
-    more = f" {_count(open_ones, 'audit')} could not tell." if open_ones else ""
+    more = f" {counted(open_ones, 'audit')} could not tell." if open_ones else ""
     if not broken:
         return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
-    worst = max(broken, key=lambda record: record.epsilon(record.report_delta) - record.claim.epsilon)
+    worst, says = largest_excess(records)
     return (
-        f"{len(broken)} of {_count(len(records), 'audit')} leak more than promised. The largest proven excess: "
-        f"{worst.name}, epsilon at least {worst.epsilon(worst.report_delta):.3g} at delta {worst.report_delta:g} where "
-        f"{worst.claim.epsilon:.3g} is promised.{more} The chance that any of this is wrong is at most {risk:.3g}."
+        f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised. The largest proven excess: "
+        f"{worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
     )
+
+
+def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
+    """The violation whose epsilon is furthest above the promised one, in words; where none is above it, what broke."""
+    broken = [record for record in records if record.verdict == "violation"]
+    worst = max(broken, key=lambda record: record.epsilon(record.report_delta) - record.claim.epsilon)
+    proven = worst.epsilon(worst.report_delta)
+    if proven <= worst.claim.epsilon and worst.violated_at is not None:
+        return worst, worst.violated_at.says.rstrip(".")
+    says = f"epsilon at least {proven:.3g} at delta {worst.report_delta:g} where {worst.claim.epsilon:.3g} is promised"
+    return worst, says
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:
     surprises = [record for record in records if not record.as_expected]
     broken = [record for record in surprises if record.verdict == "violation"]
     if broken:
-        names = _listed([record.name for record in broken], most=3)
+        names = listed([record.name for record in broken], most=3)
         return f"Do not rely on the promise of {names}; its section says what looks wrong."
     if any(record.verdict == "inconclusive" for record in surprises):
         return "Run the audits that could not tell with more trials; until then they show nothing."
@@ -146,15 +164,17 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return "A violation that was expected was not found: look whether the suite or the code changed."
     known = sum(record.verdict == "violation" for record in records)
     if known:
-        return f"Nothing new: {_count(known, 'violation')} found, as this suite expects."
+        return f"Nothing new: {counted(known, 'violation')} found, as this suite expects."
     return "Nothing: every verdict is as expected. Keep the suite in CI, so that a change that leaks is seen."
 
 
-def _listed(names: list[str], most: int = 4) -> str:
+def listed(names: list[str], most: int = 4) -> str:
+    """Names with commas between them, the last ones only counted."""
     shown = names[:most]
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(shown) + rest
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, in the plural where it is due."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -15,6 +15,12 @@ LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow"}
 
 
+def log_width() -> int:
+    """Columns of the terminal; of a log or a pipe, which has no edge, enough for a table."""
+    console = Console()
+    return console.width if console.is_terminal else LOG_WIDTH
+
+
 def readable(name: str) -> str:
     """A verdict, or another name of ours, as people write it."""
     return name.replace("_", " ")
@@ -28,9 +34,7 @@ def readable_p_value(p: float) -> str:
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     """Audit, claim, proven bounds, verdict, and whether it was expected; then what broke."""
     records = tuple(map(shown, records))
-    console = Console()
-    if not console.is_terminal:
-        console.width = LOG_WIDTH
+    console = Console(width=log_width())
     deltas = sorted({record.report_delta for record in records})
     at = f"{deltas[0]:g}" if len(deltas) == 1 else "delta"
     looks = sorted({record.look for record in records} - {0})
@@ -50,7 +54,8 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         table.add_row(
             f"{escape(record.name)}\n[dim]against {escape(record.claim.describe())}[/dim]",
             f"{record.trials:,}",
-            f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})",
+            f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})"
+            + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
             f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})",
             readable_p_value(record.p_value),
             f"[{STYLES[record.verdict]}]{readable(record.verdict)}[/]",

@@ -107,16 +107,15 @@ def _make() -> Programs:
     )
 
 
-def _read(release: Release, scoring: Scoring, key: jax.Array) -> Any:
-    """The output, or of a long vector only the sums that the score reads, where both know them."""
-    found = summary_of(release, scoring, key)
-    return release(key) if found is None else found
+def is_summed(release: Release, scoring: Scoring) -> bool:
+    """Whether the score reads sums of a long vector that the release can give without the vector."""
+    span, sums = getattr(scoring, "span", None), getattr(release, "sums", None)
+    return span is not None and sums is not None and sums(span)
 
 
-def summary_of(release: Release, scoring: Scoring, key: jax.Array) -> Any:
-    """The sums that the score reads; None where it reads the output."""
-    span, summary = getattr(scoring, "span", None), getattr(release, "summary", None)
-    return None if span is None or summary is None else summary(key, span)
+def _read(release: Any, scoring: Any, key: jax.Array) -> Any:
+    """The output, or only what the score reads of it."""
+    return release.summary(key, scoring.span) if is_summed(release, scoring) else release(key)
 
 
 SHARED = _make()

@@ -16,7 +16,7 @@ import numpy as np
 
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.keys import key_from_seed, trial_number
-from audit.trials.programs import Programs, Release, Scoring, programs_of, release_of, scoring_of, summary_of
+from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
 from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, complete, piece_size
 from distinguishers.contract import Distinguisher
@@ -253,6 +253,6 @@ def compile_program(
         scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
         programs = programs_of(release, scoring)
         programs.score.eval_shape(release, scoring, key, trial_number(0))
-        summed = jax.eval_shape(lambda: summary_of(release, scoring, key)) is not None
-    size = chunk or max(chunk_size(step.kind, output), SUMMED_CHUNK if summed else 1)
+    least = SUMMED_CHUNK if is_summed(release, scoring) else 1
+    size = chunk or max(chunk_size(step.kind, output), least)
     return Program(side=side, chunk=size, output=output, release=release, scoring=scoring, programs=programs)

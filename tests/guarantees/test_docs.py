@@ -30,6 +30,24 @@ def test_all_ten_errors_are_shown():
     assert len(SNIPPETS) == 10
 
 
+def where():
+    """Code in the second column of the theorem tables."""
+    tables = TEXT.partition("# Where the papers err")[0]
+    cells = [line.split(" | ")[-2] for line in tables.splitlines() if line.startswith("| ") and line.count(" | ") >= 2]
+    return sorted({name for cell in cells for name in re.findall(r"`([^`]+)`", cell)})
+
+
+def test_the_theorem_tables_name_code_that_exists():
+    assert len(where()) > 30
+    for name in where():
+        if name.endswith(".py"):
+            assert (ROOT / "guarantees" / name).exists(), name
+        else:
+            first, _, rest = name.partition(".")
+            assert first in dir(guarantees), name
+            assert not rest or hasattr(getattr(guarantees, first), rest), name
+
+
 def cited(text):
     """Keys inside square brackets."""
     return {key for inside in re.findall(r"\[([^\[\]]+)\]", text) for key in KEY.findall(inside)}

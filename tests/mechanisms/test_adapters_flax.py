@@ -73,7 +73,8 @@ def test_an_empty_batch_leaves_the_parameters_as_they_are():
     kept = drawn(dpsur(rate=0.5, skip_empty=False), dataset)
     empty = (skipped == 0).all(axis=1)
     assert 0 < empty.sum() < len(empty)
-    np.testing.assert_array_equal(skipped[~empty], kept[~empty])
+    # two programs, which may add in another order
+    np.testing.assert_allclose(skipped[~empty], kept[~empty], rtol=0, atol=1e-6)
     assert_noise_is(kept, NOISE * CLIP)
 
 

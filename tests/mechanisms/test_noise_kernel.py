@@ -30,12 +30,13 @@ def test_stored_normals_are_those_of_every_device():
     assert np.max(np.abs(np.asarray(drawn) - expected)) < 2e-6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("start", "stop"), [(1, 25), (8, 1032), (8, 20_000)])
 def test_sums_are_those_of_the_stored_normals(start: int, stop: int):
     found = sum_squares(WORDS, start, stop, own=PLAIN, interpret=True)
     index = jnp.arange(start, stop, dtype=jnp.uint32)
     expected = [np.sum(np.square(np.asarray(normals(blocks(key, Stream.NORMAL, index)), float)) - 1) for key in KEYS]
-    assert np.allclose(found, expected, rtol=0, atol=1e-5 * np.sqrt(stop))
+    assert np.allclose(found, expected, rtol=0, atol=1e-4 + 4e-7 * stop)
     assert np.std(expected) > 1
 
 

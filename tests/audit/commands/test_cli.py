@@ -27,6 +27,7 @@ expect = "EXPECT"
 mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }
 claim = { kind = "gaussian", mu = 1.0 }
 """
+STORY = ["audited", "promised", "proven", "not looked at", "to do"]
 
 
 def run_command(*words):
@@ -83,7 +84,11 @@ def test_an_unexpected_violation_ends_with_1_and_speaks_github(suite, tmp_path, 
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     assert run_command("run", unpinned, "--out", tmp_path / "out") == 1
-    assert "::error title=broken::" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "::error title=broken::" in said.err
+    assert "\x1b" not in said.out + said.err
+    told = [line.split("  ")[0] for line in said.out.splitlines() if not line.startswith(("┃", "│", " "))]
+    assert [word for word in told if word in STORY] == STORY
     assert "1 not as expected" in (tmp_path / "step.md").read_text()
 
 
@@ -96,8 +101,10 @@ def test_too_few_trials_end_with_3(suite, tmp_path, capsys):
 
 def test_json_seed_trials_confidence_and_budget(suite, tmp_path, capsys):
     words = ["run", suite, "--out", tmp_path, "--json", "--seed", 7, "--trials", 1600, "--confidence", 0.99]
-    assert run_command(*words, "--time-budget", "5m") == 0
-    first, second = json.loads(capsys.readouterr().out)
+    assert run_command(*words, "--time-budget", "5m", "--quiet") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    first, second = json.loads(said.out)
     assert first["trials"] == second["trials"] == 1600
     assert first["risk"] == 0.005
     assert first["key"] != second["key"]

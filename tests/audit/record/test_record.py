@@ -49,6 +49,11 @@ def test_everything_needed_to_judge_and_to_repeat_is_written_down(record):
     assert data["seconds"] > 0
 
 
+def test_a_session_shows_the_answer_and_not_all_cells(record):
+    assert len(repr(record)) < 300
+    assert repr(record).startswith(f"<AuditRecord 'shift': violation; proven epsilon >= {record.epsilon(1e-5):.4g} ")
+
+
 @pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
 def test_other_schema_versions_are_refused(record, schema):
     with pytest.raises(SchemaError, match=f"schema version {schema!r}.*reads versions 1 and {SCHEMA}"):

@@ -6,11 +6,15 @@ import io
 import shutil
 import subprocess
 
+import matplotlib
 import pytest
+from matplotlib.figure import Figure
 
+import audit
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.latex import bibtex, escape, latex, methods
+from audit.report.plots import trade_off_svg
 
 DOCUMENT = r"""\documentclass{article}
 \usepackage{booktabs,amsmath}
@@ -84,3 +88,23 @@ def test_figures_and_sweeps_are_files_of_their_kind(violation, tmp_path):
         value_of(violation, "raet")
     with pytest.raises(ValueError, match="file ending"):
         save_sweep((violation,), tmp_path / "sweep.jpg", x="trials", series=None, y="epsilon", width=3.3)
+
+
+def test_pictures_leave_the_users_backend_alone(violation, tmp_path):
+    before = matplotlib.get_backend()
+    matplotlib.use("svg")
+    try:
+        save_figures((violation,), tmp_path, ending="png", width=3.3)
+        trade_off_svg(violation)
+        assert matplotlib.get_backend() == "svg"
+    finally:
+        matplotlib.use(before)
+
+
+def test_a_record_is_drawn_on_the_users_own_axes(violation):
+    with matplotlib.rc_context(audit.STYLE):
+        left, right = Figure().subplots(1, 2)
+        audit.draw(violation, left)
+        audit.draw(violation, right, logarithmic=True)
+    assert {"claimed", "exact", "observed", "proven", "ceiling"} <= set(left.get_legend_handles_labels()[1])
+    assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")

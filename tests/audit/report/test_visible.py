@@ -55,7 +55,8 @@ def test_markdown_makes_no_link_of_a_name():
 
 def test_the_terminal_gets_no_markup_and_no_escapes(record, monkeypatch):
     out = io.StringIO()
-    monkeypatch.setattr(table, "Console", lambda: Console(file=out, force_terminal=True, width=200, color_system=None))
+    own = {"file": out, "force_terminal": True, "color_system": None}
+    monkeypatch.setattr(table, "Console", lambda width=200: Console(width=width, **own))
     table.print_table((record,), suite_risk=0.05)
     assert "\x1b[2J" not in out.getvalue()
     assert "[red]e[/]" in out.getvalue().replace("\n", "")
