@@ -15,7 +15,7 @@ from audit.diagnosis.signal import read_signal
 from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, both_sides
-from mechanisms.constructions import gradient_pair
+from mechanisms.constructions import told_pair
 from mechanisms.neighbours import Neighbours
 
 SHARE = 0.2
@@ -89,7 +89,7 @@ def _answers(
 def _gradients(mechanism: Auditable, neighbours: Neighbours) -> Neighbours:
     """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
     try:
-        return gradient_pair(neighbours, mechanism.gradients)
+        return told_pair(neighbours, mechanism)
     except ValueError:
         if mechanism.coordinates is not None:
             raise
