@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import time
@@ -18,11 +19,12 @@ from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
-from audit.trials.both_sides import Auditable
+from audit.trials.both_sides import Auditable, BothSides, is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
+from audit.trials.traced import blamed
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from distinguishers.battery import default_battery
@@ -33,8 +35,8 @@ from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 
-ONE_ROUND = ("subsampled_gaussian", "normalised_round", "revealed_round", "round_upper_bound")
-"""Claims that are about one round, whoever makes them."""
+MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
+"""Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""
 
 
 def run_audit(
@@ -77,6 +79,8 @@ def run_audit(
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
     both = executor.sides(step, neighbours)
+    taken = _steps_taken(step, neighbours, both)
+    _check_steps(step, claim, taken)
     chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
@@ -107,6 +111,7 @@ def run_audit(
         expect=expect,
         mechanism=_part(step, step.kind),
         releases=step.releases,
+        steps=taken,
         neighbours=_part(neighbours, neighbours.relation),
         distinguisher=_part(chosen),
         members=tuple(member.name for member in chosen.members),
@@ -162,7 +167,7 @@ def _check(
             f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
             f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
         )
-    _check_unit(step, neighbours, claim)
+    _check_unit(step, claim)
 
 
 def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None:
@@ -176,24 +181,43 @@ def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None
         )
 
 
-def _check_unit(step: Auditable, neighbours: Neighbours, claim: Claim) -> None:
-    """An update is judged against one step's claim, everything else against the whole training's.
-
-    A training's claim allows a step too much and would hide its leak; a step's promises too much for a training.
-    """
-    own = claim.parameters.get("steps", claim.parameters.get("rounds"))
-    several = claim.times > 1 or (claim.unit != "step" and own != 1)
+def _check_unit(step: Auditable, claim: Claim) -> None:
+    """An update is judged against one step's claim, which a training's would allow too much and hide its leak."""
+    several = claim.times > 1 or claim.unit != "step" if claim.steps is None else claim.steps > 1
     if step.releases == "update" and several:
         raise ValueError(
             f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
             "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
         )
-    rounds = getattr(step, "rounds", None)
-    one = rounds is not None and neighbours.records_without is not None and rounds(neighbours.records_without) == 1
-    if step.releases != "update" and not one and not several and claim.name in ONE_ROUND:
+
+
+def _steps_taken(step: Auditable, neighbours: Neighbours, both: BothSides) -> int | None:
+    """As the mechanism says, or as a transcript shows."""
+    if step.releases == "update":
+        return 1
+    with blamed(f"{step.name!r} failed on the side 'without'") if is_foreign(step) else contextlib.nullcontext():
+        told = step.steps_on(neighbours.without)
+    return both.layout().rounds if told is None and step.kind == "transcript" else told
+
+
+def _check_steps(step: Auditable, claim: Claim, taken: int | None) -> None:
+    """A training is judged against a claim that counts its steps: more would hide a leak, fewer promise too much."""
+    counted = claim.steps
+    if step.releases == "update" or counted is None or counted == taken:
+        return
+    if taken is None:
+        if counted == 1 and claim.name not in MAY_COUNT_FEWER:
+            raise ValueError(
+                f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's "
+                f"{step.releases}; judge that against the claim's .compose(steps), or release one step: "
+                "releases='update'."
+            )
+        return
+    if counted > taken or claim.name not in MAY_COUNT_FEWER:
         raise ValueError(
-            f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's {step.releases}; "
-            "judge that against the claim's .compose(steps), or release one step: releases='update'."
+            f"the claim {claim.describe()} counts {counted} steps, and the training {step.name!r} takes {taken}; "
+            f"state it for {taken} steps (steps={taken}, or one step's claim with .compose({taken})), or train for "
+            f"{counted}."
         )
 
 

@@ -16,7 +16,7 @@ from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
-from mechanisms.constructions import gradient_pair
+from mechanisms.constructions import told_pair
 from mechanisms.neighbours import Neighbours
 
 SHARE = 0.2
@@ -93,7 +93,7 @@ def _answers(
 def _gradients(mechanism: Auditable, neighbours: Neighbours, executor: Executor) -> Neighbours:
     """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
     try:
-        return gradient_pair(neighbours, mechanism.gradients)
+        return told_pair(neighbours, mechanism)
     except ValueError:
         if mechanism.coordinates is not None:
             raise

@@ -32,6 +32,7 @@ class Subject:
     expect: Verdict
     mechanism: Part
     releases: Releases
+    steps: int | None
     neighbours: Part
     distinguisher: Part
     members: tuple[str, ...]
@@ -66,6 +67,7 @@ def assemble(
         claim=_claim_part(goal.claim, goal.delta),
         mechanism=subject.mechanism,
         releases=subject.releases,
+        steps=subject.steps,
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
@@ -137,6 +139,7 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
         advantage=claim.total_variation,
         curve=_curve(claim.curve),
         times=claim.times,
+        steps=claim.steps,
     )
 
 

@@ -15,7 +15,7 @@ from audit.diagnosis.after import explain
 from audit.procedure import run_audit
 from audit.record.files import FileError
 from audit.record.record import AuditRecord, plain, seen_below
-from audit.suites.build import Built, build
+from audit.suites.build import Built, build_suite
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.fingerprint import code_digest, command_files, decided_by
@@ -77,7 +77,7 @@ def run_suite(
     ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
     """
     before = {record.name: record for record in earlier}
-    built = [like(build(spec), before.get(spec.name)) for spec in suite.audits]
+    built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite)]
     code = code_digest()
     risk = suite.risk * share_of(suite.look) / len(built)
     end = None if suite.time_budget is None else time.monotonic() + suite.time_budget

@@ -45,7 +45,7 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     if without != with_record:
         raise MechanismError(
             f"{name!r} releases another form on each side, so that anyone can tell them apart without an audit: "
-            f"{without.shapes} without the record, {with_record.shapes} with it."
+            f"{without.told} without the record, {with_record.told} with it."
         )
     return without
 
