@@ -49,7 +49,6 @@ class Programs(NamedTuple):
     score_chunk: Any
     count_chunks: Any
     score_outputs: Any
-    draw_everywhere: Any
     count_everywhere: Any
 
 
@@ -100,12 +99,6 @@ def _make() -> Programs:
 
         return jax.vmap(one)(trials, outputs)
 
-    def draw_everywhere(release: Release, key: jax.Array, firsts: Words, *, size: int, mesh: Mesh) -> Any:
-        def own(release: Release, key: jax.Array, first: Words) -> Any:
-            return draw_chunk(release, key, only(first), size=size)
-
-        return on_every(mesh, own, own=(False, False, True))(release, key, firsts)
-
     def count_everywhere(
         release: Release,
         scoring: Scoring,
@@ -133,7 +126,6 @@ def _make() -> Programs:
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
         score_outputs=jax.jit(score_outputs),
-        draw_everywhere=split(draw_everywhere),
         count_everywhere=split(count_everywhere),
     )
 

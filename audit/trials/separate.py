@@ -13,16 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
-from audit.trials.devices import devices_in, on_every, only
-from audit.trials.keys import trial_keys, trial_numbers, trials_from
+from audit.trials.keys import trial_keys, trial_number, trials_from
 from audit.trials.source import NonFiniteScoreError, Source
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 
-Draw = Callable[[jax.Array, int], Any]
-"""From a key and the first trial's number to the outputs of one chunk on every device."""
+Draw = Callable[[jax.Array, Words], Any]
+"""From a key and the first trial's number to the outputs of one chunk."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,9 +29,8 @@ class SeparateProgram:
 
     side: str
     chunk: int
-    """Trials that one call draws, on all devices together."""
     draw: Draw
-    score: Callable[[jax.Array, int, Any], jax.Array]
+    score: Callable[[jax.Array, Words, Any], jax.Array]
 
     def source(self, key: jax.Array) -> SeparateSource:
         """The scores that belong to one key."""
@@ -66,8 +63,9 @@ class SeparateSource(Source):
         return counts
 
     def _piece(self, first: int, stop: int) -> np.ndarray:
-        outputs = self.program.draw(self.key, first)
-        found = np.asarray(self.program.score(self.key, first, outputs), np.float32)[: stop - first]
+        number = trial_number(first)
+        outputs = self.program.draw(self.key, number)
+        found = np.asarray(self.program.score(self.key, number, outputs), np.float32)[: stop - first]
         good = np.isfinite(found).all(axis=1)
         if not good.all():
             raise NonFiniteScoreError(
@@ -77,25 +75,17 @@ class SeparateSource(Source):
         return found
 
 
-def separate(
-    without: Draw, with_record: Draw, distinguisher: Distinguisher, *, chunk: int, mesh: Mesh | None
-) -> tuple[SeparateProgram, SeparateProgram]:
-    """Both sides of an audit, ``chunk`` trials a draw on every device."""
+def separate(without: Draw, with_record: Draw, distinguisher: Distinguisher, *, chunk: int) -> tuple[Any, Any]:
+    """Both sides of an audit, ``chunk`` trials a draw."""
 
     def score(key: jax.Array, first: Words, outputs: Any) -> jax.Array:
         def one(trial: Words, output: Any) -> jax.Array:
             return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
 
-        return jax.vmap(one)(trials_from(only(first), chunk), outputs)
+        return jax.vmap(one)(trials_from(first, chunk), outputs)
 
-    devices = devices_in(mesh)
-    compiled = jax.jit(score if mesh is None else on_every(mesh, score, own=(False, True, True)))
-
-    def from_first(key: jax.Array, first: int, outputs: Any) -> jax.Array:
-        return compiled(key, trial_numbers([first + device * chunk for device in range(devices)]), outputs)
-
-    size = chunk * devices
+    compiled = jax.jit(score)
     return (
-        SeparateProgram(side="without", chunk=size, draw=without, score=from_first),
-        SeparateProgram(side="with", chunk=size, draw=with_record, score=from_first),
+        SeparateProgram(side="without", chunk=chunk, draw=without, score=compiled),
+        SeparateProgram(side="with", chunk=chunk, draw=with_record, score=compiled),
     )

@@ -163,9 +163,8 @@ class TracedSides:
         A learnt score is compiled apart from the draws.
         """
         if learnt:
-            size, mesh = chunk or piece_size(self.layout()), device_mesh()
-            first, second = (self._draw(side, size, mesh) for side in ("without", "with"))
-            return separate(first, second, distinguisher, chunk=size, mesh=mesh)
+            size = chunk or piece_size(self.layout())
+            return separate(self._draw("without", size), self._draw("with", size), distinguisher, chunk=size)
         without, with_record = self.neighbours.without, self.neighbours.with_record
         first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
         return first, compile_program(
@@ -183,15 +182,14 @@ class TracedSides:
     def outputs(
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Full outputs of both sides, ``size`` at a time on every device, kept on the host."""
-        mesh = device_mesh()
+        """Full outputs of both sides, ``size`` at a time on one device, kept on the host."""
 
         def side(own: jax.Array, name: str) -> np.ndarray:
-            draw = self._draw(name, size, mesh)
+            draw = self._draw(name, size)
             pieces = []
-            for start in range(0, trials, size * devices_in(mesh)):
+            for start in range(0, trials, size):
                 if deadline is None or time.monotonic() < deadline:
-                    pieces.append(jax.tree.map(np.asarray, draw(own, start)))
+                    pieces.append(jax.tree.map(np.asarray, draw(own, trial_number(start))))
             if not pieces:
                 return np.zeros((0, 1), np.float32)
             return joined(pieces, trials)
@@ -202,35 +200,25 @@ class TracedSides:
         return without, with_record
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:
-        """Full outputs of one side, ``size`` at a time on every device."""
-        mesh = device_mesh()
-        draw, step = self._draw(side, size, mesh), size * devices_in(mesh)
-        pieces = [jax.tree.map(np.asarray, draw(key, first)) for first in range(start, stop, step)]
+        """Full outputs of one side, ``size`` at a time on one device."""
+        draw = self._draw(side, size)
+        pieces = [jax.tree.map(np.asarray, draw(key, trial_number(first))) for first in range(start, stop, size)]
         return joined(pieces, stop - start)
 
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
         """Outputs without the record, which never leave the device; only what ``read`` makes of a piece does."""
-        release = self._release("without")
-        draw = functools.partial(programs_of(release).draw_chunk, release, size=size)
+        draw = self._draw("without", size)
         program = jax.jit(lambda first: read(draw(key, first)))
         for index in range(pieces):
             use(program(trial_number(index * size)))
 
-    def _draw(self, side: str, size: int, mesh: Mesh | None) -> Draw:
-        """Outputs of ``size`` trials on every device, from a first one on."""
+    def _draw(self, side: str, size: int) -> Draw:
+        """Outputs of ``size`` trials from a first one on."""
         if (side, size) not in self._draws:
             release = self._release(side)
-            programs = programs_of(release)
-
-            def draw(key: jax.Array, first: int) -> Any:
-                if mesh is None:
-                    return programs.draw_chunk(release, key, trial_number(first), size=size)
-                firsts = trial_numbers([first + device * size for device in range(mesh.size)])
-                return programs.draw_everywhere(release, key, firsts, size=size, mesh=mesh)
-
-            self._draws[side, size] = draw
+            self._draws[side, size] = functools.partial(programs_of(release).draw_chunk, release, size=size)
         return self._draws[side, size]
 
     def _release(self, side: str) -> Release:
