@@ -44,4 +44,8 @@ def test_four_devices_count_what_one_counts():
 def test_whole_records_are_the_same_on_three_devices():
     (three, found), (one, alone) = on_devices(3, "everything"), on_devices(1, "everything")
     assert (three, one) == (3, 1)
+    # XLA rounds the outputs that a learner is given differently where it has several devices; edges follow them
+    for records in (found, alone):
+        for grid in records[1]["grids"]:
+            grid["edges"] = [round(edge, 5) for edge in grid["edges"]]
     assert found == alone
