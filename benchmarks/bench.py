@@ -1,6 +1,6 @@
 """Every comparison of this folder in one run, in its quick form: one table, as Markdown and JSON, and the growth plot.
 
-    python benchmarks/bench.py [numpy auditors algorithm_one curves collapsed trainings growth] [--out bench-report]
+    python benchmarks/bench.py [numpy auditors scores algorithm_one curves collapsed trainings everyday growth]
 
 What `make bench` runs: about ten minutes on two idle cores. A ratio is their cost over ours on the same job in this
 run: above 1 we are faster. Costs are processor seconds (`throughput.py` alone compares wall time, both sides in all
@@ -51,7 +51,7 @@ def tables(text: str) -> Table:
 
 def number(text: str) -> float | None:
     """Of a cell; None of an empty one."""
-    return float(text.replace(",", "")) if text else None
+    return float(text.replace(",", "")) if text.strip() else None
 
 
 def over(theirs: float | None, ours: float | None) -> float | None:
@@ -72,6 +72,20 @@ def auditor_rows(found: Table) -> Iterator[Row]:
         cost = number(row["CPU s"])
         ratio = None if row is found[0] else over(cost, ours)
         yield Row(job="N(1,1) against N(0,1)", tool=row["auditor"], result=row["epsilon >="], cost=cost, ratio=ratio)
+
+
+def score_rows(found: Table) -> Iterator[Row]:
+    for row in found:
+        job = f"bound from {row['scores without']} scores without and 2e6 with, mu {row['mu']}, delta .1, risk .2"
+        theirs, ours = (number(part) for part in row["CPU s, theirs (Split) / ours"].split("/"))
+        yield Row(job=job, tool="dpsgd-audit", result=row["ours"], cost=ours)
+        yield Row(job=job, tool="jax_privacy, Split", result=row["Split"], cost=theirs, ratio=over(theirs, ours))
+
+
+def everyday_rows(found: Table) -> Iterator[Row]:
+    for row in found:
+        job, cost = row.values()
+        yield Row(job=job, tool="dpsgd-audit", cost=number(cost), unit="s" if job.endswith("wall") else "CPU s")
 
 
 def algorithm_one_rows(found: Table) -> Iterator[Row]:
@@ -122,7 +136,7 @@ class Section:
     arguments: tuple[str, ...]
     rows: Callable[[Table], Iterator[Row]]
     peers: bool = False
-    """Whether it runs in the peers' environment: the curves need no JAX."""
+    """Whether it runs in the peers' environment, both sides in one process."""
 
 
 def sections(out: Path) -> dict[str, Section]:
@@ -133,10 +147,12 @@ def sections(out: Path) -> dict[str, Section]:
     return {
         "numpy": Section(script="throughput.py", arguments=numpy, rows=numpy_rows),
         "auditors": Section(script="peer_scores.py", arguments=auditors, rows=auditor_rows),
+        "scores": Section(script="bounds.py", arguments=("--peer", "--quick"), rows=score_rows, peers=True),
         "algorithm_one": Section(script="algorithm_one.py", arguments=loop, rows=algorithm_one_rows),
         "curves": Section(script="curves.py", arguments=("--bins", "20"), rows=curve_rows, peers=True),
         "collapsed": Section(script="collapsed.py", arguments=("--seconds", "0.3"), rows=collapsed_rows),
         "trainings": Section(script="rounds.py", arguments=("speed", "--trials", "100000"), rows=training_rows),
+        "everyday": Section(script="everyday.py", arguments=(), rows=everyday_rows),
         "growth": Section(script="growth.py", arguments=growth, rows=growth_rows),
     }
 
@@ -180,7 +196,7 @@ def main() -> None:
     if unknown := set(wanted) - set(known):
         parser.error(f"sections must be among {', '.join(known)}, got {', '.join(sorted(unknown))}.")
     began, loads = time.monotonic(), [os.getloadavg()[0]]
-    missing = peers.install() if {"auditors", "curves"} & set(wanted) else {}
+    missing = peers.install() if {"auditors", "scores", "curves"} & set(wanted) else {}
     found = {"peers": [Row(job="install", tool=name, result=f"not installed: {why}") for name, why in missing.items()]}
     for name in wanted:
         print(f"{name} ({known[name].script}) ...", flush=True)

@@ -143,6 +143,7 @@ def main():
     here = Path(__file__).resolve().parent.parent
     checkouts = [path.resolve() for path in (arguments.beside, here) if path is not None]
     columns = [{} for _ in checkouts]
+    print(f"| job | {' | '.join(path.name for path in checkouts)} |\n{'|---' * (1 + len(checkouts))}|", flush=True)
     for job in ("collapsed", "vector", "user's function", "grid", "suite"):
         for checkout, column in zip(checkouts, columns, strict=True):
             if job == "suite":
