@@ -195,26 +195,32 @@ def main() -> None:
     wanted = arguments.sections or list(known)
     if unknown := set(wanted) - set(known):
         parser.error(f"sections must be among {', '.join(known)}, got {', '.join(sorted(unknown))}.")
-    began, loads = time.monotonic(), [os.getloadavg()[0]]
+    began, loads, text = time.monotonic(), [os.getloadavg()[0]], ""
     missing = peers.install() if {"auditors", "scores", "curves"} & set(wanted) else {}
     found = {"peers": [Row(job="install", tool=name, result=f"not installed: {why}") for name, why in missing.items()]}
     for name in wanted:
         print(f"{name} ({known[name].script}) ...", flush=True)
         found[name] = measured(known[name])
         loads.append(os.getloadavg()[0])
+        text = written(out, found, loads, time.monotonic() - began)
+    print(text)
+    print(f"Written: {out / 'table.md'}, {out / 'table.json'}" + (f", {out / 'growth.svg'}" * ("growth" in wanted)))
+
+
+def written(out: Path, found: dict[str, list[Row]], loads: list[float], seconds: float) -> str:
+    """Both files, after every section: a run that is stopped leaves what it measured."""
     facts = {
         "date": datetime.date.today().isoformat(),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "load": f"{min(loads):.1f} to {max(loads):.1f}",
-        "seconds": round(time.monotonic() - began),
+        "seconds": round(seconds),
     }
     text = markdown(found, facts)
     (out / "table.md").write_text(text, encoding="utf-8")
     record = {"facts": facts, "rows": [dataclasses.asdict(row) for rows in found.values() for row in rows]}
     (out / "table.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(text)
-    print(f"Written: {out / 'table.md'}, {out / 'table.json'}" + (f", {out / 'growth.svg'}" * ("growth" in wanted)))
+    return text
 
 
 if __name__ == "__main__":
