@@ -104,7 +104,7 @@ def curve_rows(found: Table) -> Iterator[Row]:
         cost, peer = number(row["CPU s"]), row["job"].removeprefix("the same by ")
         own = peer in (row["job"], "our certified composition")
         job, ours = (row["job"] if peer == row["job"] else job), (cost if own else ours)
-        tool = "dpsgd-audit" if own else peer
+        tool = peer if not own else "dpsgd-audit" if peer == row["job"] else "dpsgd-audit, certified composition"
         yield Row(job=job, tool=tool, result=row["result"], cost=cost, ratio=None if own else over(cost, ours))
 
 
