@@ -61,7 +61,8 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         broken = "" if record.violated_at is None else f"{_capital(record.violated_at.says)} "
         said = f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data"
         if right > allowed:
-            said += f": of even bets at least {rounded_down(100 * right, 3)}% are won where the claim allows {_percent(allowed)}"
+            won = f"{rounded_down(100 * right, 3)}%"
+            said += f": of even bets at least {won} are won where the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
         return f"These trials could not decide: {record.reason}"
@@ -153,8 +154,8 @@ def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
     proven = worst.epsilon(worst.report_delta)
     if proven <= worst.claim.epsilon and worst.violated_at is not None:
         return worst, worst.violated_at.says.rstrip(".")
-    says = f"epsilon at least {rounded_down(proven, 3)} at delta {worst.report_delta:g} where {worst.claim.epsilon:.3g} is promised"
-    return worst, says
+    says = f"epsilon at least {rounded_down(proven, 3)} at delta {worst.report_delta:g}"
+    return worst, f"{says} where {worst.claim.epsilon:.3g} is promised"
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:

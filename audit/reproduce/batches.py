@@ -97,7 +97,8 @@ def _deltas() -> Iterator[Item]:
     ]
     for where, what, theirs, ours, why in rows:
         yield Item(where=where, what=f"delta, {what}", theirs=theirs, ours=ours, why=why)
-    for figure, noise, epsilon, printed in (("6, epsilon 1", 0.8, 1.0, "3.346e-5"), ("7, epsilon .5", 1.0, 0.5, "8.45e-5")):
+    renyi = (("6, epsilon 1", 0.8, 1.0, "3.346e-5"), ("7, epsilon .5", 1.0, 0.5, "8.45e-5"))
+    for figure, noise, epsilon, printed in renyi:
         yield Item(
             where=f"Figure {figure}",
             what="delta, Poisson, by Renyi orders",

@@ -18,11 +18,10 @@ from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
+from mechanisms.catalogue import COLLAPSED
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 
-COLLAPSED = {"collapsed_rounds": "many_rounds"}
-"""Fast forms that suites name by the mechanism itself and ``simulator = "collapsed"``."""
 PROGRAMS = ("command_step",)
 """Mechanisms that run whatever they are told: never at the word of a file of records."""
 
@@ -120,7 +119,7 @@ def _constructor(part: Part) -> str:
 
 
 def _part(table: Any) -> Part | None:
-    if not isinstance(table, Mapping):
+    if not isinstance(table, Mapping) or "kind" not in table:
         return None
     return Part(name=table["kind"], parameters={key: value for key, value in table.items() if key != "kind"})
 

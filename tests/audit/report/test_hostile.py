@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import shutil
 import subprocess
 from xml.etree import ElementTree
@@ -44,10 +45,10 @@ def text_of(token):
 def test_markdown_shows_names_as_text(violation, worst):
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     tokens = parser.parse(markdown((worst, violation), title=worst.name))
-    cells = [inside for cell, inside in zip(tokens, tokens[1:], strict=False) if cell.type == "td_open"]
+    cells = [inside for cell, inside in itertools.pairwise(tokens) if cell.type == "td_open"]
     assert len(cells) == 2 * 5
     assert text_of(cells[0]) == visible(worst.name)
-    heading = next(inside for tag, inside in zip(tokens, tokens[1:], strict=False) if tag.type == "heading_open")
+    heading = next(inside for tag, inside in itertools.pairwise(tokens) if tag.type == "heading_open")
     assert text_of(heading).startswith(visible(worst.name))
     assert not {"html_block", "fence", "code_block"} & {token.type for token in tokens}
 

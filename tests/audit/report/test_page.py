@@ -16,6 +16,7 @@ from audit.procedure import run_audit
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.page import MOST_OPEN, write_report
+from audit.report.repeat import program
 from audit.report.story import consequence, outcome, story
 from audit.trials.keys import key_from_seed
 
@@ -108,6 +109,15 @@ def test_the_point_at_which_the_claim_broke_is_drawn(violation):
     shown = drawing(dataclasses.replace(violation, violated_at=by_number), None)["tradeOff"]["violated"]
     assert shown == pytest.approx([test.alpha_upper, test.beta_upper], rel=1e-3)
     assert drawing(dataclasses.replace(violation, violated_at=None), None)["tradeOff"]["violated"] is None
+
+
+def test_a_program_that_repeats_names_what_the_score_supposes(violation):
+    assert "score = distinguishers.likelihood_ratio(step, pair)\n" in program(violation)
+    reads = violation.distinguisher.parameters
+    supposed = dict(reads["mechanism"], noise_multiplier=2.0)
+    other = dataclasses.replace(violation.distinguisher, parameters={**reads, "mechanism": supposed})
+    told = program(dataclasses.replace(violation, distinguisher=other))
+    assert "likelihood_ratio(mechanisms.gaussian_mechanism(noise_multiplier=2.0" in told
 
 
 def test_a_page_of_many_draws_only_what_was_judged(violation, tmp_path):

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 import audit
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
-from audit.report.latex import bibtex, escape, latex, methods
+from audit.report.latex import bibtex, escape, methods
 from audit.report.plots import trade_off_svg
+
 
 def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
     said = methods((violation,))

@@ -24,7 +24,11 @@ EVERYTHING = {
         *(f"Figure {n}" for n in range(1, 8)),
         *("Theorem 4.1", "Theorem 4.2", "Conjecture 4.3", "Proposition C.2"),
     ],
-    "ertan2026": [*(f"Table {n}" for n in range(1, 11)), *(f"Figure {n}" for n in range(1, 5)), "Lemma 6.4", "Theorem 6.1"],
+    "ertan2026": [
+        *(f"Table {n}" for n in range(1, 11)),
+        *(f"Figure {n}" for n in range(1, 5)),
+        *("Lemma 6.4", "Theorem 6.1"),
+    ],
 }
 
 
