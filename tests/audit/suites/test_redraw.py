@@ -52,7 +52,7 @@ mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
 neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
 distinguisher = "likelihood_ratio" """,
     "laplace_mechanism": """
-mechanism = { kind = "laplace_mechanism", scale = 1.0 }
+mechanism = { kind = "laplace_mechanism", epsilon = 1.0 }
 neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
 distinguisher = "likelihood_ratio" """,
     "randomised_response": """
@@ -70,7 +70,7 @@ mechanism = { kind = "opacus_step", batch_size = 2, clip = 1.0, noise_multiplier
 distinguisher = "contrast" """,
     "flax_step": """
 mechanism = { kind = "flax_step", normalise_by = "none", rate = 0.5, clip = 1.0, noise_multiplier = 1.0 }
-neighbours = { kind = "image_pair", source = "random", records = 3 }
+neighbours = { kind = "image_pair", records = 3 }
 distinguisher = { kind = "norm", sign = -1 }""",
     "the default battery": f'mechanism = {{ kind = "one_round", {ROUND} }}',
     "fit": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "fit"',
