@@ -71,10 +71,11 @@ distinguisher = "contrast" """,
     "flax_step": """
 mechanism = { kind = "flax_step", normalise_by = "none", rate = 0.5, clip = 1.0, noise_multiplier = 1.0 }
 neighbours = { kind = "image_pair", records = 3 }
-distinguisher = { kind = "norm", sign = -1 }""",
+distinguisher = "battery" """,
     "the default battery": f'mechanism = {{ kind = "one_round", {ROUND} }}',
     "fit": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "fit"',
     "battery": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "battery"',
+    "norm": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = {{ kind = "norm", sign = -1 }}',
     "max_coordinate": f"""
 mechanism = {{ kind = "one_round", {ROUND} }}
 distinguisher = {{ kind = "max_coordinate", coordinates = "towards_record" }}""",
