@@ -64,7 +64,7 @@ def test_a_violation_leads_with_a_proven_number():
     at = record.violated_at
     assert (at.number, at.given) == ("delta", 0.0)
     assert at.at_least == record.delta(0.0) > at.claimed
-    assert at.says == f"delta at epsilon 0: at least {at.at_least:.3g}, claimed at most 0.383."
+    assert at.says == f"delta at epsilon 0: at least {rounded_down(at.at_least, 3)}, claimed at most 0.383."
     assert record_lines(record)[1] == f"  broken:  {at.says}"
     assert from_json(record.to_json()).violated_at == at
     said = at.says.removesuffix(".")
