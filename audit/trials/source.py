@@ -22,6 +22,12 @@ TARGET_SECONDS = 0.2
 """About how long one call of the compiled program runs before progress is shown."""
 
 
+NOT_FINITE = (
+    "the mechanism or the distinguisher gave NaN or infinity. Check the gradients for NaN, the divisor for zero, and "
+    "logarithms and roots in a score of your own."
+)
+
+
 class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 

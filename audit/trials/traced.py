@@ -18,11 +18,19 @@ from audit.trials.cells import NONE_BROKEN
 from audit.trials.keys import key_from_seed, trial_number
 from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
-from audit.trials.source import MechanismError, NonFiniteScoreError, Scored, common_layout, complete, piece_size
+from audit.trials.source import (
+    NOT_FINITE,
+    MechanismError,
+    NonFiniteScoreError,
+    Scored,
+    common_layout,
+    complete,
+    piece_size,
+)
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
-from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import Mechanism, OutputKind, Step
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, prepare
 from mechanisms.release import Layout, layout_of
@@ -114,8 +122,7 @@ class Compiled:
 
     def _refuse(self, trial: int) -> None:
         raise NonFiniteScoreError(
-            f"the score of trial {trial} on the side '{self.program.side}' is not finite: the mechanism gave NaN or "
-            "infinity. Check the gradients for NaN and the divisor for zero."
+            f"the score of trial {trial} on the side '{self.program.side}' is not finite: {NOT_FINITE}"
         )
 
 
@@ -199,12 +206,12 @@ def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
 
 @contextlib.contextmanager
 def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
-    """What a step raises while JAX traces it, with how it is called where that may be the reason."""
+    """What a step raises while JAX traces it, with how a user's function is called where that may be the reason."""
     try:
         with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
             yield
     except MechanismError as error:
-        if isinstance(error.__cause__, TypeError):
+        if isinstance(error.__cause__, TypeError) and isinstance(mechanism, Step):
             raise MechanismError(f"{error} {TRACED}") from error.__cause__
         raise
 
