@@ -11,10 +11,12 @@ import sys
 from collections.abc import Sequence
 
 from audit.commands import COMMANDS
+from audit.commands.ending import Terminated
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 CUT_SHORT = 141
+TERMINATED = 143
 
 
 PLAIN = {"≤": "<=", "≥": ">=", "…": "...", "·": ".", "“": '"', "”": '"', "’": "'"}
@@ -64,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)
         return INTERRUPTED
+    except Terminated:
+        print("dpsgd-audit: terminated; the same command continues where it stopped.", file=sys.stderr)
+        return TERMINATED
 
 
 def _write_plainly() -> None:

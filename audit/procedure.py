@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import time
@@ -18,10 +19,12 @@ from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.assemble import Subject, assemble
 from audit.record.record import AuditRecord, Part, plain
-from audit.trials.both_sides import Auditable, both_sides
+from audit.trials.both_sides import Auditable, BothSides, is_foreign
+from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
-from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally
+from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
+from audit.trials.traced import blamed
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from distinguishers.battery import default_battery
@@ -32,8 +35,8 @@ from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
 
-ONE_ROUND = ("subsampled_gaussian", "normalised_round", "revealed_round", "round_upper_bound")
-"""Claims that are about one round, whoever makes them."""
+MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
+"""Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""
 
 
 def run_audit(
@@ -55,6 +58,7 @@ def run_audit(
     progress: Callable[[Tally], None] = lambda _: None,
     resume: Tally | None = None,
     diagnose: bool = True,
+    executor: Executor = LOCAL,
 ) -> AuditRecord:
     """Audit one mechanism against one claim.
 
@@ -66,6 +70,7 @@ def run_audit(
     ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
     ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
     ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
+    ``executor`` draws the trials elsewhere (``audit.dask_executor``); where does not change what they are.
     """
     step = as_mechanism(mechanism)
     _check(step, neighbours, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
@@ -73,7 +78,9 @@ def run_audit(
     _check_kind(step, given)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
-    both = both_sides(step, neighbours)
+    both = executor.sides(step, neighbours)
+    taken = _steps_taken(step, neighbours, both)
+    _check_steps(step, claim, taken)
     chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
@@ -81,17 +88,21 @@ def run_audit(
     without, with_record = both.scored(chosen, chunk=chunk, learnt=learnt_from > 0)
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
-        half = count // 2
-        return without.source(keys.fit_without).scores(0, half), with_record.source(keys.fit_with).scores(0, half)
+        sources = without.source(keys.fit_without), with_record.source(keys.fit_with)
+        return scores_in_time(*sources, trials_per_side=count // 2, deadline=part_of(deadline))
 
     test = rule.fix(chosen.curve, fit_scores, goal)
     test = dataclasses.replace(test, fit_trials=test.fit_trials + learnt_from)
     sides = without.source(keys.without), with_record.source(keys.with_record)
-    if resume is not None and resume.test not in ("", test.digest):
-        raise StaleCountsError("these counts belong to other edges or thresholds than this audit's; start anew.")
+    own = f"{test.digest} {trials}"
+    if resume is not None and (resume.test not in ("", own) or resume.trials_per_side > goal.trials_per_side):
+        raise StaleCountsError(
+            "these counts belong to other edges or thresholds than this audit's, or to another number of planned "
+            "trials, which is never changed afterwards; start anew."
+        )
 
     def report(tally: Tally) -> None:
-        progress(dataclasses.replace(tally, test=test.digest))
+        progress(dataclasses.replace(tally, test=own))
 
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
     finding = rule.judge(tally, test, goal)
@@ -100,16 +111,20 @@ def run_audit(
         expect=expect,
         mechanism=_part(step, step.kind),
         releases=step.releases,
+        steps=taken,
         neighbours=_part(neighbours, neighbours.relation),
         distinguisher=_part(chosen),
         members=tuple(member.name for member in chosen.members),
         theory=chosen.curve,
         key=key,
         trials_planned=trials,
+        device=executor.device,
         started=started,
     )
     record = assemble(subject, rule, goal, test, tally, finding, seconds=time.monotonic() - began)
-    return explain(record, step, neighbours, key=key, deadline=deadline) if diagnose else record
+    if not diagnose:
+        return record
+    return explain(record, step, neighbours, key=key, deadline=deadline, executor=executor)
 
 
 def _check(
@@ -152,7 +167,7 @@ def _check(
             f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
             f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
         )
-    _check_unit(step, neighbours, claim)
+    _check_unit(step, claim)
 
 
 def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None:
@@ -166,24 +181,43 @@ def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None
         )
 
 
-def _check_unit(step: Auditable, neighbours: Neighbours, claim: Claim) -> None:
-    """An update is judged against one step's claim, everything else against the whole training's.
-
-    A training's claim allows a step too much and would hide its leak; a step's promises too much for a training.
-    """
-    own = claim.parameters.get("steps", claim.parameters.get("rounds"))
-    several = claim.times > 1 or (claim.unit != "step" and own != 1)
+def _check_unit(step: Auditable, claim: Claim) -> None:
+    """An update is judged against one step's claim, which a training's would allow too much and hide its leak."""
+    several = claim.times > 1 or claim.unit != "step" if claim.steps is None else claim.steps > 1
     if step.releases == "update" and several:
         raise ValueError(
             f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
             "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
         )
-    rounds = getattr(step, "rounds", None)
-    one = rounds is not None and neighbours.records_without is not None and rounds(neighbours.records_without) == 1
-    if step.releases != "update" and not one and not several and claim.name in ONE_ROUND:
+
+
+def _steps_taken(step: Auditable, neighbours: Neighbours, both: BothSides) -> int | None:
+    """As the mechanism says, or as a transcript shows."""
+    if step.releases == "update":
+        return 1
+    with blamed(f"{step.name!r} failed on the side 'without'") if is_foreign(step) else contextlib.nullcontext():
+        told = step.steps_on(neighbours.without)
+    return both.layout().rounds if told is None and step.kind == "transcript" else told
+
+
+def _check_steps(step: Auditable, claim: Claim, taken: int | None) -> None:
+    """A training is judged against a claim that counts its steps: more would hide a leak, fewer promise too much."""
+    counted = claim.steps
+    if step.releases == "update" or counted is None or counted == taken:
+        return
+    if taken is None:
+        if counted == 1 and claim.name not in MAY_COUNT_FEWER:
+            raise ValueError(
+                f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's "
+                f"{step.releases}; judge that against the claim's .compose(steps), or release one step: "
+                "releases='update'."
+            )
+        return
+    if counted > taken or claim.name not in MAY_COUNT_FEWER:
         raise ValueError(
-            f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's {step.releases}; "
-            "judge that against the claim's .compose(steps), or release one step: releases='update'."
+            f"the claim {claim.describe()} counts {counted} steps, and the training {step.name!r} takes {taken}; "
+            f"state it for {taken} steps (steps={taken}, or one step's claim with .compose({taken})), or train for "
+            f"{counted}."
         )
 
 

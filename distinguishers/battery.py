@@ -16,7 +16,7 @@ from distinguishers.learned import Fit
 from distinguishers.max_coordinate import max_coordinate
 from distinguishers.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
-from mechanisms.constructions import gradient_pair, zero_pair
+from mechanisms.constructions import GradientsError, told_by_user, told_pair, zero_pair
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours
@@ -111,6 +111,8 @@ class LearnedBattery:
     fit: Fit
     dimension: int
     """Of the gradients that the known members read; 0 where there are none."""
+    told_by: str = ""
+    """The mechanism whose user gave the gradients: they must fit what it releases."""
     name: str = "battery"
 
     @property
@@ -124,6 +126,13 @@ class LearnedBattery:
 
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Battery:
         """Known members read one release whose coordinates are those of the gradients; others learn what it is."""
+        if self.told_by and self.dimension not in (layout.size, layout.entries):
+            rounds = "" if layout.rounds is None else f" in each of {layout.rounds} rounds"
+            raise GradientsError(
+                f"gradients= of {self.told_by!r} gives rows of {self.dimension} coordinates, and what is released has "
+                f"{layout.size}{rounds}; give the gradient of every released coordinate, zeros where there is none, or "
+                "leave gradients= out."
+            )
         learnt = self.fit.learn(key, without, with_record, layout)
         fits = self.known is not None and layout.rounds is None and layout.size == self.dimension
         known = self.known.parts if self.known is not None and fits else ()
@@ -151,6 +160,7 @@ def default_battery(
         neighbours=known.neighbours,
         fit=Fit(record=record if np.any(record) else None),
         dimension=frame.dimension,
+        told_by=step.name if step is not None and told_by_user(step) else "",
     )
 
 
@@ -159,7 +169,7 @@ def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | N
     if mechanism is None:
         return neighbours
     try:
-        return gradient_pair(neighbours, mechanism.gradients)
+        return told_pair(neighbours, mechanism)
     except ValueError:
         records, dimension = neighbours.records_without, mechanism.coordinates
         if records is None or dimension is None:

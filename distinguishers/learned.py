@@ -29,6 +29,9 @@ SHARE = 0.4
 LEAST, MOST = 200, 20_000
 ALONE = 3
 """Features that are members of their own beside the network: those that tell the sides apart best."""
+RECORD = "record"
+"""The feature along the record's gradient. Of a transcript it is a member whatever the fit trials say: it alone needs
+no learning where a direction among many weights is to be found."""
 ROUNDS = 4
 """First rounds in which the record's gradient is looked for one by one."""
 AT_ONCE = 2**22
@@ -138,7 +141,7 @@ class Fit:
         both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *trained)
         seen = np.split(_read_all(read, both, layout.entries), [_count(trained[0])])
         scaling, weights = network.train(key_network, *seen)
-        alone, signs = _best_alone(*seen)
+        alone, signs = _best_alone(*seen, always=RECORD if self.given is None and layout.rounds else "", names=names)
         return Learned(
             read=read,
             names=("learned", *(f"learned {names[place]}" for place in alone)),
@@ -206,9 +209,9 @@ def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarra
     if record is None or len(record) not in (layout.size, layout.size * rounds):
         return {}
     each = np.broadcast_to(record.reshape(-1, layout.size), (rounds, layout.size))
-    found = {"record": each.ravel()}
+    found = {RECORD: each.ravel()}
     for one in range(min(rounds, ROUNDS) if rounds > 1 else 0):
-        found[f"record in round {one}"] = np.concatenate([np.zeros(one * layout.size), each[one]])
+        found[f"{RECORD} in round {one}"] = np.concatenate([np.zeros(one * layout.size), each[one]])
     return found
 
 
@@ -232,10 +235,15 @@ def _read_all(read: Read, side: Any, entries: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _best_alone(without: np.ndarray, with_record: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places and signs of the features whose ranks tell the sides apart best."""
+def _best_alone(
+    without: np.ndarray, with_record: np.ndarray, *, always: str, names: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places and signs of the features whose ranks tell the sides apart best, and of one that is kept always."""
     ranks = rankdata(np.concatenate([without, with_record]), axis=0)[len(without) :]
     n0, n1 = len(without), len(with_record)
     area = (ranks.sum(axis=0) - n1 * (n1 + 1) / 2) / (n0 * n1) - 0.5
-    best = np.argsort(-np.abs(area), kind="stable")[:ALONE]
+    kept = [place for place, name in enumerate(names) if name == always]
+    order = np.argsort(-np.abs(area), kind="stable")
+    # as many in every audit, so that scores of one structure share their program
+    best = np.append(order[~np.isin(order, kept)][:ALONE], kept).astype(int)
     return best, np.where(area[best] >= 0, 1.0, -1.0)

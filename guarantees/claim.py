@@ -30,6 +30,8 @@ class Claim:
     """How often the mechanism named here was composed."""
     group: int = 1
     """In how many records the neighbours may differ."""
+    steps: int | None = None
+    """Steps of a training that it counts, all of them together; None where it does not say."""
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
@@ -132,7 +134,11 @@ class Claim:
     def compose(self, times: int, *, unit: Unit | None = None) -> Claim:
         """The promise about ``times`` independent outputs together, between the same neighbours."""
         return dataclasses.replace(
-            self, curve=self.curve.compose(times), times=self.times * times, unit=unit or self.unit
+            self,
+            curve=self.curve.compose(times),
+            times=self.times * times,
+            unit=unit or self.unit,
+            steps=None if self.steps is None else self.steps * times,
         )
 
     def compose_with(self, *others: Claim, unit: Unit | None = None) -> Claim:
@@ -147,6 +153,7 @@ class Claim:
         return Claim(
             curve=self.curve.compose_with(*(other.curve for other in others)),
             group=min(part.group for part in parts),
+            steps=summed([part.steps for part in parts]),
             name="composition",
             parameters={"of": tuple(part.describe() for part in parts)},
             relation=relations.pop() if relations else "any",
@@ -154,6 +161,12 @@ class Claim:
             observation=" and ".join(dict.fromkeys(part.observation for part in parts)),
             source="; ".join(dict.fromkeys(part.source for part in parts)),
         )
+
+
+def summed(steps: Sequence[int | None]) -> int | None:
+    """Steps of several parts together, where every part says its own."""
+    known = [own for own in steps if own is not None]
+    return sum(known) if len(known) == len(steps) else None
 
 
 def unusual(relation: Relation, usual: Relation) -> dict[str, Relation]:

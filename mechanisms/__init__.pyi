@@ -24,6 +24,7 @@ from mechanisms.canaries import mislabelled as mislabelled
 from mechanisms.canaries import out_of_distribution as out_of_distribution
 from mechanisms.catalogue import CATALOGUE as CATALOGUE
 from mechanisms.catalogue import NEIGHBOURS as NEIGHBOURS
+from mechanisms.constructions import GradientsError as GradientsError
 from mechanisms.constructions import neighbours_from_gradients as neighbours_from_gradients
 from mechanisms.constructions import opposite_pair as opposite_pair
 from mechanisms.constructions import orthogonal_pair as orthogonal_pair

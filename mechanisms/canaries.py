@@ -92,7 +92,9 @@ class GradientCanaries:
         """The last record of ``dataset`` becomes a canary; without it there is none (add_remove) or a null record.
 
         ``others``: as they are, or crafted to reach the worst case: all pull the ``opposite`` way, or have ``zero``
-        gradients.
+        gradients. Among opposite ones the canary's gradient is longer than all of theirs together. A step that clips
+        each record does not see that; one that clips the sum of a batch is turned around by it, and would give the same
+        with the canary as without it if all were of one length.
         """
         require("relation", relation in ("add_remove", "zero_out"), "add_remove or zero_out", relation)
         require("others", others in OTHERS, f"one of {OTHERS}", others)
@@ -101,7 +103,8 @@ class GradientCanaries:
         require("dataset", records >= 2, "of at least two records", records)
         rest = {"own": (-1, 1.0), "opposite": (number, -1.0), "zero": (-1, 0.0)}[others]
         last = np.arange(records) == records - 1
-        canary, weight = np.where(last, number, rest[0]), np.where(last, 1.0, rest[1])
+        own = float(records) if others == "opposite" else 1.0
+        canary, weight = np.where(last, number, rest[0]), np.where(last, own, rest[1])
         with_record = self.mark(dataset, canary=canary, weight=weight)
         if relation == "zero_out":
             without = self.mark(dataset, canary=canary, weight=np.where(last, 0.0, weight))

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees.checks import require
-from mechanisms.datasets import records_of
-from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
-from mechanisms.release import flatten_rows
+from mechanisms.contract import BatchMechanism, Mechanism
+from mechanisms.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, records_in
+from mechanisms.release import PLAIN, flatten_rows, host_array, leaves
 
 ORTHOGONAL_LIMIT = 4096
 """Most mutually orthogonal records: their coordinates are a square table."""
@@ -25,6 +25,10 @@ SPAN_WORK = 2e10
 
 class RelationError(RuntimeError):
     """A pair that is not what its relation says."""
+
+
+class GradientsError(RuntimeError):
+    """What a user gave as the per-example gradients of a step are none."""
 
 
 def _check(records: int, dimension: int, clip: float, relation: str) -> None:
@@ -213,7 +217,7 @@ def gradient_pair(neighbours: Neighbours, gradients: Callable[[Any], ArrayLike])
     record has a gradient is none, and no claim about zero_out speaks about it: a RelationError.
     """
     sides = (neighbours.without, neighbours.with_record)
-    without, with_record = (_gradient_rows(gradients(materialise(side)), side) for side in sides)
+    without, with_record = (_rows_of(gradients(materialise(side)), side) for side in sides)
     place, relation = neighbours.index, neighbours.relation
     if relation == "zero_out":
         length, most = np.linalg.norm(without[place]), np.linalg.norm(with_record, axis=1).max()
@@ -231,11 +235,39 @@ def gradient_pair(neighbours: Neighbours, gradients: Callable[[Any], ArrayLike])
     )
 
 
-def _gradient_rows(found: Any, dataset: Any) -> np.ndarray:
+def _rows_of(found: Any, dataset: Any) -> np.ndarray:
+    records = records_in(dataset)
+    return gradient_rows(found, len(found) if records is None else records)
+
+
+def told_pair(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism) -> Neighbours:
+    """``gradient_pair`` of what a mechanism tells; a ValueError says that it tells nothing.
+
+    Where a user's own function tells it, whatever is wrong with that is a GradientsError.
+    """
+    try:
+        return gradient_pair(neighbours, mechanism.gradients)
+    except RelationError:
+        raise
+    except Exception as error:
+        if not told_by_user(mechanism):
+            raise
+        raise GradientsError(f"gradients= of {mechanism.name!r}: {error}") from error
+
+
+def told_by_user(mechanism: Mechanism | BatchMechanism) -> bool:
+    """Whether its per-example gradients are a function that the user gave for just that."""
+    return getattr(mechanism, "own_gradients", None) is not None
+
+
+def gradient_rows(found: Any, records: int) -> np.ndarray:
     """Gradients, or pytrees of them, as one flat row for every record."""
-    records = dataset.records if isinstance(dataset, GradientTable) else records_of(dataset)
-    rows, _ = flatten_rows(found, len(found) if records is None else records)
-    return rows
+    for name, leaf in leaves(found):
+        shape = np.shape(host_array(leaf))
+        if shape[:1] != (records,):
+            part = "" if name == PLAIN else f" of {name!r}"
+            raise ValueError(f"must give a row for each of the {records} records, got shape {shape}{part}.")
+    return flatten_rows(found, records)[0]
 
 
 def _given_tables(common: np.ndarray, last: np.ndarray, relation: Relation):

@@ -66,6 +66,13 @@ class Described(Protocol):
         """How much of a training an output is: one step's update, unless it says more."""
         return "update"
 
+    def steps_on(self, dataset: Any) -> int | None:
+        """Steps of the training on this dataset that an output tells of; None where that cannot be known.
+
+        Of a transcript that does not say, its rounds are counted.
+        """
+        return None
+
     @property
     def libraries(self) -> tuple[str, ...]:
         """Import names of the libraries that it needs when it runs and that may be missing."""
@@ -149,6 +156,11 @@ class _Filled:
         """What was given, or the object's own, if it has any."""
         own = getattr(self.given, "gradients", None) if self.own_gradients is None else self.own_gradients
         return Described.gradients(cast(Described, self), dataset) if own is None else own(dataset)
+
+    def steps_on(self, dataset: Any) -> int | None:
+        """The object's own answer, if it has any."""
+        own = getattr(self.given, "steps_on", None)
+        return None if own is None else own(dataset)
 
     def collapsed(self) -> Mechanism | None:
         """The object's own, if it has any."""

@@ -114,7 +114,7 @@ class Neighbours:
     @property
     def records_without(self) -> int | None:
         """Number of records without the differing one, where datasets are of a kind whose records can be counted."""
-        return _records(self.without)
+        return records_in(self.without)
 
     def __repr__(self) -> str:
         return f"<Neighbours {self.name!r}: {self.relation}, {self.records_without} records without>"
@@ -126,7 +126,7 @@ class Neighbours:
         arrays = without is not None and with_record is not None
         if arrays and (not without or not with_record):
             raise ValueError(f"a dataset must have at least one record, got shapes {without} and {with_record}.")
-        less, more = _records(self.without), _records(self.with_record)
+        less, more = records_in(self.without), records_in(self.with_record)
         if less is None or more is None:
             return
         if less < 1 or more < 1:
@@ -147,7 +147,8 @@ class Neighbours:
             )
 
 
-def _records(dataset: Any) -> int | None:
+def records_in(dataset: Any) -> int | None:
+    """Number of records; None where a dataset is of no kind that is known here."""
     return dataset.records if isinstance(dataset, GradientTable) else records_of(dataset)
 
 

@@ -41,6 +41,11 @@ class Layout:
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @property
+    def told(self) -> str:
+        """The shapes, and how many rounds of them, in words."""
+        return f"{self.shapes}{'' if self.rounds is None else f' in {self.rounds} rounds'}"
+
+    @property
     def slices(self) -> tuple[slice, ...]:
         """Where each tensor's coordinates stand in one round."""
         ends = tuple(itertools.accumulate(self.sizes, initial=0))

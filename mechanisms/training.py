@@ -14,7 +14,7 @@ from guarantees.checks import require
 from mechanisms import sampling
 from mechanisms.chi_square import mean_square
 from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases
-from mechanisms.neighbours import GradientTable, materialise
+from mechanisms.neighbours import GradientTable, materialise, records_in
 from mechanisms.noise import normal
 from mechanisms.rounds import clip_rows, clipped_rows
 from mechanisms.sampling import Sampler
@@ -72,6 +72,11 @@ class ManyRounds(Described):
     def rounds(self, records: int) -> int:
         """Rounds of the whole training."""
         return self.epochs * self.sampler.rounds(records)
+
+    def steps_on(self, dataset: Any) -> int | None:
+        """The same, from the dataset."""
+        records = records_in(dataset)
+        return None if records is None else self.rounds(records)
 
     def collapsed(self) -> CollapsedRounds:
         """The same law through sufficient statistics, for aligned gradients that do not adapt."""
@@ -156,6 +161,11 @@ class CollapsedRounds(Described):
         """Rounds of the whole training."""
         return self.epochs * self.sampler.rounds(records)
 
+    def steps_on(self, dataset: Any) -> int | None:
+        """The same, from the dataset."""
+        records = records_in(dataset)
+        return None if records is None else self.rounds(records)
+
     def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
         """The statistics (rounds, 1) of a transcript, or (1,) of the sum, on an aligned GradientTable."""
         shared, own = aligned(dataset, self.clip, self.group)
@@ -226,6 +236,11 @@ class Repeated(Described):
     def releases(self) -> Releases:
         """Every release."""
         return "transcript"
+
+    def steps_on(self, dataset: Any) -> int:
+        """One for every release."""
+        del dataset
+        return self.times
 
     @property
     def reads_tables(self) -> bool:

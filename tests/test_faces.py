@@ -29,6 +29,7 @@ PROTOCOLS = (
     distinguishers.Distinguisher,
     distinguishers.Learner,
     audit.Policy,
+    audit.Executor,
 )
 NAMES = [(package, name) for package in FACES for name in dir(package)]
 

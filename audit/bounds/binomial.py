@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc
+from scipy.special import betainc, betaincc
 
 from guarantees.numerics.array import Array
 
@@ -21,7 +21,7 @@ def binomial_cdf(errors: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> Array
     k, n, p = np.broadcast_arrays(np.asarray(errors, float), np.asarray(trials, float), np.asarray(rate, float))
     inside = (k >= 0) & (k < n)
     found = np.where(k >= n, 1.0, 0.0)
-    found[inside] = betainc(n[inside] - k[inside], k[inside] + 1, 1 - p[inside])
+    found[inside] = betaincc(k[inside] + 1, n[inside] - k[inside], p[inside])
     return found
 
 

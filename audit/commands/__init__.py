@@ -69,6 +69,18 @@ def _run(parser: argparse.ArgumentParser) -> None:
         metavar="OLD.json",
         help="judge each audit by the thresholds of its record there, so that `compare` has a test that both share",
     )
+    parser.add_argument(
+        "--executor",
+        choices=["local", "dask"],
+        default="local",
+        help="who draws the trials: this process, or the workers of a Dask cluster (docs/cluster.md); same numbers",
+    )
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of the Dask cluster, or its scheduler file; without it one is started"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes to start for it, or to wait for at --scheduler"
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")

@@ -27,11 +27,11 @@ def execute(arguments: argparse.Namespace) -> int:
     import jax
 
     from audit.record.record import plain
-    from audit.suites.build import build
+    from audit.suites.build import build_suite
     from audit.suites.plan import plan_audit
     from audit.suites.run import audit_key
 
-    built = [build(spec) for spec in kept]
+    built = build_suite(suite, kept)
     plans = [
         plan_audit(
             audit,

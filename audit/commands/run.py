@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,22 +11,33 @@ import secrets
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
+from audit.commands.ending import ended_in_order
 from audit.record.files import make_folder, require_writable, write_whole
 from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, code_of, parse_suite, read_suite
 from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
+    from audit.suites.file import AuditSpec
+    from audit.trials.executor import Executor
+    from audit.trials.source import Tally
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suite, write records and report, print one table."""
+    with ended_in_order() as check:
+        return _execute(arguments, check)
+
+
+def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     suite = _for_this_run(suite_of(arguments), arguments)
+    _check_executor(arguments)
     out = make_folder(arguments.out)
     for path in _files(out, arguments):
         require_writable(path)
@@ -45,15 +57,21 @@ def execute(arguments: argparse.Namespace) -> int:
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with locked(resume_in), Progress(suite, quiet=arguments.quiet) as progress:
+    with locked(resume_in), _executor(arguments) as executor, Progress(suite, quiet=arguments.quiet) as progress:
+
+        def advanced(spec: AuditSpec, tally: Tally) -> None:
+            check()
+            progress.advanced(spec, tally)
+
         records = run_suite(
             suite,
             earlier=earlier,
+            executor=executor,
             resume_in=resume_in,
             keep_foreign=arguments.resume,
             told=lambda sentence: None if arguments.quiet else print(sentence, file=sys.stderr),
             started=progress.started,
-            progress=progress.advanced,
+            progress=advanced,
             finished=progress.finished,
         )
     for sentence in unnoticed(_earlier(out / "records.json"), records):
@@ -71,6 +89,26 @@ def execute(arguments: argparse.Namespace) -> int:
             print("More trials after this are a second look: see --stop-early and --look.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
+
+
+def _check_executor(arguments: argparse.Namespace) -> None:
+    """Refuse words about a cluster where there is to be none."""
+    for option in ("scheduler", "workers"):
+        if arguments.executor != "dask" and getattr(arguments, option) is not None:
+            raise SuiteError(f"--{option} is about a cluster; add --executor dask.")
+    if arguments.workers is not None and arguments.workers < 1:
+        raise SuiteError(f"--workers must be >= 1, got {arguments.workers}.")
+
+
+def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Executor]:
+    """Who draws the trials, until the run is over."""
+    if arguments.executor == "dask":
+        from audit.trials.cluster import dask_executor
+
+        return dask_executor(arguments.scheduler, workers=arguments.workers)
+    from audit.trials.executor import LOCAL
+
+    return contextlib.nullcontext(LOCAL)
 
 
 def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:

@@ -14,8 +14,9 @@ from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
 from audit.diagnosis.signal import read_signal
 from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
-from audit.trials.both_sides import Auditable, both_sides
-from mechanisms.constructions import gradient_pair
+from audit.trials.both_sides import Auditable
+from audit.trials.executor import LOCAL, Executor
+from mechanisms.constructions import told_pair
 from mechanisms.neighbours import Neighbours
 
 SHARE = 0.2
@@ -34,6 +35,7 @@ def explain(
     *,
     key: jax.Array,
     deadline: float | None = None,
+    executor: Executor = LOCAL,
 ) -> AuditRecord:
     """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
 
@@ -44,7 +46,7 @@ def explain(
         return record
     began = time.monotonic()
     try:
-        answers = _answers(record, mechanism, neighbours, jax.random.fold_in(key, PURPOSE), deadline)
+        answers = _answers(record, mechanism, neighbours, jax.random.fold_in(key, PURPOSE), deadline, executor)
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
@@ -58,13 +60,14 @@ def _answers(
     neighbours: Neighbours,
     key: jax.Array,
     deadline: float | None,
+    executor: Executor,
 ) -> tuple[Diagnosis, ...]:
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if deadline is not None and time.monotonic() >= deadline:
         return (not_asked("the time budget is over."),)
     try:
-        read_as = _gradients(mechanism, neighbours)
+        read_as = _gradients(mechanism, neighbours, executor)
         signal = read_signal(read_as)
     except ValueError as error:
         return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read: {error}"),)
@@ -83,17 +86,18 @@ def _answers(
         risk=SHARE * record.risk,
         deadline=deadline,
         read_as=read_as,
+        executor=executor,
     )
 
 
-def _gradients(mechanism: Auditable, neighbours: Neighbours) -> Neighbours:
+def _gradients(mechanism: Auditable, neighbours: Neighbours, executor: Executor) -> Neighbours:
     """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
     try:
-        return gradient_pair(neighbours, mechanism.gradients)
+        return told_pair(neighbours, mechanism)
     except ValueError:
         if mechanism.coordinates is not None:
             raise
-    dimension, layout = read_signal(neighbours).dimension, both_sides(mechanism, neighbours).layout()
+    dimension, layout = read_signal(neighbours).dimension, executor.sides(mechanism, neighbours).layout()
     if dimension not in (layout.size, layout.entries):
         raise ValueError(
             f"its records have {dimension} numbers and the output {layout.size}, so they are no gradients; give the "

@@ -14,7 +14,8 @@ from audit.diagnosis.noise import Array, Noise, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.signal import Signal, read_signal
 from audit.record.answer import Diagnosis, not_asked
-from audit.trials.both_sides import Auditable, both_sides
+from audit.trials.both_sides import Auditable
+from audit.trials.executor import LOCAL, Executor
 from guarantees.checks import require
 from mechanisms.neighbours import Neighbours
 from mechanisms.release import Layout
@@ -151,6 +152,7 @@ def diagnose_mechanism(
     risk: float = 0.01,
     deadline: float | None = None,
     read_as: Neighbours | None = None,
+    executor: Executor = LOCAL,
 ) -> tuple[Diagnosis, ...]:
     """Draw ``trials`` outputs a side, apart from those of any audit with another key, and diagnose them.
 
@@ -158,7 +160,7 @@ def diagnose_mechanism(
     ``deadline`` (a time.monotonic() value) may leave fewer, which has nothing to do with what they are.
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
-    seen, sides = read_as or neighbours, both_sides(mechanism, neighbours)
+    seen, sides = read_as or neighbours, executor.sides(mechanism, neighbours)
     layout = sides.layout()
     size = int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
     first, second = sides.outputs(key, trials, size=size, deadline=deadline)

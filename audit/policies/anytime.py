@@ -54,7 +54,7 @@ class Anytime(Policy):
             candidates, spread, fit_trials = from_curve(curve), _from_theory(curve, self.thresholds), 0
         else:
             pilot = fit_scores(self.pilot_trials)
-            candidates, spread, fit_trials = from_fit(*pilot), _from_pilot(pilot, self.thresholds), self.pilot_trials
+            candidates, spread, fit_trials = from_fit(*pilot), _from_pilot(pilot, self.thresholds), 2 * len(pilot[0])
         cuts = _cuts(candidates, spread, goal)
         return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials)
 

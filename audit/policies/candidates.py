@@ -120,7 +120,8 @@ def known_or_piloted(curve: TradeOff | None, fit_scores: FitScores) -> tuple[Can
     """Tests spread over the exact curve or, where none is known, over pilot trials; and how many those were."""
     if curve is not None:
         return from_curve(curve), 0
-    return from_fit(*fit_scores(PILOT_TRIALS)), PILOT_TRIALS
+    pilot = fit_scores(PILOT_TRIALS)
+    return from_fit(*pilot), 2 * len(pilot[0])
 
 
 def grid(candidates: Candidates, cuts: tuple[Cut, ...] = ()) -> np.ndarray:

@@ -74,9 +74,10 @@ class Split(Policy):
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """A threshold for every target, the best on the fit trials; a known curve is not used."""
-        candidates = from_fit(*fit_scores(self.fit_trials))
+        fit = fit_scores(self.fit_trials)
+        candidates = from_fit(*fit)
         cuts = _choose(candidates, self.targets, goal, self.method)
-        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=self.fit_trials)
+        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=2 * len(fit[0]))
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""

@@ -32,7 +32,8 @@ Method = Literal["rectangle", "joint"]
 METHODS: tuple[Method, ...] = ("rectangle", "joint")
 """What decides: Clopper-Pearson limits on both error rates, or the joint test of both counts and its inversion."""
 FitScores = Callable[[int], tuple[np.ndarray, np.ndarray]]
-"""Draws this many trials in all and gives their scores without and with the record, (trials, members) each."""
+"""Draws this many trials in all, fewer where time is short, and gives their scores without and with the record,
+(trials, members) each."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,12 +32,14 @@ class Subject:
     expect: Verdict
     mechanism: Part
     releases: Releases
+    steps: int | None
     neighbours: Part
     distinguisher: Part
     members: tuple[str, ...]
     theory: TradeOff | None
     key: jax.Array
     trials_planned: int
+    device: str
     started: str
 
 
@@ -65,6 +67,7 @@ def assemble(
         claim=_claim_part(goal.claim, goal.delta),
         mechanism=subject.mechanism,
         releases=subject.releases,
+        steps=subject.steps,
         neighbours=subject.neighbours,
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
@@ -82,7 +85,7 @@ def assemble(
         trials_needed=judgement.trials_needed,
         violated_at=judgement.violated_at,
         key=describe_key(subject.key),
-        environment=describe_environment(),
+        environment=describe_environment(subject.device),
         started=subject.started,
         seconds=seconds,
     )
@@ -136,6 +139,7 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
         advantage=claim.total_variation,
         curve=_curve(claim.curve),
         times=claim.times,
+        steps=claim.steps,
     )
 
 

@@ -68,6 +68,8 @@ class ClaimPart:
     curve: Curve
     times: int = 1
     """Independent outputs that it is about."""
+    steps: int | None = None
+    """Steps of a training that it counts; None where it does not say."""
 
     def describe(self) -> str:
         """The constructor call that makes this claim."""
@@ -164,6 +166,8 @@ class AuditRecord:
     """Which look at this audit, each with 2^-look of the risk and trials of its own; 0: the only one."""
     releases: str = ""
     """How much of a training an output is: update, transcript or final; empty in records that did not say."""
+    steps: int | None = None
+    """Steps of a training that an output tells of; None where that cannot be known."""
     schema: int = SCHEMA
 
     def __repr__(self) -> str:

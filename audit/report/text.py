@@ -19,6 +19,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_broken_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
+        *_step_lines(record),
         f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "
         f"delta >= {record.delta(0.0):.4g} at epsilon 0, mu >= {record.mu:.4g}",
         *_share_lines(record),
@@ -32,6 +33,20 @@ def record_lines(record: AuditRecord) -> list[str]:
 
 def _broken_lines(record: AuditRecord) -> list[str]:
     return [] if record.violated_at is None else [f"  broken:  {record.violated_at.says}"]
+
+
+def _step_lines(record: AuditRecord) -> list[str]:
+    """Of a training, whose steps the claim must count: what is known of either number where they are not the same."""
+    taken, counted = record.steps, record.claim.steps
+    if record.releases in ("", "update") or (taken == counted and taken is not None):
+        return []
+    if taken is None and counted is None:
+        return ["  steps:   neither the claim nor the training says how many"]
+    if counted is None:
+        return [f"  steps:   {taken} taken; how many the claim counts it does not say"]
+    if taken is None:
+        return [f"  steps:   {counted} counted by the claim; how many were taken cannot be seen"]
+    return [f"  steps:   {taken} taken, {counted} counted by the claim"]
 
 
 def _share_lines(record: AuditRecord) -> list[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import distinguishers
@@ -15,7 +15,7 @@ import mechanisms
 from audit.policies.policy import Policy
 from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
-from audit.suites.file import CODE_KEYS, PARTS, AuditSpec, SuiteError, is_part, nearest, refuse_unknown
+from audit.suites.file import CODE_KEYS, PARTS, AuditSpec, Suite, SuiteError, is_part, nearest, refuse_unknown
 from audit.trials.both_sides import Auditable
 from audit.trials.source import sentence
 from distinguishers.contract import Distinguisher, Learner
@@ -61,6 +61,12 @@ def build(spec: AuditSpec) -> Built:
         raise
     except Exception as error:
         raise SuiteError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
+
+
+def build_suite(suite: Suite, audits: Sequence[AuditSpec] | None = None) -> list[Built]:
+    """All audits of a suite, or those of them that are wanted; a parameter of [defaults] that none takes is refused."""
+    _refuse_unused_defaults(suite)
+    return [build(spec) for spec in (suite.audits if audits is None else audits)]
 
 
 def _built(spec: AuditSpec) -> Built:
@@ -203,6 +209,29 @@ def _entry_point(path: Any, word: str, spec: AuditSpec) -> Any:
 
 def _refuse_unused(spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]]) -> None:
     """A parameter that the audit states and no part of it takes is a misspelt one."""
+    taken = _taken(spec, known)
+    for key in spec.own_parameters:
+        if key not in taken:
+            raise SuiteError(
+                f"{spec.where}: no part of audit {spec.name!r} takes the parameter {key!r}{nearest(key, taken)}. "
+                f"Taken: {', '.join(sorted(taken))}."
+            )
+
+
+def _refuse_unused_defaults(suite: Suite) -> None:
+    """One that only some audits' parts take is fine."""
+    known = catalogue()
+    taken = set().union(*(_taken(spec, known) for spec in suite.audits)) if suite.defaults else set()
+    for key, where in suite.defaults.items():
+        if key not in taken:
+            raise SuiteError(
+                f"{where}: no part of any audit takes the parameter {key!r} of [defaults]{nearest(key, taken)}. "
+                f"Taken: {', '.join(sorted(taken)) or 'none, code of your own is given none'}."
+            )
+
+
+def _taken(spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]]) -> set[str]:
+    """Parameters of everything in an audit that is named by its kind."""
     taken: set[str] = set()
     inside = spec.distinguisher or {}
     tables = [(part, getattr(spec, part)) for part in PARTS]
@@ -211,9 +240,4 @@ def _refuse_unused(spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..
         kind = table if isinstance(table, str) else (table or {}).get("kind")
         if isinstance(kind, str) and kind in known[part]:
             taken |= set(inspect.signature(known[part][kind]).parameters)
-    for key in spec.own_parameters:
-        if key not in taken:
-            raise SuiteError(
-                f"{spec.where}: no part of audit {spec.name!r} takes the parameter {key!r}{nearest(key, taken)}. "
-                f"Taken: {', '.join(sorted(taken))}."
-            )
+    return taken

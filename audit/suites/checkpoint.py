@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from audit.record.files import write_whole
 from audit.record.record import AuditRecord, from_json
 from audit.suites.file import SuiteError
 from audit.trials.source import Tally
@@ -82,9 +83,7 @@ class Checkpoint:
 
     def _write(self, path: Path, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        waiting = path.with_suffix(".part")
-        waiting.write_text(text)
-        waiting.replace(path)
+        write_whole(path, text)
 
 
 def _adds_up(tally: Tally, at_most: int | None) -> bool:

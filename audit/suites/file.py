@@ -71,6 +71,8 @@ class Suite:
     audits: tuple[AuditSpec, ...]
     look: int = 0
     """Which look at these audits, from 1; 0: the only one."""
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Where each parameter of [defaults] stands: each must be one of some audit's parts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +142,7 @@ def parse_suite(text: str, path: str) -> Suite:
         seed=_seed(data, lines),
         time_budget=seconds(data["time_budget"], lines.where("time_budget")) if "time_budget" in data else None,
         audits=tuple(specs),
+        defaults={key: lines.where(key) for key in _default_parameters(data, lines)},
     )
 
 
@@ -210,6 +213,14 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
             diagnose=diagnose,
             own_parameters=own,
         )
+
+
+def _default_parameters(data: Mapping[str, Any], lines: _Text) -> Mapping[str, Any]:
+    """Those of [defaults], a table even where every audit has its own."""
+    parameters = data.get("defaults", {}).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise SuiteError(f"{lines.where('parameters')}: parameters of [defaults] must be a table, got {parameters!r}.")
+    return parameters
 
 
 def is_part(table: Any) -> bool:

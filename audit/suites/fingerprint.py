@@ -52,11 +52,18 @@ SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 def decided_by(
-    *, parts: Iterable[Any], claim: Claim, files: Iterable[Path], code: str, others: Mapping[str, Any]
+    *,
+    parts: Iterable[Any],
+    claim: Claim,
+    files: Iterable[Path],
+    code: str,
+    device: str,
+    others: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Plain data that changes whenever an audit's numbers may.
 
-    ``files`` are a program and what it depends on, ``code`` is the digest of the code in this process.
+    ``files`` are a program and what it depends on, ``code`` is the digest of the code in this process, ``device`` what
+    trials run on.
     """
     return {
         **others,
@@ -64,7 +71,7 @@ def decided_by(
         "claim": _claim(claim),
         "files": {str(path): _tree(path) for path in files},
         "code": code,
-        "environment": describe_environment(),
+        "environment": describe_environment(device),
         "settings": settings(),
     }
 

@@ -13,14 +13,16 @@ import jax
 
 from audit.diagnosis.after import explain
 from audit.procedure import run_audit
+from audit.record.files import FileError
 from audit.record.record import AuditRecord, plain, seen_below
-from audit.suites.build import Built, build
+from audit.suites.build import Built, build_suite
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.fingerprint import code_digest, command_files, decided_by
 from audit.suites.like import like
 from audit.suites.looks import share_of
 from audit.trials.both_sides import is_foreign
+from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally, sentence
 from audit.trials.workers import ForeignError
@@ -50,6 +52,7 @@ def run_suite(
     resume_in: Path | None = None,
     keep_foreign: bool = False,
     earlier: tuple[AuditRecord, ...] = (),
+    executor: Executor = LOCAL,
     told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
@@ -68,10 +71,13 @@ def run_suite(
     ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
     process is not in that digest: its counts and records are taken only with ``keep_foreign``.
 
+    ``executor`` says who draws the trials (``audit.dask_executor``: a cluster's workers); a run that was begun with one
+    may be continued with another on devices of the same kind.
+
     ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
     """
     before = {record.name: record for record in earlier}
-    built = [like(build(spec), before.get(spec.name)) for spec in suite.audits]
+    built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite)]
     code = code_digest()
     risk = suite.risk * share_of(suite.look) / len(built)
     end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
@@ -79,15 +85,15 @@ def run_suite(
     for index, audit in enumerate(built):
         started(audit.spec)
         deadline = _deadline(audit.spec, end, len(built) - index)
-        place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code))
+        place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
         kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
         with _placed(audit.spec):
-            record = _run(audit, suite, risk, deadline, kept, progress)
+            record = _run(audit, suite, risk, deadline, kept, progress, executor)
         stated = {**record.environment, "code": code}
         records.append(dataclasses.replace(record, look=suite.look, environment=stated))
         finished(records[-1])
     return tuple(
-        _explained(record, audit, suite, end)
+        _explained(record, audit, suite, end, executor)
         for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
     )
 
@@ -106,15 +112,17 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
         if isinstance(error, ForeignError) and len(lines) > 1:
             first = f"{first} {lines[-1].rstrip('.')}."
         detail = "".join(f"{line}\n" for line in lines[1:])
-        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first} {REMEDY}") from error
+        remedy = "" if isinstance(error, FileError) else f" {REMEDY}"
+        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first}{remedy}") from error
 
 
-def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None) -> AuditRecord:
+def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None, executor: Executor) -> AuditRecord:
     """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
     if not audit.spec.diagnose:
         return record
     key = audit_key(suite.seed, audit.spec.name, suite.look)
-    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=_deadline(audit.spec, end, 1))
+    deadline = _deadline(audit.spec, end, 1)
+    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=deadline, executor=executor)
 
 
 def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:
@@ -188,6 +196,7 @@ def _run(
     deadline: float | None,
     kept: Kept,
     progress: Callable[[AuditSpec, Tally], None],
+    executor: Executor,
 ) -> AuditRecord:
     spec, place = audit.spec, kept.place
     if (known := kept.record(spec.name)) is not None:
@@ -195,9 +204,9 @@ def _run(
     saver = Saver(place) if place is not None else None
 
     def report(tally: Tally) -> None:
-        progress(spec, tally)
         if saver is not None:
             saver(tally)
+        progress(spec, tally)
 
     def audited(resume: Tally | None) -> AuditRecord:
         return run_audit(
@@ -217,6 +226,7 @@ def _run(
             progress=report,
             resume=resume,
             diagnose=spec.diagnose,
+            executor=executor,
         )
 
     try:
@@ -227,19 +237,22 @@ def _run(
             record = audited(None)
     except BaseException:
         if saver is not None:
-            saver.flush()
+            # where even this cannot be written, the counts before it are there
+            with contextlib.suppress(OSError):
+                saver.flush()
         raise
     if place is not None:
         place.close(record)
     return record
 
 
-def _decided_by(audit: Built, suite: Suite, risk: float, code: str) -> dict[str, Any]:
+def _decided_by(audit: Built, suite: Suite, risk: float, code: str, executor: Executor) -> dict[str, Any]:
     return decided_by(
         parts=(audit.mechanism, audit.neighbours, audit.distinguisher, audit.policy),
         claim=audit.claim,
         files=command_files(audit.mechanism),
         code=code,
+        device=executor.device,
         others={
             "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
             "seed": suite.seed,

@@ -43,6 +43,10 @@ class BothSides(Protocol):
         """Full outputs of ``trials`` a side, ``size`` at a time; fewer where the deadline passes."""
         ...
 
+    def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:
+        """Full outputs of trials start..stop-1 of one side under a key of its own."""
+        ...
+
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
@@ -58,9 +62,11 @@ def is_foreign(mechanism: Auditable) -> bool:
     return not isinstance(mechanism, Mechanism)
 
 
-def both_sides(mechanism: Auditable | Callable[[jax.Array, Any], Any], neighbours: Neighbours) -> BothSides:
-    """Where the trials of this mechanism on this pair come from."""
+def both_sides(
+    mechanism: Auditable | Callable[[jax.Array, Any], Any], neighbours: Neighbours, *, workers: int | None = None
+) -> BothSides:
+    """Where the trials of this mechanism on this pair come from; ``workers`` is the most that foreign code may have."""
     step = as_mechanism(mechanism)
     if isinstance(step, Mechanism):
         return TracedSides(mechanism=step, neighbours=neighbours)
-    return ForeignSides(step, neighbours)
+    return ForeignSides(step, neighbours, workers=step.workers if workers is None else min(workers, step.workers))

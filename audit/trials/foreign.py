@@ -13,7 +13,7 @@ import numpy as np
 
 from audit.trials.keys import trial_number, trials_from
 from audit.trials.programs import Scoring, programs_of, scoring_of
-from audit.trials.source import NonFiniteScoreError, common_layout, complete
+from audit.trials.source import NonFiniteScoreError, Source, common_layout, complete
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
@@ -41,7 +41,7 @@ class BatchProgram:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchSource:
+class BatchSource(Source):
     """A Source: trial i depends on (key, i) alone, as far as the foreign code draws from its seed alone."""
 
     program: BatchProgram
@@ -98,15 +98,15 @@ class BatchSource:
 class ForeignSides:
     """BothSides of foreign code; its workers, if it has any, serve everything that is asked."""
 
-    def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours):
+    def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours, *, workers: int):
         self._name = mechanism.name
         self._coordinates = mechanism.coordinates
-        self._workers = mechanism.workers
+        self._workers = workers
         self._datasets: dict[str, Any] = {}
         for side, dataset in (("without", neighbours.without), ("with", neighbours.with_record)):
             given = materialise(dataset)
             self._datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
-        self._drawer = drawer(mechanism, self._datasets)
+        self._drawer = drawer(mechanism, self._datasets, workers)
 
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
@@ -148,6 +148,13 @@ class ForeignSides:
             for pieces in found.values()
         )
         return without, with_record
+
+    def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> np.ndarray:
+        """Full outputs of one side; a piece is one batch."""
+        del size
+        found: dict[int, np.ndarray] = {}
+        self._drawer.draw([Batch(side, _data(key), start, stop)], found.__setitem__)
+        return found[start]
 
     def layout(self) -> Layout:
         """From one output of each side, which nothing judges; drawn once."""

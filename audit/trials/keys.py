@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from audit.trials.seeds import require_seed
 from guarantees.checks import require
@@ -55,6 +57,12 @@ def trial_number(number: int) -> Words:
     """A trial's 64-bit number, as what compiled programs are given."""
     require("trial", 0 <= number < 2**64, "in [0, 2^64)", number)
     return Words(jnp.uint32(number >> 32), jnp.uint32(number & 0xFFFFFFFF))
+
+
+def trial_numbers(numbers: Sequence[int]) -> Words:
+    """Several trials' numbers, one after the other."""
+    words = np.array(numbers, np.uint64)
+    return Words(jnp.asarray((words >> np.uint64(32)).astype(np.uint32)), jnp.asarray(words.astype(np.uint32)))
 
 
 def trials_from(first: Words, size: int, offset: jax.Array | int = 0) -> Words:

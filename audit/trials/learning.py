@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from audit.trials.both_sides import BothSides
-from audit.trials.source import NonFiniteScoreError, piece_size
+from audit.trials.source import FEWEST, NonFiniteScoreError, part_of, piece_size
 from distinguishers.contract import Distinguisher, Learner
 
 MOST_ENTRIES = 2**25
 """Coordinates of fit outputs that are kept of one side, 128 MiB."""
-FEWEST = 20
-"""Outputs a side, however long they are and however little time there is."""
-TIME = 1 / 3
-"""Of what is left until the deadline, for drawing fit outputs."""
 
 
 class Learnt(NamedTuple):
@@ -45,7 +40,7 @@ def learn(
     layout = sides.layout()
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
     key_draw, key_learn = jax.random.split(key)
-    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=_part_of(deadline))
+    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=part_of(deadline))
     if _count(drawn) < FEWEST:
         # as with judged trials: however little time there is, some are drawn
         drawn = sides.outputs(key_draw, FEWEST, size=min(piece_size(layout), FEWEST))
@@ -58,11 +53,6 @@ def learn(
 
 def _count(drawn: tuple[Any, Any]) -> int:
     return min(len(jax.tree.leaves(side)[0]) for side in drawn)
-
-
-def _part_of(deadline: float | None) -> float | None:
-    now = time.monotonic()
-    return None if deadline is None else now + TIME * max(deadline - now, 0.0)
 
 
 def _refuse(name: str, side: Any) -> None:

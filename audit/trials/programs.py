@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN, count_cells
+from audit.trials.devices import on_every, only
 from audit.trials.keys import key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
@@ -39,7 +41,7 @@ _ALONE = itertools.count()
 
 
 class Programs(NamedTuple):
-    """From keys to outputs, scores and counts; parts are arguments, sizes are static."""
+    """From keys to outputs, scores and counts; parts are arguments, sizes are static. Some run on several devices."""
 
     output: Any
     score: Any
@@ -47,6 +49,7 @@ class Programs(NamedTuple):
     score_chunk: Any
     count_chunks: Any
     score_outputs: Any
+    count_everywhere: Any
 
 
 def _make() -> Programs:
@@ -96,7 +99,26 @@ def _make() -> Programs:
 
         return jax.vmap(one)(trials, outputs)
 
+    def count_everywhere(
+        release: Release,
+        scoring: Scoring,
+        key: jax.Array,
+        starts: Words,
+        counts: jax.Array,
+        edges: jax.Array,
+        *,
+        size: int,
+        mesh: Mesh,
+    ) -> tuple[jax.Array, jax.Array]:
+        def own(release: Release, scoring: Scoring, key: Any, start: Words, count: Any, edges: Any) -> Any:
+            found = count_chunks(release, scoring, key, only(start), only(count), edges, size=size)
+            return jax.tree.map(lambda value: value[None], found)
+
+        everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
+        return everywhere(release, scoring, key, starts, counts, edges)
+
     sized = functools.partial(jax.jit, static_argnames="size")
+    split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
     return Programs(
         output=jax.jit(output),
         score=jax.jit(score),
@@ -104,6 +126,7 @@ def _make() -> Programs:
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
         score_outputs=jax.jit(score_outputs),
+        count_everywhere=split(count_everywhere),
     )
 
 

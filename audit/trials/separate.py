@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import NOT_FINITE, NonFiniteScoreError
+from audit.trials.source import NOT_FINITE, NonFiniteScoreError, Source
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 
@@ -38,7 +38,7 @@ class SeparateProgram:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SeparateSource:
+class SeparateSource(Source):
     """A Source: trial i is a function of (key, i) alone."""
 
     program: SeparateProgram

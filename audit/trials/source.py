@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     import jax
 
 LAST_TRIAL = 2**62
+FEWEST = 20
+"""Fit trials a side, however long they take and however little time there is."""
+TIME = 1 / 3
+"""Of what is left until the deadline, for each draw of fit trials."""
 PIECE_ENTRIES = 2**20
 LARGEST_PIECE = 128
-TARGET_SECONDS = 0.2
-"""About how long one call of the compiled program runs before progress is shown."""
 
 
 NOT_FINITE = (
@@ -49,7 +51,7 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     if without != with_record:
         raise MechanismError(
             f"{name!r} releases another form on each side, so that anyone can tell them apart without an audit: "
-            f"{without.shapes} without the record, {with_record.shapes} with it."
+            f"{without.told} without the record, {with_record.told} with it."
         )
     return without
 
@@ -67,8 +69,18 @@ def piece_size(layout: Layout) -> int:
     return int(np.clip(PIECE_ENTRIES // layout.entries, 1, LARGEST_PIECE))
 
 
+def joined(pieces: Sequence[Any], most: int) -> Any:
+    """Outputs drawn piece by piece as one tree of arrays, of at most so many trials."""
+    import jax
+
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:most], *pieces)
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
+
+    pace: ClassVar[float] = 0.2
+    """About how many seconds one count takes, before progress is shown."""
 
     @property
     def chunk(self) -> int:
@@ -82,6 +94,10 @@ class Source(Protocol):
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """How many of these scores fall in each cell between the edges, shape (members, edges + 1)."""
         ...
+
+    def give_up(self) -> None:
+        """End what is under way elsewhere, where nobody waits for it any more."""
+        return
 
 
 class Scored(Protocol):
@@ -137,26 +153,75 @@ def tally(
     The deadline looks at the clock only, never at the counts, so what it cuts off stays a fair sample.
     """
     done = start or empty_tally(edges)
-    smallest = block = max(1, without.chunk)
+    blocks = Blocks(without, deadline)
     # a side a thread: both programs compile, and on a CPU run, at the same time
     with ThreadPoolExecutor(2) as pool:
         while done.trials_per_side < trials_per_side:
-            if deadline is not None and time.monotonic() >= deadline and done.trials_per_side > 0:
+            if blocks.late and done.trials_per_side > 0:
                 break
             began = time.monotonic()
             first = done.trials_per_side
-            stop = min(first + block, trials_per_side)
+            stop = min(first + blocks.size, trials_per_side)
             counting = [pool.submit(side.cells, first, stop, edges) for side in (without, with_record)]
-            counted = [future.result() for future in counting]
+            try:
+                counted = [future.result() for future in counting]
+            except BaseException:
+                # the pool waits for both
+                without.give_up()
+                with_record.give_up()
+                raise
             done = Tally(
                 without=done.without + counted[0],
                 with_record=done.with_record + counted[1],
                 trials_per_side=stop,
             )
             report(done)
-            spent = time.monotonic() - began
-            if spent < TARGET_SECONDS / 2:
-                block *= 2
-            elif spent > TARGET_SECONDS * 2:
-                block = max(smallest, block // 2)
+            blocks.took(stop - first, time.monotonic() - began)
     return done
+
+
+def scores_in_time(
+    without: Source, with_record: Source, *, trials_per_side: int, deadline: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of both sides, fewer (but some) where the deadline passes: the clock decides, never the scores."""
+    if deadline is None:
+        return without.scores(0, trials_per_side), with_record.scores(0, trials_per_side)
+    blocks, drawn, parts = Blocks(without, deadline), 0, []
+    while drawn < trials_per_side and not (blocks.late and drawn >= FEWEST):
+        began = time.monotonic()
+        stop = min(drawn + blocks.size, trials_per_side)
+        parts.append((without.scores(drawn, stop), with_record.scores(drawn, stop)))
+        blocks.took(stop - drawn, time.monotonic() - began)
+        drawn = stop
+    first, second = (np.concatenate(side) for side in zip(*parts, strict=True))
+    return first, second
+
+
+def part_of(deadline: float | None) -> float | None:
+    """The deadline of fit trials: most of the time is for those that judge."""
+    now = time.monotonic()
+    return None if deadline is None else now + TIME * max(deadline - now, 0.0)
+
+
+class Blocks:
+    """How many trials a side to draw next: about as many as the source's pace allows, and no more than time allows."""
+
+    def __init__(self, source: Source, deadline: float | None):
+        self._chunk, self._pace, self._deadline = max(1, source.chunk), source.pace, deadline
+        # with a deadline the first trial tells how long one takes
+        self.size = self._chunk if deadline is None else 1
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def took(self, trials: int, seconds: float) -> None:
+        """The last block, for the size of the next."""
+        if seconds < self._pace / 2:
+            self.size = max(2 * self.size, self._chunk)
+        elif seconds > self._pace * 2:
+            self.size = max(self._chunk, self.size // 2)
+        if self._deadline is not None:
+            left = max(0.0, self._deadline - time.monotonic())
+            self.size = max(1, min(self.size, int(left * trials / max(seconds, 1e-9))))

@@ -13,9 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN
-from audit.trials.keys import key_from_seed, trial_number
+from audit.trials.devices import device_mesh, devices_in, shares
+from audit.trials.keys import key_from_seed, trial_number, trial_numbers
 from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
 from audit.trials.source import (
@@ -23,8 +25,10 @@ from audit.trials.source import (
     MechanismError,
     NonFiniteScoreError,
     Scored,
+    Source,
     common_layout,
     complete,
+    joined,
     piece_size,
 )
 from distinguishers.contract import Distinguisher
@@ -66,6 +70,8 @@ class Program:
     release: Release
     scoring: Scoring
     programs: Programs
+    mesh: Mesh | None = None
+    """Devices that share the trials, where there are several."""
 
     def source(self, key: jax.Array) -> Compiled:
         """The scores that belong to one key."""
@@ -75,15 +81,37 @@ class Program:
         """Scores of one chunk of trials."""
         return self.programs.score_chunk(self.release, self.scoring, key, first, size=self.chunk)
 
-    def count_chunks(
-        self, key: jax.Array, first: Words, count: jax.Array, edges: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Counts of many chunks, and the place of the first score that is not finite."""
-        return self.programs.count_chunks(self.release, self.scoring, key, first, count, edges, size=self.chunk)
+    def count(self, key: jax.Array, first: int, count: int, edges: jax.Array) -> np.ndarray:
+        """How many of ``count`` trials fall in each cell; refuses a score that is not finite."""
+        if self.mesh is None:
+            parts, starts = (self.release, self.scoring, key), [first]
+            found = self.programs.count_chunks(*parts, trial_number(first), jnp.int32(count), edges, size=self.chunk)
+            counts, bad = (np.asarray(value)[None] for value in found)
+        else:
+            own = shares(count, devices=self.mesh.size, size=self.chunk)
+            starts = [first + sum(own[:device]) for device in range(len(own))]
+            counts, bad = self.programs.count_everywhere(
+                self.release,
+                self.scoring,
+                key,
+                trial_numbers(starts),
+                jnp.asarray(own, jnp.int32),
+                edges,
+                size=self.chunk,
+                mesh=self.mesh,
+            )
+        broken = [start + int(place) for start, place in zip(starts, bad, strict=True) if place != NONE_BROKEN]
+        if broken:
+            self.refuse(min(broken))
+        return np.asarray(counts, np.int64).sum(axis=0)
+
+    def refuse(self, trial: int) -> None:
+        """The error of a score that is not finite."""
+        raise NonFiniteScoreError(f"the score of trial {trial} on the side '{self.side}' is not finite: {NOT_FINITE}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compiled:
+class Compiled(Source):
     """A program with its key: a Source whose trial i is a function of (key, i) alone."""
 
     program: Program
@@ -91,18 +119,18 @@ class Compiled:
 
     @property
     def chunk(self) -> int:
-        """Trials drawn at once."""
-        return self.program.chunk
+        """Trials drawn at once, on all devices together."""
+        return self.program.chunk * devices_in(self.program.mesh)
 
     def scores(self, start: int, stop: int) -> np.ndarray:
-        """Kept on the host: for fit and pilot trials, of which there are few."""
-        parts = []
-        for first in range(start, stop, self.chunk):
-            wanted = min(self.chunk, stop - first)
+        """Kept on the host, from one device: for fit and pilot trials, of which there are few."""
+        parts, size = [], self.program.chunk
+        for first in range(start, stop, size):
+            wanted = min(size, stop - first)
             found = self.program.score_chunk(self.key, trial_number(first))
             part = np.asarray(found)[:wanted]
             if not np.isfinite(part).all():
-                self._refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
+                self.program.refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
             parts.append(part)
         return np.concatenate(parts)
 
@@ -113,17 +141,8 @@ class Compiled:
         rows = jnp.asarray(np.pad(edges, ((0, 0), (0, -width % EDGES)), mode="edge"), jnp.float32)
         total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
         for first in range(start, stop, MOST_AT_ONCE):
-            count = jnp.int32(min(MOST_AT_ONCE, stop - first))
-            counts, bad = self.program.count_chunks(self.key, trial_number(first), count, rows)
-            if int(bad) != NONE_BROKEN:
-                self._refuse(first + int(bad))
-            total += np.asarray(counts, np.int64)
+            total += self.program.count(self.key, first, min(MOST_AT_ONCE, stop - first), rows)
         return complete(np.concatenate([total[:, :width], total[:, -1:]], axis=1), stop - start)
-
-    def _refuse(self, trial: int) -> None:
-        raise NonFiniteScoreError(
-            f"the score of trial {trial} on the side '{self.program.side}' is not finite: {NOT_FINITE}"
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,7 +180,7 @@ class TracedSides:
     def outputs(
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Full outputs of both sides, ``size`` at a time, kept on the host."""
+        """Full outputs of both sides, ``size`` at a time on one device, kept on the host."""
 
         def side(own: jax.Array, name: str) -> np.ndarray:
             draw = self._draw(name, size)
@@ -171,12 +190,18 @@ class TracedSides:
                     pieces.append(jax.tree.map(np.asarray, draw(own, trial_number(start))))
             if not pieces:
                 return np.zeros((0, 1), np.float32)
-            return jax.tree.map(lambda *parts: np.concatenate(parts)[:trials], *pieces)
+            return joined(pieces, trials)
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
             without, with_record = pool.map(side, jax.random.split(key), ("without", "with"))
         return without, with_record
+
+    def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:
+        """Full outputs of one side, ``size`` at a time on one device."""
+        draw = self._draw(side, size)
+        pieces = [jax.tree.map(np.asarray, draw(key, trial_number(first))) for first in range(start, stop, size)]
+        return joined(pieces, stop - start)
 
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
@@ -190,11 +215,14 @@ class TracedSides:
     def _draw(self, side: str, size: int) -> Draw:
         """Outputs of ``size`` trials from a first one on."""
         if (side, size) not in self._draws:
-            dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
-            with traced(self.mechanism, side):
-                release = release_of(self.mechanism, dataset)
+            release = self._release(side)
             self._draws[side, size] = functools.partial(programs_of(release).draw_chunk, release, size=size)
         return self._draws[side, size]
+
+    def _release(self, side: str) -> Release:
+        dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
+        with traced(self.mechanism, side):
+            return release_of(self.mechanism, dataset)
 
 
 def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
@@ -262,4 +290,12 @@ def compile_program(
         programs.score.eval_shape(release, scoring, key, trial_number(0))
     least = SUMMED_CHUNK if is_summed(release, scoring) else 1
     size = chunk or max(chunk_size(step.kind, output), least)
-    return Program(side=side, chunk=size, output=output, release=release, scoring=scoring, programs=programs)
+    return Program(
+        side=side,
+        chunk=size,
+        output=output,
+        release=release,
+        scoring=scoring,
+        programs=programs,
+        mesh=device_mesh(),
+    )

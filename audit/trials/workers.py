@@ -58,9 +58,9 @@ class Drawer(Protocol):
         ...
 
 
-def drawer(mechanism: BatchMechanism, datasets: Mapping[str, Any]) -> Drawer:
-    """As many workers as the mechanism asks for, or this process."""
-    return Workers(mechanism, datasets) if mechanism.workers else Local(mechanism, datasets)
+def drawer(mechanism: BatchMechanism, datasets: Mapping[str, Any], workers: int) -> Drawer:
+    """So many workers, or this process."""
+    return Workers(mechanism, datasets, workers) if workers else Local(mechanism, datasets)
 
 
 class _Trials:
@@ -142,7 +142,7 @@ def _serve(connection: Connection, payload: bytes) -> None:
 class Workers:
     """Spawned processes that serve both sides; spawned, since neither JAX nor PyTorch survives a fork."""
 
-    def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
+    def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any], workers: int):
         self._name = mechanism.name
         self._timeout = mechanism.timeout
         try:
@@ -154,7 +154,7 @@ class Workers:
             ) from error
         context = multiprocessing.get_context("spawn")
         self._processes, self._pipes = [], []
-        for _ in range(mechanism.workers):
+        for _ in range(workers):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, payload), daemon=True)
             process.start()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import root_scalar
 from scipy.special import ndtr, ndtri, rel_entr
 from scipy.stats import binom
 
@@ -16,6 +15,7 @@ from audit.bounds.supporting_lines import one_pair, tabulate
 from audit.verdict.goal import Goal
 from guarantees.claim import Claim
 from guarantees.laws.textbook import gaussian_delta
+from guarantees.numerics.search import crossing
 
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
@@ -74,20 +74,22 @@ def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
     return alpha, beta - excess
 
 
-def gaussian_alternatives(goal: Goal) -> Callable[[float], tuple[float, float]]:
-    """From an epsilon to the most telling point of the Gaussian mechanism that has it at the goal's delta."""
+def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """From epsilons to the most telling points of the Gaussian mechanisms that have them at the goal's delta."""
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
-    level, quantile = ndtri(alpha), goal.delta
-    rate = refutation_rates(alpha, goal)
+    level, rate = ndtri(alpha), refutation_rates(alpha, goal)
 
-    def alternative(epsilon: float) -> tuple[float, float]:
-        # the tails themselves, not a Claim: this is asked for many epsilons
-        search = root_scalar(lambda m: float(gaussian_delta(epsilon, m)) - quantile, bracket=(1e-6, 1e3))
-        beta = ndtr(-level - float(search.root))
-        best = int(np.argmax(rate(beta)))
-        return float(alpha[best]), float(beta[best])
+    def alternatives(epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # the tails themselves, not Claims, in 1 / mu, which they fall with
+        def excess(noise: np.ndarray, own: np.ndarray) -> np.ndarray:
+            return gaussian_delta(own, 1 / noise) - goal.delta
 
-    return alternative
+        noise = crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
+        beta = ndtr(-level - 1 / noise[:, None])
+        best = np.array([int(np.argmax(rate(own))) for own in beta], int)
+        return alpha[best], beta[np.arange(len(best)), best]
+
+    return alternatives
 
 
 def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
@@ -162,8 +164,7 @@ def detectable(
         leak = gaussian_alternatives(Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05))
 
         def leaking(values: np.ndarray) -> np.ndarray:
-            alphas, betas = zip(*map(leak, values.tolist()), strict=True)
-            return power(np.array(alphas), np.array(betas))
+            return power(*leak(values))
 
         epsilon = _smallest(leaking, claimed, 2 * claimed + 10.0, at_once)
     conclusive = (tv is not None and tv <= TV_EXCESS) or (

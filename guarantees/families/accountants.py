@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import require
-from guarantees.claim import Claim, grouped
+from guarantees.claim import Claim, grouped, summed
 from guarantees.families.renyi import profile_of_renyi
 from guarantees.laws.group import group_law
 from guarantees.laws.law import LossLaw
@@ -20,6 +20,13 @@ from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 Accountant = Literal["pld", "rdp", "certified"]
 ACCOUNTANTS = ("pld", "rdp", "certified")
 EVENT_ACCOUNTANTS = ("pld", "rdp")
+SAMPLED_EVENTS = (
+    "PoissonSampledDpEvent",
+    "SampledWithReplacementDpEvent",
+    "SampledWithoutReplacementDpEvent",
+    "TruncatedSubsampledGaussianDpEvent",
+)
+"""Events of dp-accounting that draw a batch: one step, whatever is released of it."""
 
 
 def _dp_accounting() -> ModuleType:
@@ -84,6 +91,7 @@ def poisson_training(
         relation=relation,
         group=group,
         unit="training",
+        steps=int(steps),
         observation="the noisy sums of all Poisson batches",
         source=source,
     )
@@ -151,9 +159,32 @@ def claim_from_event(
         parameters={"event": str(event), "relation": relation, "accountant": accountant, "unit": unit},
         relation=relation,
         unit=unit,
+        steps=_steps_of(event),
         observation="what the event releases",
         source=f"dp-accounting {getattr(library, '__version__', '')} {type(books).__name__}".replace("  ", " "),
     )
+
+
+def _steps_of(event: Any) -> int | None:
+    """Steps that an event composes: whatever is drawn from one batch is one; None where that cannot be seen.
+
+    Releases side by side without a batch of their own may belong to one step or to several.
+    """
+    kind = type(event).__name__
+    if kind == "SelfComposedDpEvent":
+        inside = _steps_of(event.event)
+        return None if inside is None else inside * int(event.count)
+    if kind == "ComposedDpEvent":
+        told = [own for own in event.events if type(own).__name__ != "NoOpDpEvent"]
+        return summed([_steps_of(own) for own in told]) if len(told) < 2 or all(map(_is_sampled, told)) else None
+    return 1 if kind in SAMPLED_EVENTS or kind in ("GaussianDpEvent", "LaplaceDpEvent") else None
+
+
+def _is_sampled(event: Any) -> bool:
+    inside = event
+    while type(inside).__name__ == "SelfComposedDpEvent":
+        inside = inside.event
+    return type(inside).__name__ in SAMPLED_EVENTS
 
 
 def _truncation(dataset_size: int | None, largest_batch: int | None, accountant: str) -> dict[str, int]:

@@ -75,6 +75,7 @@ def claim_from_history(
         parameters={"history": tuple(entries), "relation": relation, "unit": unit},
         relation=relation,
         unit=unit,
+        steps=sum(steps for _, _, steps in entries),
         observation="the noisy sums of all Poisson batches",
         source=source,
     )

@@ -47,6 +47,7 @@ def subsampled_gaussian(
         | grouped(group),
         relation=relation,
         group=group,
+        steps=1,
         observation="the noisy sum of one Poisson batch",
         source="dong2022, section 4" if group == 1 else "ganesh2024",
     )

@@ -164,7 +164,7 @@ def gaussian_law(mu: float) -> LossLaw:
     return GaussianLaw(mu=mu)
 
 
-def gaussian_delta(epsilon: Array | float, mu: float) -> Array:
+def gaussian_delta(epsilon: Array | float, mu: Array | float) -> Array:
     """``Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)``, any sign of epsilon."""
     e = np.asarray(epsilon, float)
     return np.maximum(ndtr(mu / 2 - e / mu) - np.exp(e + log_ndtr(-mu / 2 - e / mu)), 0.0)

@@ -188,6 +188,7 @@ def _claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Re
         name=name,
         parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
         relation=relation,
+        steps=1,
         observation="the normalised noisy sum of one Poisson batch",
         source=source,
     )

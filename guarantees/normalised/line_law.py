@@ -83,6 +83,15 @@ class LineLaw(SimpleLaw):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Panels:
+    """Where one side's line is cut for every threshold, with what stands at the nodes of each piece."""
+
+    edges: Array
+    mass: Array
+    loss: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PlaneLaw(SimpleLaw):
     """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
 
@@ -114,23 +123,46 @@ class PlaneLaw(SimpleLaw):
         """ln density of u without, with, and g."""
         return tabulate_ratio(self.without, self.with_record, roughness=self.roughness)
 
-    def _side(self, room: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
-        """(above, below) for one side; ``room`` is -degrees ln scale - t."""
+    @functools.cached_property
+    def _panels(self) -> tuple[_Panels, _Panels]:
+        return self._cut(self.without, self.tables[0]), self._cut(self.with_record, self.tables[1])
+
+    def _cut(self, mixture: NormalMixture, table: LineTable) -> _Panels:
+        """The line of one side, cut as it is for every threshold."""
         low, high = mixture.support(14.0)
-        cells = int(np.ceil((high - low) / (2.0 * mixture.width)))
-        base = np.linspace(low, high, cells + 1)
         points = self.tables[2].turning_points
-        fixed = np.concatenate([base, points[(points > low) & (points < high)]])
+        base = np.linspace(low, high, int(np.ceil((high - low) / (2.0 * mixture.width))) + 1)
+        edges = np.sort(np.concatenate([base, points[(points > low) & (points < high)]]))
+        mass, loss = self._nodes(edges[:-1], np.diff(edges), table)
+        return _Panels(edges=edges, mass=mass, loss=loss)
+
+    def _nodes(self, start: Array, width: Array, table: LineTable) -> tuple[Array, Array]:
+        """Masses and losses at the nodes of panels, shape (panels, nodes)."""
+        x, weight = panel_rule(self.degrees)
+        # the three tables have one grid
+        cell, along = table.cell(start[:, None] + width[:, None] * x)
+        mass = np.exp(table.at(cell, along))
+        mass *= weight
+        mass *= width[:, None]
+        return mass, self.tables[2].at(cell, along)
+
+    def _side(self, room: Array, panels: _Panels, table: LineTable, spread: float) -> tuple[Array, Array]:
+        """(above, below) for one side; ``room`` is -degrees ln scale - t."""
+        fixed = panels.edges
         levels = spread**2 * chi_square_levels(self.degrees) * self.curvature
-        steps = np.clip(self.tables[2].crossings(levels - room[:, None]), low, high)
+        steps = np.clip(self.tables[2].crossings(levels - room[:, None]), fixed[0], fixed[-1])
         steps = np.moveaxis(steps, 0, 1).reshape(len(room), -1)
         edges = np.sort(np.concatenate([np.broadcast_to(fixed, (len(room), len(fixed))), steps], axis=1), axis=1)
         width, height = np.diff(edges, axis=1), table(edges)
         row, column = np.nonzero((width > 0) & (np.maximum(height[:, 1:], height[:, :-1]) > LOWEST))
-        x, weight = panel_rule(self.degrees)
-        u = edges[row, column][:, None] + width[row, column][:, None] * x
-        mass = np.exp(table(u)) * weight * width[row, column][:, None]
-        w = (self.tables[2](u) + room[row, None]) / (self.curvature * spread**2)
+        start, wide = edges[row, column], width[row, column]
+        # most panels are cut by no step, and are the same for all thresholds
+        place = np.minimum(np.searchsorted(fixed, start), len(fixed) - 2)
+        whole = (fixed[place] == start) & (fixed[place + 1] == edges[row, column + 1])
+        mass, w = panels.mass[place], panels.loss[place]
+        mass[~whole], w[~whole] = self._nodes(start[~whole], wide[~whole], table)
+        w += room[row, None]
+        w /= self.curvature * spread**2
         within, beyond = chi_square_tails(w, self.degrees)
         above = np.bincount(row, (mass * within).sum(axis=1), len(room))
         below = np.bincount(row, (mass * beyond).sum(axis=1), len(room))
@@ -143,16 +175,16 @@ class PlaneLaw(SimpleLaw):
         return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
 
     def _without(self, threshold: Array) -> tuple[Array, Array]:
-        return self._rates(threshold, self.without, self.tables[0], 1.0)
+        return self._rates(threshold, self._panels[0], self.tables[0], 1.0)
 
     def _with_record(self, threshold: Array) -> tuple[Array, Array]:
-        return self._rates(threshold, self.with_record, self.tables[1], self.scale)
+        return self._rates(threshold, self._panels[1], self.tables[1], self.scale)
 
-    def _rates(self, threshold: Array, mixture: NormalMixture, table: LineTable, spread: float) -> tuple[Array, Array]:
+    def _rates(self, threshold: Array, panels: _Panels, table: LineTable, spread: float) -> tuple[Array, Array]:
         """One side, a few thresholds at a time so that the panels fit into memory."""
         t = np.clip(np.asarray(threshold, float), -1e290, 1e290)
         room = -self.degrees * np.log(self.scale) - t.ravel()
-        parts = [self._side(room[start : start + 64], mixture, table, spread) for start in range(0, room.size, 64)]
+        parts = [self._side(room[start : start + 64], panels, table, spread) for start in range(0, room.size, 64)]
         above, below = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (room, room)
         return np.clip(above, 0.0, 1.0).reshape(t.shape), np.clip(below, 0.0, 1.0).reshape(t.shape)
 

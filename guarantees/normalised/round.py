@@ -162,6 +162,7 @@ def normalised_round(
         name="normalised_round",
         parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
         relation=relation,
+        steps=1,
         observation="the normalised noisy sum of one Poisson batch",
         source="wang2026, definitions 2.8, 2.9, A.1",
     )

@@ -105,15 +105,26 @@ class LineTable:
             ]
         )
 
-    def _cell(self, x: Array) -> tuple[Array, Array]:
-        place = np.clip((x - self.start) / self.step, 0.0, self.values.shape[1] - 1)
+    def cell(self, x: Array) -> tuple[Array, Array]:
+        """The step in which each point lies, and how far along it: the same for all tables on one grid."""
+        place = np.asarray(x, float) - self.start
+        place /= self.step
+        place = np.clip(place, 0.0, self.values.shape[1] - 1)
         cell = np.minimum(place.astype(np.int64), self.values.shape[1] - 2)
         return cell, place - cell
 
+    def at(self, cell: Array, along: Array) -> Array:
+        """The interpolated function at points whose cells are known."""
+        # in place, coefficient by coefficient: evaluations of exact laws are most of what a collapsed audit costs
+        found = self._coefficients[-1].take(cell)
+        for coefficient in self._coefficients[-2::-1]:
+            found *= along
+            found += coefficient.take(cell)
+        return found
+
     def __call__(self, x: Array) -> Array:
         """The interpolated function."""
-        cell, z = self._cell(np.asarray(x, float))
-        return _polynomial(self._coefficients[:, cell], z)
+        return self.at(*self.cell(x))
 
     @functools.cached_property
     def turning_points(self) -> Array:
@@ -130,26 +141,28 @@ class LineTable:
         inner = self.start + self.step * (cell + (low + high) / 2)
         return np.concatenate([[self.start], inner, [self.nodes[-1]]])
 
+    @functools.cached_property
+    def _heights(self) -> Array:
+        return self(self.turning_points)
+
     def crossings(self, level: Array) -> Array:
         """Where each monotone piece meets each level, clipped to the piece: shape (pieces, *level.shape)."""
         level = np.asarray(level, float)
-        points, heights = self.turning_points, self(self.turning_points)
+        points, heights = self.turning_points, self._heights
         sign = np.where(heights[1:] >= heights[:-1], 1.0, -1.0)
         first, last = (sign * heights[:-1])[:, None], (sign * heights[1:])[:, None]
         wanted = sign[:, None] * level.ravel()
         found = np.where(wanted <= first, points[:-1, None], points[1:, None])
-        piece, which = np.nonzero((wanted > first) & (wanted < last))
-        if piece.size:
-            found[piece, which] = self._root(points[piece], points[piece + 1], sign[piece], level.ravel()[which])
+        inside = (wanted > first) & (wanted < last)
+        for piece in np.flatnonzero(inside.any(axis=1)).tolist():
+            own = inside[piece]
+            found[piece, own] = self._root(points[piece], points[piece + 1], sign[piece], level.ravel()[own])
         return found.reshape(len(sign), *level.shape)
 
-    def _root(self, begin: Array, end: Array, sign: Array, level: Array) -> Array:
-        """Where monotone pieces meet levels between their ends: bisection, then Newton's method."""
-        cell, last = self._cell(begin)[0], self._cell(end)[0]
-        while (cell < last).any():
-            middle = (cell + last) // 2
-            under = (cell < last) & (sign * self.values[0, middle + 1] < sign * level)
-            cell, last = np.where(under, middle + 1, cell), np.where(under, last, middle)
+    def _root(self, begin: float, end: float, sign: float, level: Array) -> Array:
+        """Where a monotone piece meets levels between its ends: the cell, then bisection, then Newton's method."""
+        first, last = self.cell(np.array([begin, end]))[0].tolist()
+        cell = first + np.searchsorted(sign * self.values[0, first + 1 : last + 1], sign * level)
         a = self._coefficients[:, cell]
         low = np.maximum(0.0, (begin - self.start) / self.step - cell)
         high = np.clip((end - self.start) / self.step - cell, 0.0, 1.0)

@@ -161,6 +161,7 @@ def fixed_batch_shuffle(*, rounds: int, noise_multiplier: float) -> Claim:
         parameters={"rounds": rounds, "noise_multiplier": noise_multiplier},
         relation="zero_out",
         unit="epoch",
+        steps=int(rounds),
         observation="all batch sums of one shuffled epoch with noise, all other records opposite: a leak at least",
         source="chua2024, equations 1 and 2",
     )

@@ -53,6 +53,7 @@ def fixed_batch_event(*, rounds: int, noise_multiplier: float, cut_step: float =
         parameters={"rounds": rounds, "noise_multiplier": noise_multiplier, "cut_step": cut_step},
         relation="zero_out",
         unit="epoch",
+        steps=int(rounds),
         observation="the largest batch sum of one shuffled epoch, all other records opposite: a leak at least",
         source="chua2024, equation 3",
     )

@@ -268,6 +268,7 @@ def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: int = 1) -
         parameters={"rounds": rounds, "noise_multiplier": noise_multiplier, "epochs": epochs},
         relation="zero_out",
         unit="epoch" if epochs == 1 else "training",
+        steps=int(rounds) * int(epochs),
         observation=OBSERVATION,
         source="vandijk2026, section 3 and appendix B; ertan2026, proposition 4.3",
     )

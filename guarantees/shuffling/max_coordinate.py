@@ -144,6 +144,7 @@ def max_coordinate(*, rounds: int, noise_multiplier: float) -> Claim:
         parameters={"rounds": rounds, "noise_multiplier": noise_multiplier},
         relation="zero_out",
         unit="epoch",
+        steps=int(rounds),
         observation="the largest of the rounds' isolated projections (0/1 pair): a leak at least, not a guarantee",
         source="ertan2026, equation 17",
     )

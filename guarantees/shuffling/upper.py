@@ -124,6 +124,7 @@ def fixed_batch_upper(*, rounds: int, noise_multiplier: float) -> Claim:
         parameters={"rounds": rounds, "noise_multiplier": noise_multiplier},
         relation="zero_out",
         unit="epoch",
+        steps=int(rounds),
         observation="all batch sums of one shuffled epoch with noise, queries adaptive: a guarantee",
         source="docs/shuffling-upper-bound.md; chua2024, theorem 4.1; feldman2021",
     )

@@ -14,9 +14,9 @@ import numpy as np
 
 from guarantees.checks import require
 from mechanisms import sampling
+from mechanisms.constructions import gradient_rows
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
 from mechanisms.networks import INITIAL_SEED
-from mechanisms.release import flatten_rows
 from mechanisms.training import epoch_keys
 
 
@@ -60,6 +60,11 @@ class JaxTraining(Described):
         del records
         return 1 if self.releases == "update" else self.steps
 
+    def steps_on(self, dataset: Any) -> int:
+        """The same."""
+        del dataset
+        return self.rounds(0)
+
     @functools.cached_property
     def _start(self) -> Any:
         # callers may be under a trace, and the first state is a constant
@@ -79,7 +84,7 @@ class JaxTraining(Described):
             found = self._gradients_of(self.loss, data)
         else:
             raise ValueError(f"{self.name} does not tell its per-example gradients; loss= or gradients= would.")
-        return flatten_rows(found, records)[0]
+        return gradient_rows(found, records)
 
     def _gradients_of(self, loss: Callable[[Any, Any], jax.Array], data: Any) -> Any:
         try:

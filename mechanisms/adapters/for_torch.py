@@ -84,6 +84,12 @@ class TorchTraining(Described):
         """What it imports when it runs."""
         return ("torch",)
 
+    def steps_on(self, dataset: Any) -> int | None:
+        """Steps of one run; None where weights are updated by no optimizer of torch.optim, or by several."""
+        if self.releases != "final":
+            return 1 if self.releases == "update" else self.steps
+        return self._watched(dataset, 0).taken
+
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials but the initial weights, which need no sharing."""
         if multiprocessing.parent_process() is not None:

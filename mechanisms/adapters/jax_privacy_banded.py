@@ -97,6 +97,11 @@ class BandedTraining(Described):
         del records
         return self.iterations
 
+    def steps_on(self, dataset: Any) -> int:
+        """The same."""
+        del dataset
+        return self.iterations
+
     def plan(self) -> Any:
         """The library's configuration of the training without faults."""
         from jax_privacy.experimental import execution_plan
@@ -195,7 +200,8 @@ def banded_claim(training: BandedTraining) -> Claim:
         made = balls_and_bins(
             rounds=training.groups, noise_multiplier=training.noise_multiplier / float(np.sqrt(meetings))
         )
-        return dataclasses.replace(made, name="banded_claim", parameters=parameters, unit="training")
+        own = {"name": "banded_claim", "parameters": parameters, "steps": training.iterations}
+        return dataclasses.replace(made, unit="training", **own)
     from jax_privacy import __version__
 
     config = training.plan()
@@ -207,6 +213,7 @@ def banded_claim(training: BandedTraining) -> Claim:
         parameters=parameters,
         relation="zero_out",
         unit="training",
+        steps=training.iterations,
         observation="the noisy sums of all rounds, noise correlated",
         source=f"JAX Privacy {__version__}, BandMFExecutionPlanConfig with dp-accounting's PLD",
     )

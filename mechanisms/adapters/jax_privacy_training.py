@@ -129,6 +129,10 @@ class JaxPrivacyTraining(BatchMechanism):
 
         return flatten_rows(jax.jit(jax.vmap(one))(data), len(jax.tree.leaves(data)[0]))[0]
 
+    def steps_on(self, dataset: Any) -> int:
+        """Batches of the plan, or the fewer that are asked for."""
+        return len(self._batches(self._planned(), len(jax.tree.leaves(as_columns(dataset))[0]), 0))
+
     def prepare(self, dataset: Any) -> Draw:
         """The steps compiled for any number of trials; batches are drawn on the host, as the library draws them."""
         data = as_columns(dataset)

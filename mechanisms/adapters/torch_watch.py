@@ -47,6 +47,7 @@ class Watch:
         self._built = 0
         self._switched = False
         self._forwards: Any = None
+        self._stepped: list[int] = []
 
     def run(self, train: Callable[[Any, int], Any], dataset: Any) -> None:
         """Call ``train(dataset, seed)``; ``given`` is what it gives back, None where it was stopped."""
@@ -57,8 +58,7 @@ class Watch:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_after(torch.nn.Module, self._module_is_built))
             stack.enter_context(_after(torch.optim.Optimizer, self._optimizer_is_built))
-            if self.steps:
-                stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
+            stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
             self._forwards = register_module_forward_pre_hook(self._forward)
             stack.enter_context(_removed(self._forwards))
             if self._asks["accounts"]:
@@ -88,6 +88,11 @@ class Watch:
         """Whether modules were built, and all random numbers after that are still those that build modules."""
         return self._built > 0 and not self._switched
 
+    @property
+    def taken(self) -> int | None:
+        """Steps of the one optimizer; None where none or several were seen to step."""
+        return len(self._stepped) if len(set(self._stepped)) == 1 else None
+
     def _switch(self) -> None:
         if not self._switched:
             self._switched = True
@@ -116,6 +121,9 @@ class Watch:
 
     def _step(self, optimizer: Any, *_: Any) -> None:
         if hasattr(optimizer, "original_optimizer"):
+            return
+        self._stepped.append(id(optimizer))
+        if not self.steps:
             return
         if {id(p) for p in _parameters(optimizer)} != self._owned:
             raise ValueError(

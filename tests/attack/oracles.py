@@ -171,6 +171,37 @@ def _randomised_response(rng: np.random.Generator, given: dict[str, Any], draws:
     return np.where(kept[0], -epsilon, epsilon), np.where(kept[1], epsilon, -epsilon)
 
 
+def _epsilon_delta(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses:
+    """Randomised response that gives all away with probability delta."""
+    told = rng.random((2, draws)) < given["delta"]
+    first, second = _randomised_response(rng, given, draws)
+    return np.where(told[0], -np.inf, first), np.where(told[1], np.inf, second)
+
+
+def _upper_bound(rng: np.random.Generator, given: dict[str, Any], draws: int) -> Losses | None:
+    """Noise of two sizes in all coordinates but one; where the batch divides, the second only now and then."""
+    records, rate, degrees = given["records"], given["rate"], given["dimension"] - 1
+    before, after = (
+        _divisor(given["normalise_by"], count, rate, np.array([count]))[0] for count in (records, records + 1)
+    )
+    if degrees == 0 or before == after:
+        return None
+    s, mixed = before / after, 1.0
+    if given["normalise_by"] == "realised_batch":
+        mixed = rate * (1 - (1 - rate) ** records)
+    squares = rng.chisquare(degrees, (2, draws)) * np.where(rng.random((2, draws)) < [[0.0], [mixed]], s**2, 1.0)
+    return tuple(  # pyright: ignore[reportReturnType]
+        np.logaddexp(np.log1p(-mixed) if mixed < 1 else -np.inf, np.log(mixed) + loss)
+        for loss in -degrees * np.log(s) + squares / 2 * (1 - 1 / s**2)
+    )
+
+
+def _as_gaussian(given: dict[str, Any]) -> dict[str, Any]:
+    """The Gaussian mechanism that keeps a Renyi promise with equality: the promise must allow it."""
+    square = 2 * given["rho"] if "rho" in given else 2 * given["epsilons"][0] / given["orders"][0]
+    return {"rate": 1.0, "noise_multiplier": 1 / np.sqrt(square)}
+
+
 def _repeated(sampler: Sampler, rng: np.random.Generator, given: dict[str, Any]) -> Losses | None:
     """Losses of one output, or the sums of ``times`` independent ones where that is not too much work."""
     times = given.get("times", 1)
@@ -195,6 +226,15 @@ def _repeated(sampler: Sampler, rng: np.random.Generator, given: dict[str, Any])
 SAMPLERS: dict[str, Sampler] = {
     "laplace": _laplace,
     "randomised_response": _randomised_response,
+    "epsilon_delta": _epsilon_delta,
+    "zcdp": lambda rng, given, draws: _subsampled(rng, _as_gaussian(given), draws),
+    "renyi": lambda rng, given, draws: _subsampled(rng, _as_gaussian(given), draws),
+    "round_upper_bound": _upper_bound,
+    "projection_bound": lambda rng, given, draws: _round(
+        rng,
+        given | {"dimension": given["dimension"] - given["rank"], "shared": 0.0, "extra": 0.0, "noise_multiplier": 1.0},
+        draws,
+    ),
     "gaussian": lambda rng, given, draws: _subsampled(rng, {"rate": 1.0, "noise_multiplier": 1 / given["mu"]}, draws),
     "deterministic_batches": lambda rng, given, draws: _subsampled(rng, given | {"rate": 1.0}, draws),
     "subsampled_gaussian": _subsampled,
@@ -214,6 +254,8 @@ GRIDS: dict[str, Callable[[dict[str, Any]], Delta | None]] = {
     "gaussian": lambda given: integrated(*_subsampled_sides({"rate": 1.0, "noise_multiplier": 1 / given["mu"]})),
     "deterministic_batches": lambda given: integrated(*_subsampled_sides(given | {"rate": 1.0})),
     "subsampled_gaussian": lambda given: integrated(*_subsampled_sides(given)),
+    "zcdp": lambda given: integrated(*_subsampled_sides(_as_gaussian(given))),
+    "renyi": lambda given: integrated(*_subsampled_sides(_as_gaussian(given))),
     "isolated_shuffle": lambda given: shuffled(given, (0.0, 1.0)),
     "balls_and_bins": lambda given: shuffled(given, (0.0, 1.0)),
     "max_coordinate": lambda given: shuffled(given, (0.0, 1.0)),
@@ -221,7 +263,7 @@ GRIDS: dict[str, Callable[[dict[str, Any]], Delta | None]] = {
     "fixed_batch_event": lambda given: shuffled(given, (1.0, 2.0)),
     "fixed_batch_upper": lambda given: shuffled(given, (1.0, 2.0)),
 }
-BELOW = {"normalised_guarantee", "revealed_round", "fixed_batch_upper", "poisson_training"}
+BELOW = {"normalised_guarantee", "revealed_round", "fixed_batch_upper", "poisson_training", "zcdp", "renyi"}
 """Their curves lie on or below the sampled truth: delta may only be larger."""
 ABOVE = {"max_coordinate", "fixed_batch_event"}
 """Their curves lie on or above it: delta may only be smaller."""
@@ -254,7 +296,8 @@ def disagreements(name: str, given: dict[str, Any], claim: Any, rng: np.random.G
     if losses is None:
         return 0, []
     judged, wrong = 0, []
-    scale = max(float(np.quantile(np.abs(losses[1]), 0.9)), 1e-12)
+    finite = np.abs(losses[1][np.isfinite(losses[1])])
+    scale = max(float(np.quantile(finite, 0.9)) if len(finite) else 1.0, 1e-12)
     for direction in ("with_given_without", "without_given_with"):
         for epsilon in (0.0, 0.3 * scale, scale):
             truth = sampled_delta(losses, epsilon, direction)

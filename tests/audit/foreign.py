@@ -53,3 +53,8 @@ def released_parts(seed: int, dataset: np.ndarray) -> dict[str, object]:
 def released_rounds(seed: int, dataset: np.ndarray) -> dict[str, np.ndarray]:
     rounds = np.stack([noisy_sum([seed, turn], dataset) for turn in range(4)])
     return {"first": rounds[:, 0], "rest": rounds[:, 1:]}
+
+
+def slow_sum(seed: int, dataset: np.ndarray) -> np.ndarray:
+    time.sleep(2e-3)
+    return noisy_sum(seed, dataset)

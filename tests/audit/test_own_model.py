@@ -105,3 +105,33 @@ def test_the_example_names_us_in_its_last_ten_lines_alone():
     ours = ("audit.", "guarantees.", "mechanisms.", "import audit")
     named = [number for number, line in enumerate(lines) if any(name in line for name in ours)]
     assert min(named) >= len(lines) - 10
+
+
+@pytest.mark.parametrize(
+    ("gradients", "message"),
+    [
+        (lambda rows: rows[1:], r"gradients= of 'noisy'.* a row for each of the 3 records, got .*\(2, 785\)"),
+        (lambda rows: rows.sum(), r"a row for each of the 3 records, got .*\(\)"),
+        (lambda rows: {"w": rows, "b": rows[:1]}, r"a row for each of the 3 records, got .*\(1, 785\) of 'b'"),
+        (lambda rows: rows * np.nan, "must be finite, got nan"),
+        (lambda rows: rows @ np.ones((3, 3)), "gradients= of 'noisy'.*matmul"),
+        (lambda rows: rows[:, 1:], r"784 coordinates.* 785;.*or leave gradients= out"),
+    ],
+)
+def test_gradients_that_do_not_fit_records_and_release_are_refused(gradients, message):
+    step = mechanisms.mechanism(noisy, gradients=gradients)
+    with pytest.raises(mechanisms.GradientsError, match=message):
+        audit.run_audit(step, PAIR, claim=guarantees.gaussian(mu=1.0), trials=40, risk=0.05, key=KEY)
+
+
+def test_gradients_of_a_training_are_checked_too():
+    training = mechanisms.jax_training(
+        lambda key: jnp.zeros(785),
+        lambda key, state, batch: (state, noisy(key, batch)),
+        lambda key, records: jnp.arange(records),
+        steps=2,
+        gradients=lambda rows: rows[:-1],
+    )
+    claim = guarantees.gaussian(mu=2.0)
+    with pytest.raises(mechanisms.GradientsError, match=r"gradients= of '<lambda>'.*each of the 3 records"):
+        audit.run_audit(training, PAIR, claim=claim, trials=40, risk=0.05, key=KEY)

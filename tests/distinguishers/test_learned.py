@@ -170,6 +170,19 @@ def test_what_cannot_be_learnt_from_is_refused():
         distinguishers.fit(3)  # pyright: ignore[reportArgumentType]
 
 
+def test_the_known_gradient_speaks_in_every_transcript():
+    """Also where other features tell the fit trials apart better: here every one of three coordinates."""
+    rng, record = np.random.default_rng(3), np.eye(1, 8)[0]
+    without = rng.normal(size=(100, 3, 8)).astype(np.float32)
+    with_record = (rng.normal(size=(100, 3, 8)) + 5 * (np.arange(8) > 3)).astype(np.float32)
+    learner = dataclasses.replace(distinguishers.fit(), record=record)
+    found = learner.learn(KEY, without, with_record, vector(8, rounds=3))
+    assert found.names[-1] == "learned record"
+    member = found.members[-1]
+    along = np.asarray(jax.vmap(lambda output: member(KEY, output))(jnp.asarray(without)))
+    assert abs(np.corrcoef(along, without[:, :, 0].sum(axis=1))[0, 1]) > 0.999
+
+
 def test_scores_learnt_on_other_numbers_share_one_program():
     rng = np.random.default_rng(3)
     learnt = []

@@ -8,8 +8,10 @@ import pytest
 from checks import FALSE_FAILURE
 from scipy import stats
 
+import distinguishers
 import guarantees
 import mechanisms
+from audit.trials.both_sides import both_sides
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_torch import one_record, torch_training
 
@@ -438,3 +440,29 @@ def test_records_of_any_dataset_are_taken_one_by_one():
     joined = torch.utils.data.ConcatDataset([dataset(2), dataset(1, value=1.0)])
     ((row, _),) = one_record(joined, 2)
     assert row.sum() == COLUMNS
+
+
+def test_the_steps_of_a_training_are_counted_where_an_optimizer_takes_them():
+    def by_hand(data, seed):
+        model = Net()
+        model(data.tensors[0]).sum().backward()
+        return {"weights": next(model.parameters()).grad}
+
+    final = torch_training(train, releases="final")
+    assert final.steps_on(dataset(10)) == sum(steps for _, _, steps in final.history(dataset(10))) > 1
+    assert torch_training(train).steps_on(dataset(10)) == 1
+    assert torch_training(train, releases="transcript", steps=2).steps_on(dataset(10)) == 2
+    assert torch_training(by_hand, releases="final").steps_on(dataset(10)) is None
+
+
+@pytest.mark.parametrize("releases", ["update", "transcript", "final"])
+def test_the_default_battery_knows_the_record_whatever_is_released(releases):
+    pair = mechanisms.add_record(dataset(9, 0.1), (torch.ones(COLUMNS), torch.tensor(1)))
+    training = torch_training(train, releases=releases)
+    learner = distinguishers.default_battery(pair, mechanism=training)
+    layout = both_sides(training, pair).layout()
+    own = training.gradients(pair.with_record)
+    rows = np.concatenate([np.reshape(own[name], (10, -1)) for name in layout.names], axis=1)
+    along = learner.fit.record @ rows[-1] / np.linalg.norm(learner.fit.record) / np.linalg.norm(rows[-1])
+    assert learner.dimension == layout.size == rows.shape[1]
+    assert along == pytest.approx(1.0)

@@ -56,10 +56,22 @@ def test_the_rest_of_the_dataset_can_be_crafted():
     own = canaries.loss(loss)
     opposite = canaries.pair(DATA, others="opposite", relation="add_remove")
     found = gradients(own, opposite.with_record)
-    np.testing.assert_allclose(found, np.array([-2.0] * 4 + [2.0])[:, None] * canaries.direction(), atol=1e-6)
+    np.testing.assert_allclose(found, np.array([-2.0] * 4 + [10.0])[:, None] * canaries.direction(), atol=1e-6)
     assert len(opposite.without["canary"]) == 4
     zero = gradients(own, canaries.pair(DATA, others="zero").with_record)
     np.testing.assert_array_equal(zero[:-1], 0.0)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
+def test_a_step_that_clips_the_batch_and_not_the_records_shows_among_opposite_canaries(relation):
+    """One record may move the clipped sum by the bound; this one moves it by twice that."""
+    canaries = mechanisms.gradient_canaries(WEIGHTS, length=2.0)
+    pair = canaries.pair(DATA, others="opposite", relation=relation)
+    sides = [jnp.asarray(gradients(canaries.loss(loss), side)) for side in (pair.without, pair.with_record)]
+    right = [jnp.sum(clip_rows(side, 1.0), axis=0) for side in sides]
+    wrong = [clip_rows(jnp.sum(side, axis=0, keepdims=True), 1.0)[0] for side in sides]
+    assert float(jnp.linalg.norm(right[1] - right[0])) == pytest.approx(1.0)
+    assert float(jnp.linalg.norm(wrong[1] - wrong[0])) == pytest.approx(2.0)
 
 
 FORMS = {

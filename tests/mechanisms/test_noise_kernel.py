@@ -23,6 +23,7 @@ KEYS = jax.random.split(jax.random.key(5, impl="threefry2x32"), 3)
 WORDS = jax.random.key_data(KEYS)
 
 
+@pytest.mark.long
 def test_stored_normals_are_those_of_every_device():
     size = 4100
     drawn = store_normals(WORDS, -(-size // 4), own=PLAIN, interpret=True)[:, :size]

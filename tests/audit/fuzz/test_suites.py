@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mutations import mutated, toml
 
-from audit.suites.build import build
+from audit.suites.build import build, build_suite
 from audit.suites.file import SuiteError, parse_suite
 
 SUITES = [
@@ -61,8 +61,8 @@ PLAIN = {"suppress_health_check": list(HealthCheck), "database": None}
 def outcome(text: str) -> str:
     """'built' or 'refused'; whatever else happens is a bug."""
     try:
-        for spec in parse_suite(text, "s.toml").audits[:2]:
-            build(spec)
+        suite = parse_suite(text, "s.toml")
+        build_suite(suite, suite.audits[:2])
     except SuiteError as error:
         told = str(error)
     else:
@@ -123,6 +123,32 @@ def test_a_misspelt_parameter_is_not_ignored():
     (spec,) = parse_suite(text, "s.toml").audits
     with pytest.raises(SuiteError, match=r"takes the parameter 'noise_multiplyer' .did you mean 'noise_multiplier'"):
         build(spec)
+
+
+def defaults(words: str) -> str:
+    return (
+        f"[defaults.parameters]\n{words}\n" + AUDIT.format("a") + AUDIT.format("b").replace('"gaussian"', '"laplace"')
+    )
+
+
+def test_a_misspelt_parameter_of_the_defaults_is_not_ignored():
+    """One that only one audit's claim takes is none: mu of gaussian, epsilon of laplace."""
+    good = (
+        'records = 4\ndimension = 3\nclip = 0.1\nrate = 0.5\nnormalise_by = "none"\n'
+        "noise_multiplier = 2.0\nmu = 1.0\nepsilon = 1.0"
+    )
+    assert len(build_suite(parse_suite(defaults(good), "s.toml"))) == 2
+    told = r"s.toml:10: no part of any audit takes the parameter 'dimensions' of .defaults. .did you mean 'dimension'"
+    with pytest.raises(SuiteError, match=told):
+        build_suite(parse_suite(defaults(f"{good}\ndimensions = 3"), "s.toml"))
+    with pytest.raises(SuiteError, match=r"s.toml:2: parameters of .defaults. must be a table, got 3"):
+        parse_suite("[defaults]\nparameters = 3\n" + AUDIT.format("a") + "parameters = { mu = 1.0 }", "s.toml")
+    own = '[defaults.parameters]\nmu = 1.0\n[[audit]]\nname = "own"\n' + "".join(
+        f'{part} = {{ function = "toys:{name}" }}\n'
+        for part, name in (("mechanism", "Shift"), ("neighbours", "PAIR"), ("claim", "PAIR"))
+    )
+    with pytest.raises(SuiteError, match=r"s.toml:2: .*'mu' of .defaults.*Taken: none, code of your own is given none"):
+        build_suite(parse_suite(own, "s.toml"))
 
 
 def test_thousands_of_names_are_checked_in_a_moment():

@@ -21,7 +21,7 @@ from audit.record.record import from_json
 from audit.suites.checkpoint import checkpoint
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
-from audit.trials.source import empty_tally
+from audit.trials.source import Source, empty_tally
 from audit.verdict.goal import Goal
 
 KEY = jax.random.key(0)
@@ -104,7 +104,7 @@ def test_a_suite_resumes_after_an_interruption_as_if_there_had_been_none(tmp_pat
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Drawn:
+class Drawn(Source):
     """A side whose scores were drawn beforehand."""
 
     drawn: np.ndarray

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,7 @@ distinguisher = {distinguisher}
 claim = {claim}
 diagnose = false
 """
+SUITES = Path(__file__).parents[3] / "suites"
 USUAL = {
     "mechanism": '{ kind = "callable_step", function = "own_parts:foreign" }',
     "neighbours": '{ function = "own_parts:pair", records = 5 }',
@@ -131,3 +133,5 @@ def test_the_schema_knows_them():
     import tomllib
 
     jsonschema.validate(tomllib.loads(AUDIT.format(**USUAL)), schema)
+    for shipped in sorted(SUITES.glob("*.toml")):
+        jsonschema.validate(tomllib.loads(shipped.read_text()), schema)

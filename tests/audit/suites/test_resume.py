@@ -110,7 +110,9 @@ def test_a_program_and_what_it_declares_to_depend_on_decide(tmp_path):
 
     def found():
         files = command_files(step)
-        return decided_by(parts=(), claim=guarantees.gaussian(mu=1.0), files=files, code="", others={})["files"]
+        return decided_by(parts=(), claim=guarantees.gaussian(mu=1.0), files=files, code="", device="", others={})[
+            "files"
+        ]
 
     before = found()
     assert len(before) == 3
@@ -124,7 +126,7 @@ def test_a_program_and_what_it_declares_to_depend_on_decide(tmp_path):
 
 def test_claims_of_one_name_with_another_curve_differ():
     def told(claim):
-        return decided_by(parts=(), claim=claim, files=(), code="", others={})["claim"]
+        return decided_by(parts=(), claim=claim, files=(), code="", device="", others={})["claim"]
 
     claim = guarantees.gaussian(mu=1.0)
     assert told(claim) == told(guarantees.gaussian(mu=1.0))

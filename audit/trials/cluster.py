@@ -1,0 +1,387 @@
+"""Trials drawn by the workers of a cluster, through Dask Distributed: ranges of trial numbers out, counts back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from audit.trials import remote
+from audit.trials.both_sides import Auditable, BothSides, both_sides
+from audit.trials.remote import REMEDY, Ask, Expected, Key, Payload, UnlikeWorkerError
+from audit.trials.source import Source, complete, joined
+from audit.trials.versions import differences, versions
+from distinguishers.contract import Distinguisher
+from guarantees.checks import require
+from mechanisms.neighbours import Neighbours
+from mechanisms.release import Layout
+
+PIECES = 2
+"""Ranges of one side that a worker gets of every count: a slow worker then delays the others less."""
+START_SECONDS = 120.0
+"""What workers may take to join."""
+EMPTY_SECONDS = 60.0
+"""How long a run waits while no worker is left, as when all are being started again."""
+TURN_SECONDS = 0.5
+"""Between two looks at whether any worker is left, and whether anybody still waits."""
+
+
+SETTINGS = {
+    # a worker may have a child, in which foreign code keeps its time-out
+    "distributed.worker.daemon": False,
+    # one that dies twice within this time is not started again
+    "distributed.deploy.lost-worker-timeout": "1 day",
+}
+"""Of Dask, for a cluster that is started here."""
+
+
+class ClusterError(RuntimeError):
+    """A cluster that cannot be used, or is lost: the message says what to do."""
+
+
+def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -> DaskExecutor:
+    """The workers of a Dask cluster: of the one whose scheduler has this address, or of one started here.
+
+    ``scheduler`` is an address (tcp://host:8786) or a scheduler file; ``workers`` is how many to wait for there.
+    Without a scheduler so many processes are started on this machine (default: one a processor). Close it, or use it
+    in ``with``.
+    """
+    require("workers", workers is None or workers >= 1, ">= 1", workers)
+    distributed = _distributed()
+    if scheduler is None:
+        count, held = workers or os.cpu_count() or 1, contextlib.ExitStack()
+        cluster = _local_cluster(distributed, count, held)
+        return DaskExecutor(distributed.Client(cluster), workers=count, held=held)
+    place = {"scheduler_file": _written(scheduler)} if scheduler.endswith(".json") else {"address": scheduler}
+    try:
+        client = distributed.Client(**place, timeout=START_SECONDS / 4)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {scheduler!r} ({error}); start one (dask scheduler) or check the address."
+        ) from error
+    return DaskExecutor(client, workers=workers or 1)
+
+
+def _written(file: str) -> str:
+    """A scheduler file, which the scheduler writes when it has started."""
+    end = time.monotonic() + START_SECONDS
+    while not os.path.isfile(file):
+        if time.monotonic() > end:
+            raise ClusterError(f"no scheduler wrote {file!r} within {START_SECONDS:.0f} s; start one with this file.")
+        time.sleep(0.2)
+    return file
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise ImportError("a cluster needs Dask Distributed: pip install 'dpsgd-audit[cluster]'.") from error
+    return distributed
+
+
+def _local_cluster(distributed: Any, workers: int, held: contextlib.ExitStack) -> Any:
+    """Processes on this machine, as long as they are held."""
+    from dask import config
+
+    held.enter_context(config.set(SETTINGS))
+    cluster = distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address="127.0.0.1:0",
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+    )
+    held.callback(cluster.close, timeout=10)
+    return cluster
+
+
+class DaskExecutor:
+    """An Executor whose trials are drawn by the workers of a Dask cluster.
+
+    Python, JAX, NumPy and dpsgd-audit must be the same on all of them. A worker that dies is Dask's to replace: its
+    ranges are drawn again, elsewhere. Close it, or use it in ``with``; a cluster that it was pointed at runs on.
+    """
+
+    def __init__(self, client: Any, *, workers: int, held: contextlib.ExitStack | None = None):
+        """``held`` is what ends with it."""
+        self._client, self._held = client, held or contextlib.ExitStack()
+        self._versions, self._given_up = versions(), threading.Event()
+        try:
+            self._wait_for(workers)
+            self._compare()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> DaskExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started for this is ended."""
+        for end in (functools.partial(self._client.close, timeout=10), self._held.close):
+            with contextlib.suppress(Exception):
+                end()
+
+    @property
+    def device(self) -> str:
+        """What the workers draw on; asked of one, and demanded of all."""
+        return self._device
+
+    @functools.cached_property
+    def _device(self) -> str:
+        return self.ask([self._client.submit(remote.device, pure=False)], lambda _: "asking for a worker's device")[0]
+
+    @property
+    def expected(self) -> Expected:
+        """What every worker is compared with before it draws."""
+        return Expected(self._versions, self.device)
+
+    @property
+    def slots(self) -> int:
+        """Ranges that are drawn at the same time."""
+        return max(1, sum(self._client.nthreads().values()))
+
+    def sides(self, mechanism: Auditable, neighbours: Neighbours) -> BothSides:
+        """Drawn by the workers."""
+        return ClusterSides(self, mechanism, neighbours)
+
+    def hold(self, value: Any, name: str) -> Any:
+        """A value as a task's result, known by its bytes."""
+        import cloudpickle
+
+        try:
+            data = cloudpickle.dumps(value)
+        except Exception as error:
+            raise ValueError(
+                f"{name} cannot be sent to the workers of a cluster ({error}); define its functions at the top of an "
+                "importable module, or use the executor 'local'."
+            ) from error
+        payload = Payload(hashlib.sha256(data).hexdigest(), data)
+        with warnings.catch_warnings():
+            # a large dataset travels in its task, so that the scheduler can have it held anew
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            return self._client.submit(remote.hold, payload, key=f"dpsgd-audit-{payload.digest}")
+
+    def submit(self, job: Any, score: Any, ask: Ask) -> Any:
+        """One question, on its way."""
+        return self._client.submit(remote.answer, self.expected, job, score, ask, pure=False)
+
+    def ask(self, futures: Sequence[Any], what: Callable[[int], str]) -> list[Any]:
+        """The answers, in order; the first error ends the others. ``what(index)`` is said of one that fails."""
+        distributed = _distributed()
+        waiting, last_seen = set(futures), time.monotonic()
+        try:
+            while waiting:
+                if self._given_up.is_set():
+                    raise ClusterError("the run is being ended.")
+                try:
+                    done, waiting = distributed.wait(waiting, timeout=TURN_SECONDS, return_when="FIRST_COMPLETED")
+                except TimeoutError:
+                    last_seen = self._still_there(last_seen)
+                    continue
+                last_seen = time.monotonic()
+                for future in done:
+                    if future.status != "finished":
+                        self._fail(future, what(futures.index(future)))
+            return self._client.gather(list(futures))
+        except (distributed.comm.CommClosedError, distributed.client.FutureCancelledError) as error:
+            raise ClusterError(f"the connection to the cluster was lost while {what(0)}: {error}") from error
+        finally:
+            if waiting:
+                with contextlib.suppress(Exception):
+                    self._client.cancel(list(waiting))
+
+    def give_up(self) -> None:
+        """End every wait: the run is over."""
+        self._given_up.set()
+
+    def _fail(self, future: Any, what: str) -> None:
+        from distributed.scheduler import KilledWorker
+
+        if future.status in ("cancelled", "lost"):
+            raise ClusterError(f"the cluster dropped its work while {what}; is its scheduler still running?")
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            raise ClusterError(
+                f"{error.allowed_failures + 1} workers died one after the other while {what}: it seems to be what ends "
+                "them (its memory, or a crash of the code that is audited). Their logs say more; with the executor "
+                "'local' it can be seen here."
+            ) from None
+        if isinstance(error, ModuleNotFoundError):
+            raise ClusterError(
+                f"a worker cannot import {error.name!r} while {what}; install it there, or put its file on PYTHONPATH "
+                "where the workers start."
+            ) from error
+        raise error
+
+    def _still_there(self, last_seen: float) -> float:
+        if self._client.nthreads():
+            return time.monotonic()
+        if time.monotonic() - last_seen > EMPTY_SECONDS:
+            raise ClusterError(f"the cluster has had no worker for {EMPTY_SECONDS:.0f} s; start some.")
+        return last_seen
+
+    def _wait_for(self, workers: int) -> None:
+        try:
+            self._client.wait_for_workers(workers, timeout=START_SECONDS)
+        except TimeoutError:
+            raise ClusterError(
+                f"{len(self._client.nthreads())} of {workers} workers joined the cluster within {START_SECONDS:.0f} s; "
+                "start them (dask worker ADDRESS) or ask for fewer with workers=."
+            ) from None
+
+    def _compare(self) -> None:
+        """Refuse a cluster whose workers run other versions, before anything is drawn. Imports no JAX there."""
+        wrong = []
+        for address, found in self._client.run(remote.running, on_error="return").items():
+            if isinstance(found, BaseException):
+                wrong.append(f"{address}: dpsgd-audit cannot be imported there ({found})")
+            else:
+                wrong += [f"{address}: {entry}" for entry in differences(self._versions, found)]
+        if wrong:
+            raise UnlikeWorkerError(f"workers of the cluster differ from this process. {'; '.join(wrong)}. {REMEDY}")
+
+
+class ClusterSides:
+    """BothSides whose trials the workers draw, of mechanisms that JAX traces and of foreign code alike."""
+
+    def __init__(self, executor: DaskExecutor, mechanism: Auditable, neighbours: Neighbours):
+        self._executor, self._name = executor, mechanism.name
+        self._local = mechanism, neighbours
+        self._job = executor.hold(self._local, mechanism.name)
+
+    def scored(
+        self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
+    ) -> tuple[ClusterProgram, ClusterProgram]:
+        """Scores of both sides; a worker says how many trials it draws at once, and is the first to compile."""
+        score = self._executor.hold((distinguisher, chunk, learnt), distinguisher.name)
+        size = self._one(Ask("chunk"), score, "scoring the first output")
+
+        def program(side: str) -> ClusterProgram:
+            return ClusterProgram(
+                side=side, executor=self._executor, name=self._name, job=self._job, score=score, size=size
+            )
+
+        return program("without"), program("with")
+
+    def layout(self) -> Layout:
+        """As a worker finds it."""
+        return self._layout
+
+    @functools.cached_property
+    def _layout(self) -> Layout:
+        return self._one(Ask("layout"), None, "reading the form of an output")
+
+    def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:
+        """Drawn by one worker."""
+        ask = Ask("outputs", side, _travelling(key), start, stop, size=size)
+        return self._one(ask, None, f"drawing trials {start} to {stop - 1} on the side '{side}'")
+
+    def outputs(self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None) -> tuple[Any, Any]:
+        """Full outputs of both sides, in turns, until the trials or the time are used up."""
+        found: dict[str, list[Any]] = {"without": [], "with": []}
+        keys = dict(zip(found, map(_travelling, jax.random.split(key)), strict=True))
+        together = size * self._executor.slots
+        for start in range(0, trials, together):
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            spans = list(_spans(start, min(start + together, trials), size))
+            asks = [Ask("outputs", side, keys[side], *span, size=size) for side in found for span in spans]
+            futures = [self._executor.submit(self._job, None, ask) for ask in asks]
+            answers = self._executor.ask(futures, lambda index, asks=asks: _told(asks[index], self._name))
+            for ask, answer in zip(asks, answers, strict=True):
+                found[ask.side].append(answer)
+        without, with_record = (
+            joined(pieces, trials) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()
+        )
+        return without, with_record
+
+    def read_without(
+        self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
+    ) -> None:
+        """Drawn in this process: what is read of outputs is the caller's, and traced here."""
+        both_sides(*self._local).read_without(key, size=size, pieces=pieces, read=read, use=use)
+
+    def _one(self, ask: Ask, score: Any, what: str) -> Any:
+        future = self._executor.submit(self._job, score, ask)
+        return self._executor.ask([future], lambda _: f"{what} of {self._name}")[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterProgram:
+    """One side of an audit on a cluster."""
+
+    side: str
+    executor: DaskExecutor
+    name: str
+    job: Any
+    score: Any
+    size: int
+    """Trials that a worker draws at once."""
+
+    def source(self, key: jax.Array) -> ClusterSource:
+        """The scores that belong to one key."""
+        return ClusterSource(program=self, key=_travelling(key))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterSource(Source):
+    """A Source: ranges of trial numbers go to workers, and what comes back is added in any order."""
+
+    program: ClusterProgram
+    key: Key
+    pace: ClassVar[float] = 2.0
+
+    @property
+    def chunk(self) -> int:
+        """Trials that all workers together draw at once."""
+        return self.program.size * self.program.executor.slots
+
+    def scores(self, start: int, stop: int) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members)."""
+        return np.concatenate(self._asked("scores", start, stop))
+
+    def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
+        """Counted by the workers; counts travel, outputs do not."""
+        counts = np.sum(self._asked("cells", start, stop, np.asarray(edges, np.float32)), axis=0)
+        return complete(counts, stop - start)
+
+    def give_up(self) -> None:
+        """Nobody waits for the workers any more."""
+        self.program.executor.give_up()
+
+    def _asked(self, what: str, start: int, stop: int, edges: np.ndarray | None = None) -> list[np.ndarray]:
+        own, executor = self.program, self.program.executor
+        # whole chunks: fewer trials cost a worker as much
+        chunks = -(-(stop - start) // (own.size * executor.slots * PIECES))
+        asks = [Ask(what, own.side, self.key, *span, edges) for span in _spans(start, stop, max(1, chunks) * own.size)]
+        futures = [executor.submit(own.job, own.score, ask) for ask in asks]
+        return executor.ask(futures, lambda index: _told(asks[index], own.name))
+
+
+def _spans(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(first + size, stop)) for first in range(start, stop, size))
+
+
+def _told(ask: Ask, name: str) -> str:
+    return f"drawing trials {ask.start} to {ask.stop - 1} on the side '{ask.side}' of {name}"
+
+
+def _travelling(key: jax.Array) -> Key:
+    return Key(np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key)))

@@ -1,0 +1,20 @@
+"""Audits for tests of clusters, importable by workers."""
+
+import jax
+import numpy as np
+from toys import PAIR, First, Shift
+
+import audit
+import guarantees
+import mechanisms
+
+CLAIM = guarantees.gaussian(mu=1.0)
+KEY = jax.random.key(7)
+ROWS = mechanisms.pair(np.zeros((1, 3)), np.array([[1.0, 0.0, 0.0]]), relation="zero_out")
+
+
+def record(mechanism=None, neighbours=PAIR, **more):
+    """A record, less what no two runs share."""
+    given = {"claim": CLAIM, "trials": 4000, "risk": 0.05, "key": KEY, **more}
+    found = audit.run_audit(mechanism or Shift(mu=1.0), neighbours, First(), **given).to_json()
+    return {key: value for key, value in found.items() if key not in ("seconds", "started")}
