@@ -94,6 +94,8 @@ class Score(OneScore):
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """Call it."""
+        import jax.numpy as jnp
+
         score = self.given(key, output) if self.takes_key else self.given(output)
         shape = np.shape(score)
         if shape not in ((), (1,)):
@@ -101,7 +103,8 @@ class Score(OneScore):
                 f"a distinguisher must give one score an output, got shape {shape}; "
                 "distinguishers.fit(function) learns one score from several features."
             )
-        return score
+        # a yes or no is a score too
+        return jnp.asarray(score, jnp.float32)
 
 
 @overload

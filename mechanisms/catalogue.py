@@ -41,6 +41,9 @@ CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProx
 )
 """Mechanisms by the names that suites use."""
 
+COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_rounds"})
+"""Fast forms that suites name by the mechanism itself and ``simulator = "collapsed"``."""
+
 NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = MappingProxyType(
     {
         "worst_case_pair": worst_case_pair,

@@ -93,7 +93,7 @@ def shape_of(dataset: Any) -> tuple[int, ...] | None:
     return tuple(dataset.shape) if isinstance(dataset, np.ndarray | jax.Array) else None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Neighbours:
     """Two datasets that differ in one record, or in a group of records, and how they differ.
 
@@ -115,6 +115,9 @@ class Neighbours:
     def records_without(self) -> int | None:
         """Number of records without the differing one, where datasets are of a kind whose records can be counted."""
         return records_in(self.without)
+
+    def __repr__(self) -> str:
+        return f"<Neighbours {self.name!r}: {self.relation}, {self.records_without} records without>"
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)

@@ -212,6 +212,11 @@ def _verify(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="draw this part of the trials again (default: none)",
     )
+    parser.add_argument(
+        "--suite",
+        metavar="SUITE.toml",
+        help="draw them from the parts of this suite (needed for code and programs of your own)",
+    )
     _speech(parser)
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from audit.record.record import load_records, plain
+from audit.suites.file import read_suite
 from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
 from audit.suites.verify import Check, verify
 
@@ -18,7 +19,9 @@ def execute(arguments: argparse.Namespace) -> int:
     path = Path(arguments.records)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
-    checks = [check for record in load_records(path) for check in verify(record, rerun=arguments.rerun)]
+    suite = None if arguments.suite is None else read_suite(arguments.suite)
+    records = load_records(path)
+    checks = [check for record in records for check in verify(record, rerun=arguments.rerun, suite=suite)]
     if arguments.json:
         print(json.dumps({"checks": [plain(check) for check in checks]}))
     elif not arguments.quiet:

@@ -98,6 +98,8 @@ class SubsampledGaussianConformance:
         dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=trials)
 
     def _compare(self, dp_audit: Any, steps: int | None) -> None:
+        import numpy as np
+
         from audit.conformance import law
         from audit.trials.both_sides import both_sides
         from mechanisms.neighbours import Neighbours
@@ -108,8 +110,10 @@ class SubsampledGaussianConformance:
         given = law.gradients(dimension, LAW_CLIP, steps or 1)
         rows = given.reshape(len(given), -1)
         spent = dp_audit.spend()
-        pair = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove", name="law")
-        _, outputs = both_sides(mechanism, pair).outputs(spent.key, LAW_TRIALS, size=LAW_TRIALS)
+        # one dataset: both sides are drawn, under keys of their own, and half of the trials is one side's
+        pair = Neighbours(without=rows, with_record=rows, relation="zero_out", name="law")
+        half = LAW_TRIALS // 2
+        outputs = np.concatenate(both_sides(mechanism, pair).outputs(spent.key, half, size=half))
         found = law.judge(self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP)
         dp_audit.tell("p_value", found.p_value)
         if found.p_value <= spent.risk:

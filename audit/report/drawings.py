@@ -20,13 +20,23 @@ EPSILONS = 60
 Points = list[list[float]]
 
 
-def drawing(record: AuditRecord, most: Ceiling | None) -> dict[str, Any]:
-    """The three plots of one audit: trade-off curve, privacy profile, histogram of the scores."""
+def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True) -> dict[str, Any]:
+    """The three plots of one audit: trade-off curve, privacy profile, histogram of the scores.
+
+    Without ``unjudged`` only of scores that a test was made of: a battery of many costs many times a page's room.
+    """
+    grids = drawn(record, unjudged=unjudged)
     return {
-        "tradeOff": _trade_off(record, most),
+        "tradeOff": _trade_off(record, most, grids),
         "profile": _profile(record),
-        "scores": [_histogram(grid) for grid in record.grids],
+        "scores": [_histogram(grid) for grid in grids],
     }
+
+
+def drawn(record: AuditRecord, *, unjudged: bool) -> tuple[ScoreGrid, ...]:
+    """The scores that are drawn."""
+    judged = {point.member for point in record.points}
+    return tuple(grid for grid in record.grids if unjudged or grid.member in judged)
 
 
 def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
@@ -44,16 +54,28 @@ def falling(record: AuditRecord) -> tuple[np.ndarray, np.ndarray]:
     return alpha[order], np.minimum.accumulate(beta[order])
 
 
-def _trade_off(record: AuditRecord, most: Ceiling | None) -> dict[str, Any]:
+def _trade_off(record: AuditRecord, most: Ceiling | None, grids: tuple[ScoreGrid, ...]) -> dict[str, Any]:
     points = record.points if len(record.points) <= 12 else ()
     return {
         "claim": _curve(record.claim.curve),
         "exact": None if record.theory is None else _curve(record.theory),
-        "observed": [thinned(*observed(grid)) for grid in record.grids],
+        "observed": [thinned(*observed(grid)) for grid in grids],
         "band": thinned(*falling(record)) if record.band.alpha else [],
         "proven": [[*_rounded(p.alpha_upper, p.beta_upper), p.target] for p in points],
+        "violated": _violated(record),
         "ceiling": None if most is None else _rounded(most.point.alpha, most.point.beta),
     }
+
+
+def _violated(record: AuditRecord) -> list[float] | None:
+    """The error rates at which the claim broke: those that the record tells, or those of the test for its number."""
+    broken = record.violated_at
+    if broken is None:
+        return None
+    if broken.false_alarm_rate is not None and broken.miss_rate is not None:
+        return _rounded(broken.false_alarm_rate, broken.miss_rate)
+    tests = [point for point in record.points if point.target == broken.number]
+    return _rounded(tests[0].alpha_upper, tests[0].beta_upper) if tests else None
 
 
 def _profile(record: AuditRecord) -> dict[str, Any]:
@@ -63,19 +85,20 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
     finite = [epsilon for epsilon in seen if math.isfinite(epsilon) and epsilon > 0]
     epsilons = np.linspace(0.0, 1.25 * max(finite, default=1.0), EPSILONS)
     return {
+        "epsilons": _short(epsilons),
         "claim": _deltas(record.claim.curve, epsilons),
         "exact": None if record.theory is None else _deltas(record.theory, epsilons),
-        "proven": [_rounded(e, record.delta(float(e))) for e in epsilons],
+        "proven": _rounded(*(record.delta(float(e)) for e in epsilons)),
         "number": [_rounded(number.at_least, number.given) for number in own if number.given],
     }
 
 
-def _deltas(curve: Curve, epsilons: np.ndarray) -> Points:
+def _deltas(curve: Curve, epsilons: np.ndarray) -> list[float]:
     """The larger of both directions, by the lines through the recorded points: at most what the curve itself says."""
     alpha, beta = np.asarray(curve.alpha), np.asarray(curve.beta)
     growth = np.exp(epsilons)[:, None]
     both = np.maximum(1 - beta - growth * alpha, 1 - alpha - growth * beta)
-    return [_rounded(e, max(d, 0.0)) for e, d in zip(epsilons, both.max(axis=1), strict=True)]
+    return _short(np.maximum(both.max(axis=1), 0.0))
 
 
 def _histogram(grid: ScoreGrid) -> dict[str, Any]:

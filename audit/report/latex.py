@@ -34,6 +34,8 @@ TOOL = """@software{dpsgdaudit,
   version = {VERSION},
 }
 """
+LONGEST = 120
+"""Characters of a name that a table shows; CSV has all of them."""
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
@@ -48,6 +50,10 @@ def escape(text: str) -> str:
     return "".join(SPECIAL.get(c, c if c.isascii() and c.isprintable() else "?") for c in flat)
 
 
+def _short(text: str) -> str:
+    return escape(text) if len(text) <= LONGEST else escape(text[:LONGEST]) + r"\ldots{}"
+
+
 def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """A document fragment: the table, the methods paragraph, and as comments the BibTeX entries that both cite."""
     entries = "".join(f"% {line}\n" for line in bibtex(records).splitlines())
@@ -59,7 +65,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str) -> str:
     lines = [
         r"\begin{table}",
         r"\centering\small",
-        rf"\caption{{{escape(title)}. Lower bounds proven together at risk {_risk(records)}; claimed values in "
+        rf"\caption{{{_short(title)}. Lower bounds proven together at risk {_risk(records)}; claimed values in "
         r"parentheses. Ceiling: what the same trials would prove without an error.}",
         r"\begin{tabular}{lrrrrrl}",
         r"\toprule",
@@ -69,7 +75,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str) -> str:
     for record in records:
         most = ceiling(record)
         cells = [
-            escape(visible(record.name)),
+            _short(visible(record.name)),
             f"{record.trials:,}".replace(",", "{,}"),
             f"{record.epsilon(record.report_delta):.2f} (${_number(record.claim.epsilon)}$)",
             "--" if most is None else f"{most.epsilon:.2f}",
@@ -97,12 +103,12 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             f"Each draws {span.replace(',', '{,}')} outputs on each of two neighbouring datasets ({relations}) and "
-            f"scores them by {escape(', '.join(readable(score) for score in scores))}.",
+            f"scores them by {', '.join(_short(readable(score)) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
             f"probability at least ${1 - sum(r.risk for r in records):.4g}$.",
             *(["Audits could end early; their bounds hold at every time."] if early else []),
-            f"The claims are {escape('; '.join(claims[:6]))}{' and others' if len(claims) > 6 else ''}.",
+            f"The claims are {'; '.join(map(_short, claims[:6]))}{' and others' if len(claims) > 6 else ''}.",
             "Absence of a violation is no proof of privacy.",
         ]
     )

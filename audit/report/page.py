@@ -12,14 +12,14 @@ from typing import Any
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks
-from audit.report.drawings import drawing
+from audit.report.drawings import drawing, drawn
 from audit.report.repeat import program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import readable, readable_p_value
 from audit.report.visible import shown, visible
 
 MOST_OPEN = 12
-"""Audits whose sections are open when the page is; of more, each opens at a click."""
+"""Audits whose sections are open when the page is; of more, each opens at a click and draws only judged scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,17 @@ class Entry:
     consequence: str
     remedy: str
     program: str
+    members: tuple[str, ...]
+    """Scores that are drawn."""
 
 
 def write_report(
     records: tuple[AuditRecord, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
 ) -> Path:
-    """Write index.html into a folder; the page needs nothing else to be read. ``command`` is what made the records."""
+    """Write index.html into a folder, made if need be; the page needs nothing else to be read.
+
+    ``command`` is what made the records.
+    """
     import jinja2
 
     records = tuple(map(shown, records))
@@ -45,7 +50,8 @@ def write_report(
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(looks_wrong=looks_wrong, remarks=remarks, asked=asked)
-    entries = [_entry(record) for record in records]
+    opened = len(records) <= MOST_OPEN
+    entries = [_entry(record, unjudged=opened) for record in records]
     page = environment.get_template("index.html").render(
         title=visible(title),
         entries=entries,
@@ -53,17 +59,18 @@ def write_report(
         unexpected=sum(not record.as_expected for record in records),
         suite_risk=sum(record.risk for record in records),
         command=visible(command),
-        opened=len(records) <= MOST_OPEN,
-        drawings=_script_data([drawing(entry.record, entry.ceiling) for entry in entries]),
+        opened=opened,
+        drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
         style=_asset("style.css"),
         scripts=[_asset("table.js"), _asset("plots.js")],
     )
     path = Path(folder) / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
 
 
-def _entry(record: AuditRecord) -> Entry:
+def _entry(record: AuditRecord, *, unjudged: bool) -> Entry:
     most = ceiling(record)
     return Entry(
         record=record,
@@ -72,6 +79,7 @@ def _entry(record: AuditRecord) -> Entry:
         consequence=consequence(record, most),
         remedy=remedy(record),
         program=program(record),
+        members=tuple(grid.member for grid in drawn(record, unjudged=unjudged)),
     )
 
 

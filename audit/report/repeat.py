@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import dataclasses
+from collections.abc import Container, Mapping
+from typing import Any
 
 from audit.record.record import AuditRecord, Part
 
@@ -37,6 +39,10 @@ def program(record: AuditRecord) -> str:
 
 
 def _call(part: Part, known: Container[str]) -> str:
+    from mechanisms.catalogue import COLLAPSED
+
+    if part.name in COLLAPSED:
+        return f"mechanisms.{dataclasses.replace(part, name=COLLAPSED[part.name]).describe()}.collapsed()"
     return f"mechanisms.{part.describe()}" if part.name in known else OWN.format(name=part.name)
 
 
@@ -46,9 +52,23 @@ def _score(record: AuditRecord) -> str:
     name, reads = record.distinguisher.name, record.distinguisher.parameters
     if name == "battery":
         return "None  # the default battery"
+    if name == "learned":
+        return "distinguishers.fit()"
     if name not in CATALOGUE:
         return OWN.format(name=name)
-    given = [key for key in ("mechanism", "neighbours") if key in reads]
-    others = [f"{key}={value!r}" for key, value in reads.items() if key not in ("mechanism", "neighbours")]
-    words = [{"mechanism": "step", "neighbours": "pair"}[key] for key in given]
+    audited = {"mechanism": ("step", record.mechanism), "neighbours": ("pair", record.neighbours)}
+    words = [_supposed(reads[key], *audited[key]) for key in audited if key in reads]
+    others = [f"{key}={value!r}" for key, value in reads.items() if key not in audited]
     return f"distinguishers.{name}({', '.join([*words, *others])})"
+
+
+def _supposed(table: Any, word: str, audited: Part) -> str:
+    """The audited part by its word; another one, that the distinguisher supposes instead, as a call."""
+    if not isinstance(table, Mapping) or "kind" not in table:
+        return word
+    part = Part(name=table["kind"], parameters={key: value for key, value in table.items() if key != "kind"})
+    if (part.name, part.parameters) == (audited.name, dict(audited.parameters)):
+        return word
+    from mechanisms.catalogue import CATALOGUE, NEIGHBOURS
+
+    return _call(part, {**CATALOGUE, **NEIGHBOURS})

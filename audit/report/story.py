@@ -7,6 +7,7 @@ import dataclasses
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
+from audit.verdict.violated import rounded_down
 
 RELATIONS = {
     "add_remove": "one record more or less",
@@ -57,10 +58,11 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     allowed = (1 + record.claim.advantage) / 2
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
-        broken = "" if record.violated_at is None else f"{record.violated_at.says} "
+        broken = "" if record.violated_at is None else f"{_capital(record.violated_at.says)} "
         said = f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data"
         if right > allowed:
-            said += f": of even bets at least {_percent(right)} are won where the claim allows {_percent(allowed)}"
+            won = f"{rounded_down(100 * right, 3)}%"
+            said += f": of even bets at least {won} are won where the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
         return f"These trials could not decide: {record.reason}"
@@ -89,11 +91,15 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     if not parts or proven == 0:
         return ""
     text = ", ".join(parts)
-    return f"Epsilon {proven:.3g} is a lower bound, not the leak: {text}."
+    return f"Epsilon {rounded_down(proven, 3)} is a lower bound, not the leak: {text}."
 
 
 def _release(record: AuditRecord) -> str:
     return record.claim.observation.rstrip(".")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _percent(share: float) -> str:
@@ -148,8 +154,8 @@ def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
     proven = worst.epsilon(worst.report_delta)
     if proven <= worst.claim.epsilon and worst.violated_at is not None:
         return worst, worst.violated_at.says.rstrip(".")
-    says = f"epsilon at least {proven:.3g} at delta {worst.report_delta:g} where {worst.claim.epsilon:.3g} is promised"
-    return worst, says
+    says = f"epsilon at least {rounded_down(proven, 3)} at delta {worst.report_delta:g}"
+    return worst, f"{says} where {worst.claim.epsilon:.3g} is promised"
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:

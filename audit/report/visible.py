@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _COMMAND = re.compile(r"\A(::|##\[)")
 """A line that begins so is a command to GitHub's runner."""
-_MARKDOWN = re.compile(r"[|`*\[\]]")
+_MARKDOWN = re.compile(r"[|`*_~\\\[\]]")
 Value = TypeVar("Value")
 
 

@@ -5,25 +5,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from audit.policies.policy import Cut, Finding, Policy, Test
 from audit.policies.registry import POLICIES
-from audit.record.record import AuditRecord, Part, ProvenPoint
-from audit.suites.build import catalogue
+from audit.record.record import AuditRecord, ProvenPoint
 from audit.suites.claim_text import BUILDABLE
-from audit.trials.both_sides import both_sides
-from audit.trials.keys import audit_keys
-from audit.trials.source import Tally
+from audit.suites.file import Suite
+from audit.suites.redraw import differences
+from audit.trials.source import Tally, sentence
 from audit.verdict.goal import Goal
 from guarantees.checks import require
 from guarantees.claim import Claim
-from mechanisms.contract import mechanism as as_mechanism
 
 CLOSE = 1e-6
 """Relative difference that other versions of the numerical libraries may make; a p-value is rounded to 2%."""
@@ -41,15 +36,16 @@ class Check:
     says: str
 
 
-def verify(record: AuditRecord, *, rerun: float = 0.0) -> tuple[Check, ...]:
+def verify(record: AuditRecord, *, rerun: float = 0.0, suite: Suite | None = None) -> tuple[Check, ...]:
     """Every bound and the verdict computed again from the counts alone; ``rerun`` of the trials drawn again.
 
-    Counts of the trials drawn again may exceed the recorded ones in no cell, and equal them where all are drawn.
+    Counts of the trials drawn again may exceed the recorded ones in no cell, and equal them where all are drawn. They
+    are drawn from what the record names, or from what the ``suite`` does: a user's own code only the suite can name.
     """
     require("rerun", 0 <= rerun <= 1, "in [0, 1]", rerun)
     found = [*_counts(record), *_judged(record)]
     if rerun:
-        found.append(_redrawn(record, rerun))
+        found.append(_redrawn(record, rerun, suite))
     return tuple(dataclasses.replace(check, audit=record.name) for check in found)
 
 
@@ -133,29 +129,13 @@ def _verdict(record: AuditRecord, finding: Finding) -> Check:
     return _check("verdict", wrong)
 
 
-def _redrawn(record: AuditRecord, share: float) -> Check:
+def _redrawn(record: AuditRecord, share: float, suite: Suite | None) -> Check:
     """Some trials again, from the same key on: their counts must be contained in the recorded ones."""
-    what, known = "trials drawn again", catalogue()
+    what = "trials drawn again"
     try:
-        step = as_mechanism(_made(record.mechanism, known["mechanism"]))
-        pair = _made(record.neighbours, known["neighbours"])
-        score = _made(record.distinguisher, known["distinguisher"], {"mechanism": step, "neighbours": pair})
-    except (TypeError, ValueError) as error:
-        return _skipped(what, f"a part of it cannot be built from the record: {error}")
-    trials = max(1, round(share * record.trials_per_side))
-    keys = audit_keys(_key(record))
-    edges = np.asarray([grid.edges for grid in record.grids], np.float32)
-    wrong = []
-    stated = {"without": [g.without for g in record.grids], "with": [g.with_record for g in record.grids]}
-    for side, program, own in zip(
-        stated, both_sides(step, pair).scored(score), (keys.without, keys.with_record), strict=True
-    ):
-        drawn = program.source(own).cells(0, trials, edges)
-        recorded = np.asarray(stated[side])
-        agrees = np.array_equal(drawn, recorded) if trials == record.trials_per_side else (drawn <= recorded).all()
-        if not agrees:
-            wrong.append(f"{side}: {trials:,} trials drawn again do not give the recorded counts")
-    return _check(what, wrong)
+        return _check(what, differences(record, share, suite))
+    except (TypeError, ValueError, ImportError, RuntimeError) as error:
+        return _skipped(what, f"they cannot be drawn: {sentence(error)}")
 
 
 def _tally(record: AuditRecord) -> Tally:
@@ -206,36 +186,6 @@ def _claim(record: AuditRecord) -> Claim | str:
     except (TypeError, ValueError) as error:
         return f"{part.describe()} cannot be built: {error}"
     return claim.compose(part.times) if part.times > 1 else claim
-
-
-def _made(part: Part, known: dict[str, Callable[..., Any]], given: dict[str, Any] | None = None) -> Any:
-    if part.name not in known:
-        raise ValueError(f"no constructor that suites can name is called {part.name!r}")
-    constructor = known[part.name]
-    signature = inspect.signature(constructor).parameters
-    arguments = {key: _tuple(value) for key, value in part.parameters.items() if key in signature}
-    for key, value in (given or {}).items():
-        if key in signature:
-            _same(part, key, value)
-            arguments[key] = value
-    return constructor(**arguments)
-
-
-def _same(part: Part, key: str, audited: Any) -> None:
-    """A distinguisher that supposes another mechanism or pair than the audited one is not built here."""
-    supposed = part.parameters.get(key)
-    if isinstance(supposed, dict):
-        own = {name: value for name, value in supposed.items() if name != "kind"}
-        if {name: _tuple(value) for name, value in own.items()} != {
-            name: _tuple(value) for name, value in dict(audited.parameters).items()
-        }:
-            raise ValueError(f"{part.name} supposes another {key} than the audited one")
-
-
-def _key(record: AuditRecord) -> jax.Array:
-    implementation, _, words = record.key.partition(":")
-    numbers = jnp.asarray([int(word) for word in words.split(",")], jnp.uint32)
-    return jax.random.wrap_key_data(numbers, impl=implementation)
 
 
 def _tuple(value: Any) -> Any:

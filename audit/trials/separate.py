@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import NonFiniteScoreError, Source
+from audit.trials.source import NOT_FINITE, NonFiniteScoreError, Source
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 
@@ -70,7 +70,7 @@ class SeparateSource(Source):
         if not good.all():
             raise NonFiniteScoreError(
                 f"the score of trial {first + int(np.argmin(good))} on the side '{self.program.side}' is not finite: "
-                "the mechanism gave NaN or infinity. Check the gradients for NaN and the divisor for zero."
+                + NOT_FINITE
             )
         return found
 

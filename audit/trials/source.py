@@ -24,6 +24,12 @@ PIECE_ENTRIES = 2**20
 LARGEST_PIECE = 128
 
 
+NOT_FINITE = (
+    "the mechanism or the distinguisher gave NaN or infinity. Check the gradients for NaN, the divisor for zero, and "
+    "logarithms and roots in a score of your own."
+)
+
+
 class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 

@@ -21,6 +21,7 @@ from audit.trials.keys import key_from_seed, trial_number, trial_numbers
 from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
 from audit.trials.source import (
+    NOT_FINITE,
     MechanismError,
     NonFiniteScoreError,
     Scored,
@@ -33,7 +34,7 @@ from audit.trials.source import (
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
-from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.contract import Mechanism, OutputKind, Step
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.neighbours import Neighbours, prepare
 from mechanisms.release import Layout, layout_of
@@ -106,10 +107,7 @@ class Program:
 
     def refuse(self, trial: int) -> None:
         """The error of a score that is not finite."""
-        raise NonFiniteScoreError(
-            f"the score of trial {trial} on the side '{self.side}' is not finite: the mechanism gave NaN or "
-            "infinity. Check the gradients for NaN and the divisor for zero."
-        )
+        raise NonFiniteScoreError(f"the score of trial {trial} on the side '{self.side}' is not finite: {NOT_FINITE}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,12 +234,12 @@ def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
 
 @contextlib.contextmanager
 def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
-    """What a step raises while JAX traces it, with how it is called where that may be the reason."""
+    """What a step raises while JAX traces it, with how a user's function is called where that may be the reason."""
     try:
         with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
             yield
     except MechanismError as error:
-        if isinstance(error.__cause__, TypeError):
+        if isinstance(error.__cause__, TypeError) and isinstance(mechanism, Step):
             raise MechanismError(f"{error} {TRACED}") from error.__cause__
         raise
 

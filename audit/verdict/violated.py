@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 from typing import Literal
 
 import numpy as np
@@ -65,9 +66,10 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:
     """A number that is proven to exceed what the claim promises of it."""
     proven = at_least if at_least > claimed else None
-    said = f"at least {_digits(at_least, claimed)}" if proven is not None else "more"
+    lower, allowed = _apart(at_least, claimed) if proven is not None else ("", _digits(claimed, at_least))
+    said = f"at least {lower}" if proven is not None else "more"
     head = f"{name} at {'delta' if name == 'epsilon' else 'epsilon'} {given:.3g}"
-    says = f"{head}: {said}, claimed at most {_digits(claimed, at_least)}."
+    says = f"{head}: {said}, claimed at most {allowed}."
     return ViolatedAt(number=name, given=given, claimed=claimed, at_least=proven, says=says)
 
 
@@ -131,8 +133,23 @@ def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -
     return proven
 
 
+def rounded_down(value: float, digits: int) -> str:
+    """A lower bound in so many digits, never more than is proven but for round-off."""
+    found = decimal.Context(prec=digits, rounding=decimal.ROUND_FLOOR).create_decimal_from_float(value * (1 + 1e-12))
+    return f"{float(found):.{digits}g}"
+
+
+def _apart(at_least: float, claimed: float) -> tuple[str, str]:
+    """Both in three digits, or in as many as it takes to see that the first is larger."""
+    for digits in range(3, 17):
+        lower, allowed = rounded_down(at_least, digits), f"{claimed:.{digits}g}"
+        if float(lower) > float(allowed):
+            return lower, allowed
+    return f"{at_least:.17g}", f"{claimed:.17g}"
+
+
 def _digits(value: float, beside: float) -> str:
-    """Four digits, or as many as it takes to differ from the number beside it."""
+    """Three digits, or as many as it takes to differ from the number beside it."""
     for digits in range(3, 12):
         text = f"{value:.{digits}g}"
         if text != f"{beside:.{digits}g}":

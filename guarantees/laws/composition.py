@@ -188,10 +188,13 @@ def _both(first: DiscreteLaw, second: DiscreteLaw) -> DiscreteLaw:
 
 
 def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
-    """A lattice that passes through the largest loss where there is one: then its atoms are not smeared."""
+    """A lattice that passes through the largest loss where there is one: then its atoms are not smeared.
+
+    Losses below the spacing are not met: a lattice as fine as the smallest one would have any number of points.
+    """
     supports = [law.support for law, _ in laws]
     ends = [abs(end) for support in supports if support is not None for end in support]
-    finite = [end for end in ends if 0 < end < np.inf]
+    finite = [end for end in ends if spacing <= end < np.inf]
     return finite[0] / np.ceil(finite[0] / spacing) if finite else spacing
 
 

@@ -89,10 +89,11 @@ class JaxTraining(Described):
     def _gradients_of(self, loss: Callable[[Any, Any], jax.Array], data: Any) -> Any:
         try:
             return jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0)))(self._weights(self._start), data)
-        except TypeError as error:
+        except Exception as error:
             read = "the state" if self.weights is None else "weights(state)"
             raise TypeError(
-                f"loss= of {self.name} has no gradient at {read}: {error} weights= says which part of a state it reads."
+                f"loss= of {self.name} has no gradient at {read} for one record, without a batch's axis: "
+                f"{type(error).__name__}: {error} weights= says which part of a state it reads."
             ) from error
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
@@ -115,6 +116,10 @@ class JaxTraining(Described):
             given = self.update(jax.random.fold_in(key, number + 1), state, batch, *([present] if masked else []))
             if not isinstance(given, tuple) or len(given) != 2:
                 raise TypeError(f"{self.name!r} must give (state, what it releases), got {type(given).__name__}.")
+            if jax.tree.structure(given[0]) != jax.tree.structure(state):
+                raise ValueError(
+                    f"{self.name!r} must give (state, what it releases), with a state like the one it was given."
+                )
             return given[0], (None if self.releases == "final" else given[1])
 
         state, released = jax.lax.scan(take, start, (jnp.arange(steps), index, mask))

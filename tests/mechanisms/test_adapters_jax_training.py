@@ -26,6 +26,12 @@ def loss(weights, record):
     return record["y"] * (weights["w"] @ record["x"] + weights["b"])
 
 
+def batch_loss(weights, batch):
+    if batch["x"].ndim < 2:
+        raise ValueError("a batch has two axes")
+    return jnp.mean(batch["x"] @ weights["w"])
+
+
 def update(key, state, batch, mask):
     weights, moments = state
     gradients = jax.vmap(jax.grad(loss), in_axes=(None, 0))(weights, batch)
@@ -126,6 +132,8 @@ def test_gradients_come_from_the_loss_or_from_the_user(more):
     [
         (lambda: training(coin)(KEY, DATA), ValueError, "'full_update' must take \\(key, state, batch, mask\\)"),
         (lambda: training(step=lambda key, state, batch: state[0])(KEY, DATA), TypeError, "must give \\(state, what"),
+        (lambda: training(step=lambda *given: full_update(*given)[0])(KEY, DATA), ValueError, "a state like the one"),
+        (lambda: training(loss=batch_loss).gradients(DATA), TypeError, "for one record, without a batch's axis"),
         (lambda: training(lambda key, n: jnp.ones(3, bool), update)(KEY, DATA), ValueError, "each of the 4 records"),
         (lambda: training(lambda key, n: jnp.zeros((1, 1, 1), int))(KEY, DATA), ValueError, "those of an epoch"),
         (lambda: training(weights=None).gradients(DATA), TypeError, "weights= says which part of a state it reads"),

@@ -62,6 +62,10 @@ def test_a_record_is_added_and_replaced_in_any_kind_of_dataset(name):
         assert digest_of(back) == digest_of(made.with_record)
 
 
+def test_a_pair_prints_in_a_line_whatever_it_holds():
+    assert repr(mechanisms.add_record(DATA, NEW)) == "<Neighbours 'add_record': add_remove, 4 records without>"
+
+
 def test_columns_keep_their_type():
     made = mechanisms.add_record(DATA, NEW)
     assert made.with_record["label"].dtype == DATA["label"].dtype

@@ -32,7 +32,7 @@
   const frame = (svg, x, y, names) => {
     svg.replaceChildren();
     const title = make("title", {}, svg);
-    title.textContent = svg.dataset.title;
+    title.textContent = svg.getAttribute("aria-label");
     x.ticks.forEach((tick) => {
       make("line", { x1: x.place(tick), x2: x.place(tick), y1: TOP, y2: H - BOTTOM, stroke: "var(--line)" }, svg);
       make("text", { x: x.place(tick), y: H - BOTTOM + 15, "text-anchor": "middle" }, svg).textContent = short(tick);
@@ -124,14 +124,15 @@
 
   const profile = (figure, data, log) => {
     const svg = figure.querySelector("svg");
-    const x = linear(0, Math.max(...data.proven.map(([e]) => e)), LEFT, W - RIGHT);
-    const positive = [...data.claim, ...data.proven, ...data.number].map(([, d]) => d).filter((d) => d > 0);
+    const curve = (deltas) => deltas && deltas.map((delta, i) => [data.epsilons[i], delta]);
+    const x = linear(0, Math.max(...data.epsilons), LEFT, W - RIGHT);
+    const positive = [...data.claim, ...data.proven, ...data.number.map(([, d]) => d)].filter((d) => d > 0);
     const top = Math.min(1, Math.max(...positive, 1e-6) * 1.15);
     const y = log ? logarithmic(10 ** Math.floor(Math.log10(Math.max(SMALLEST, Math.min(...positive, 1e-2)))), 1, H - BOTTOM, TOP) : linear(0, top, H - BOTTOM, TOP);
     const series = [
-      { name: "claimed", points: data.claim, colour: "var(--claim)", width: 2.4 },
-      { name: "exact", points: data.exact, colour: "var(--exact)", dash: "5 4" },
-      { name: "proven", points: data.proven, colour: "var(--band)" },
+      { name: "claimed", points: curve(data.claim), colour: "var(--claim)", width: 2.4 },
+      { name: "exact", points: curve(data.exact), colour: "var(--exact)", dash: "5 4" },
+      { name: "proven", points: curve(data.proven), colour: "var(--band)" },
       { name: "the proven epsilon", points: data.number, colour: "var(--band)", dots: true },
     ];
     frame(svg, x, y, ["epsilon", "delta"]);

@@ -6,12 +6,19 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 
+import distinguishers
+import guarantees
+import mechanisms
+from audit.procedure import run_audit
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
-from audit.report.page import write_report
+from audit.report.page import MOST_OPEN, write_report
+from audit.report.repeat import program
 from audit.report.story import consequence, outcome, story
+from audit.trials.keys import key_from_seed
 
 
 class Reader(html.parser.HTMLParser):
@@ -95,8 +102,68 @@ def test_histograms_hold_every_trial(violation):
         assert inside + shown[side]["below"] + shown[side]["above"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_five_hundred_audits_stay_under_eight_megabytes(violation, tmp_path):
-    many = tuple(dataclasses.replace(violation, name=f"audit {i}") for i in range(500))
+def test_the_point_at_which_the_claim_broke_is_drawn(violation):
+    broken, test = violation.violated_at, violation.points[0]
+    assert drawing(violation, None)["tradeOff"]["violated"] is not None
+    by_number = dataclasses.replace(broken, number=test.target, false_alarm_rate=None, miss_rate=None)
+    shown = drawing(dataclasses.replace(violation, violated_at=by_number), None)["tradeOff"]["violated"]
+    assert shown == pytest.approx([test.alpha_upper, test.beta_upper], rel=1e-3)
+    assert drawing(dataclasses.replace(violation, violated_at=None), None)["tradeOff"]["violated"] is None
+
+
+def test_a_program_that_repeats_names_what_the_score_supposes(violation):
+    assert "score = distinguishers.likelihood_ratio(step, pair)\n" in program(violation)
+    reads = violation.distinguisher.parameters
+    supposed = dict(reads["mechanism"], noise_multiplier=2.0)
+    other = dataclasses.replace(violation.distinguisher, parameters={**reads, "mechanism": supposed})
+    told = program(dataclasses.replace(violation, distinguisher=other))
+    assert "likelihood_ratio(mechanisms.gaussian_mechanism(noise_multiplier=2.0" in told
+
+
+def test_a_page_of_many_draws_only_what_was_judged(violation, tmp_path):
+    other = dataclasses.replace(violation.grids[0], member="an idle score")
+    two = dataclasses.replace(violation, grids=(*violation.grids, other))
+    assert len(drawing(two, None)["scores"]) == 2
+    few = write_report((two,), tmp_path / "few", title="Few").read_text()
+    many = write_report((two,) * (MOST_OPEN + 1), tmp_path / "many", title="Many").read_text()
+    assert "an idle score</option>" in few
+    assert "an idle score" not in many
+    assert "only the scores that were judged" in many
+    assert "at most 80 points" in many
+
+
+MILLION = 10**6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("told", [True, False], ids=["likelihood ratio", "battery"])
+def test_five_hundred_audits_of_a_million_trials_stay_under_eight_megabytes(told, tmp_path):
+    """Counts of each are drawn anew from those of one real audit."""
+    pair = mechanisms.worst_case_pair(records=4, dimension=20, clip=0.1)
+    step = mechanisms.one_round(normalise_by="expected_batch", rate=0.05, clip=0.1, noise_multiplier=10.0)
+    one = run_audit(
+        step,
+        pair,
+        distinguishers.likelihood_ratio(step, pair) if told else None,
+        claim=guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0),
+        trials=MILLION if told else MILLION // 50,
+        risk=1e-4,
+        key=key_from_seed(0),
+    )
+    draw = np.random.default_rng(0)
+
+    def anew(cells):
+        share = np.asarray(cells) / sum(cells)
+        return tuple(map(int, draw.multinomial(MILLION // 2, share)))
+
+    def another(number):
+        grids = tuple(
+            dataclasses.replace(grid, without=anew(grid.without), with_record=anew(grid.with_record))
+            for grid in one.grids
+        )
+        return dataclasses.replace(one, name=f"EASGM, audit {number}", trials=MILLION, grids=grids)
+
+    many = tuple(map(another, range(500)))
     assert write_report(many, tmp_path, title="Many").stat().st_size < 8e6
 
 
@@ -129,6 +196,7 @@ def test_a_real_browser_draws_sorts_filters_and_toggles(violation, hostile, tmp_
         assert page.locator("#a1 figure svg path").first.get_attribute("d") != before
         page.locator("#a1 figure svg").first.hover()
         assert "claimed" in page.locator("#a1 .hover").first.inner_text()
+        assert "violated here" in page.locator("#a1 .legend").first.inner_text()
         page.locator("#filter-verdict").select_option("no_violation_found")
         assert page.locator("table.audits tbody tr:visible").count() == 1
         page.locator("#filter-verdict").select_option("")

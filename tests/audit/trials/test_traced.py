@@ -70,6 +70,12 @@ def test_sides_and_keys_differ():
     assert not np.array_equal(own, program().source(jax.random.key(12)).scores(0, 50))
 
 
+def test_a_yes_or_no_is_a_score():
+    scores = program(distinguisher=lambda output: output[0] > 0).source(KEY).scores(0, 50)
+    assert scores.dtype == np.float32
+    assert set(np.unique(scores)) == {0.0, 1.0}
+
+
 def test_a_non_finite_score_names_its_trial_and_side():
     bad = float(program(side="with").source(KEY).scores(0, 1000)[777, 0])
     source = program(chunk=64, side="with", distinguisher=BreaksAt(value=bad)).source(KEY)

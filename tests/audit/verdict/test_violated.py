@@ -1,9 +1,12 @@
 import dataclasses
+import re
 
 import jax
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import norm
 from toys import PAIR, First, Shift
 
@@ -19,7 +22,7 @@ from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
 from audit.suites.run import adjust
 from audit.verdict.judgement import judge_jointly
-from audit.verdict.violated import by_counts, by_points, most_exceeded, proven_excess
+from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess, rounded_down
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -61,7 +64,7 @@ def test_a_violation_leads_with_a_proven_number():
     at = record.violated_at
     assert (at.number, at.given) == ("delta", 0.0)
     assert at.at_least == record.delta(0.0) > at.claimed
-    assert at.says == f"delta at epsilon 0: at least {at.at_least:.3g}, claimed at most 0.383."
+    assert at.says == f"delta at epsilon 0: at least {rounded_down(at.at_least, 3)}, claimed at most 0.383."
     assert record_lines(record)[1] == f"  broken:  {at.says}"
     assert from_json(record.to_json()).violated_at == at
     said = at.says.removesuffix(".")
@@ -124,3 +127,17 @@ def test_the_proven_excess_rarely_exceeds_the_true_one():
         for _ in range(150)
     )
     assert_rate_at_most(wrong, 150, 0.1)
+
+
+@given(at_least=st.floats(1e-6, 50.0), below=st.floats(1e-9, 1.0))
+def test_a_proven_number_is_never_rounded_up(at_least, below):
+    claimed = at_least * (1 - below)
+    says = by_number("epsilon", 1e-5, at_least=at_least, claimed=claimed).says
+    told, allowed = (float(word.strip(",.")) for word in re.findall(r"(?:at least|at most) (\S+)", says))
+    assert allowed < told <= at_least * (1 + 1e-11)
+
+
+def test_lower_bounds_lose_digits_downwards():
+    assert rounded_down(5.996, 3) == "5.99"
+    assert rounded_down(0.3, 3) == "0.3"
+    assert rounded_down(float("inf"), 3) == "inf"

@@ -9,6 +9,8 @@ from scipy.stats import binom
 
 import guarantees
 from guarantees import TradeOff
+from guarantees.laws.adapter import as_law
+from guarantees.laws.composition import composed_law
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import compose
 
@@ -223,3 +225,19 @@ def test_composed_masses_sum_to_one_where_large_tilts_would_wrap_around():
     for law in (curve.certificate.safe, curve.certificate.leaked):
         assert np.sum(law.without) == pytest.approx(1.0, abs=1e-13)
         assert np.sum(law.with_record) == pytest.approx(1.0, abs=1e-13)
+
+
+def test_a_loss_next_to_zero_does_not_make_the_lattice_endless():
+    # ln(1 - rate) is the smallest loss: a lattice through it had 10^12 points
+    once = guarantees.subsampled_gaussian(rate=1e-9, noise_multiplier=0.2).curve
+    curve = once.compose(10)
+    assert len(curve.certificate.safe.losses) <= 2**20
+    assert curve.delta(0.0) == pytest.approx(10 * once.delta(0.0), rel=1e-3, abs=curve.error)
+
+
+@pytest.mark.parametrize("mu", [12.4, 12.5, 12.52, 12.6, 13.0])
+def test_losses_of_the_two_sides_may_lie_as_far_apart_as_they_like(mu):
+    # two of them are one Gaussian; from about 12.5 on they are followed in two stretches
+    truth = guarantees.gaussian(mu=mu * 2**0.5).curve
+    curve = TradeOff(composed_law([(as_law(Opaque(GaussianLaw(mu=mu))), 2)], tolerance=1e-3, most_points=2**15))
+    assert_between(curve, truth.delta, np.array([0.0, 60.0, 100.0, 150.0, 200.0]))

@@ -1,0 +1,146 @@
+"""Trials of a record drawn again: from parts built as the record names them, or as its suite does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.record.record import AuditRecord, Part, plain
+from audit.suites.build import build, catalogue
+from audit.suites.file import Suite
+from audit.trials.both_sides import Auditable, both_sides
+from audit.trials.keys import audit_keys
+from audit.trials.learning import learn
+from distinguishers.battery import default_battery
+from distinguishers.contract import Distinguisher, Learner
+from mechanisms.catalogue import COLLAPSED
+from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.neighbours import Neighbours
+
+PROGRAMS = ("command_step",)
+"""Mechanisms that run whatever they are told: never at the word of a file of records."""
+
+
+class Parts(NamedTuple):
+    """What an audit is made of."""
+
+    mechanism: Auditable
+    neighbours: Neighbours
+    distinguisher: Distinguisher | Learner
+
+
+def differences(record: AuditRecord, share: float, suite: Suite | None = None) -> list[str]:
+    """Sides on which a ``share`` of the trials, drawn again, does not give the recorded counts.
+
+    They may exceed the recorded ones in no cell, and equal them where all are drawn. A ValueError, a TypeError, an
+    ImportError or a RuntimeError says why they cannot be drawn.
+    """
+    parts = _recorded(record) if suite is None else _stated(record, suite)
+    keys, both = audit_keys(_key(record)), both_sides(parts.mechanism, parts.neighbours)
+    score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
+    if score.name != record.distinguisher.name or plain(score.parameters) != record.distinguisher.parameters:
+        raise ValueError(f"what is built is not the recorded distinguisher {record.distinguisher.describe()}")
+    trials = max(1, round(share * record.trials_per_side))
+    edges = np.asarray([grid.edges for grid in record.grids], np.float32)
+    stated = {"without": [grid.without for grid in record.grids], "with": [grid.with_record for grid in record.grids]}
+    wrong = []
+    for side, program, own in zip(
+        stated, both.scored(score, learnt=learnt_from > 0), (keys.without, keys.with_record), strict=True
+    ):
+        drawn, recorded = program.source(own).cells(0, trials, edges), np.asarray(stated[side])
+        agrees = np.array_equal(drawn, recorded) if trials == record.trials_per_side else (drawn <= recorded).all()
+        if not agrees:
+            wrong.append(f"{side}: {trials:,} trials drawn again do not give the recorded counts")
+    return wrong
+
+
+def _stated(record: AuditRecord, suite: Suite) -> Parts:
+    """As the suite says."""
+    spec = next((spec for spec in suite.audits if spec.name == record.name), None)
+    if spec is None:
+        raise ValueError(f"the suite has no audit {record.name!r}")
+    made = build(spec)
+    score = made.distinguisher
+    if score is None:
+        score = default_battery(made.neighbours, mechanism=made.mechanism)
+    return Parts(made.mechanism, made.neighbours, score)
+
+
+def _recorded(record: AuditRecord) -> Parts:
+    """As the record says."""
+    if record.mechanism.name in PROGRAMS:
+        raise ValueError(f"{record.mechanism.name} runs a program; give the suite that names it with --suite")
+    known = catalogue()
+    step = _mechanism(record.mechanism, known["mechanism"])
+    pair = _made(record.neighbours, known["neighbours"])
+    return Parts(step, pair, _distinguisher(record, known, step, pair))
+
+
+def _mechanism(part: Part, known: Mapping[str, Callable[..., Any]]) -> Any:
+    if part.name not in COLLAPSED:
+        return as_mechanism(_made(part, known))
+    full = _made(Part(name=COLLAPSED[part.name], parameters=part.parameters), known)
+    return as_mechanism(full).collapsed()
+
+
+def _distinguisher(
+    record: AuditRecord, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, pair: Neighbours
+) -> Any:
+    """With the audited mechanism and pair, or with those that it supposes instead."""
+    part = record.distinguisher
+    name = _constructor(part)
+    signature = inspect.signature(known["distinguisher"].get(name, lambda: None)).parameters
+    given: dict[str, Any] = {"mechanism": step} if "mechanism" in signature else {}
+    if "neighbours" in signature and "neighbours" in part.parameters:
+        given["neighbours"] = pair
+    makers = {
+        "mechanism": (_mechanism, record.mechanism),
+        "neighbours": (_made, record.neighbours),
+    }
+    for key in given:
+        make, audited = makers[key]
+        supposed = _part(part.parameters.get(key))
+        if supposed is None or (supposed.name, supposed.parameters) == (audited.name, dict(audited.parameters)):
+            continue
+        # a battery's pair may be what it made of the audited one; whatever comes out is compared with the record
+        if supposed.name in known[key] or supposed.name in COLLAPSED:
+            given[key] = make(supposed, known[key])
+    own = {key: value for key, value in part.parameters.items() if key not in makers}
+    return _made(Part(name=name, parameters=own), known["distinguisher"], given)
+
+
+def _constructor(part: Part) -> str:
+    """Its own, or that of the learner that made it."""
+    if part.name == "battery" and "learnt_from" in part.parameters:
+        return "default_battery"
+    return "fit" if part.name == "learned" else part.name
+
+
+def _part(table: Any) -> Part | None:
+    if not isinstance(table, Mapping) or "kind" not in table:
+        return None
+    return Part(name=table["kind"], parameters={key: value for key, value in table.items() if key != "kind"})
+
+
+def _made(part: Part, known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any] | None = None) -> Any:
+    if part.name not in known:
+        raise ValueError(f"no constructor that suites can name is called {part.name!r}; give its suite with --suite")
+    constructor = known[part.name]
+    signature = inspect.signature(constructor).parameters
+    own = {key: _tuple(value) for key, value in part.parameters.items() if key in signature}
+    return constructor(**own, **(given or {}))
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _key(record: AuditRecord) -> jax.Array:
+    implementation, _, words = record.key.partition(":")
+    numbers = jnp.asarray([int(word) for word in words.split(",")], jnp.uint32)
+    return jax.random.wrap_key_data(numbers, impl=implementation)

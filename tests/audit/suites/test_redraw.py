@@ -1,0 +1,173 @@
+"""verify --rerun: what a suite can name is drawn again, and no program runs at the word of a file of records."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+
+from audit.cli import main
+from audit.procedure import run_audit
+from audit.record.record import load_records, save_records
+from audit.report.repeat import program
+from audit.suites.build import build, catalogue
+from audit.suites.file import parse_suite
+from audit.suites.verify import verify
+from audit.trials.keys import key_from_seed
+from mechanisms.catalogue import COLLAPSED
+
+HEAD = """
+trials = 200
+[defaults]
+claim = { kind = "gaussian", mu = 9.0 }
+policy = { kind = "fixed", thresholds = [0.0] }
+diagnose = false
+"""
+PAIR = 'neighbours = { kind = "worst_case_pair", records = 3, dimension = 4, clip = 1.0 }'
+ZERO = '{ kind = "worst_case_pair", records = 5, dimension = 3, clip = 1.0, relation = "zero_out" }'
+ROUND = 'normalise_by = "expected_batch", rate = 0.5, clip = 1.0, noise_multiplier = 1.0'
+SHUFFLE = 'sampler = { kind = "shuffle", batch_size = 2 }, clip = 1.0, noise_multiplier = 1.0'
+FAST = f"""
+mechanism = {{ kind = "many_rounds", simulator = "collapsed", releases = "final", {SHUFFLE} }}
+neighbours = {ZERO.replace("dimension = 3", "dimension = 1")}
+distinguisher = "projection" """
+SLOW = {
+    "collapsed_rounds": f"""
+mechanism = {{ kind = "many_rounds", simulator = "collapsed", {SHUFFLE} }}
+neighbours = {ZERO}
+distinguisher = "likelihood_ratio" """,
+    "supposes another": f"""
+mechanism = {{ kind = "one_round", {ROUND} }}
+distinguisher = {{ kind = "likelihood_ratio", \
+neighbours = {{ kind = "zero_pair", records = 3, dimension = 4, clip = 1.0 }}, \
+model = {{ kind = "one_round", {ROUND.replace("expected", "realised")} }} }}""",
+    "one_round": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "normality_test"',
+    "collapsed_round": f'mechanism = {{ kind = "collapsed_round", {ROUND} }}\ndistinguisher = "likelihood_ratio"',
+    "many_rounds": f"""
+mechanism = {{ kind = "many_rounds", {SHUFFLE} }}
+neighbours = {ZERO}
+distinguisher = "largest_round" """,
+    "gaussian_mechanism": """
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
+neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
+distinguisher = "likelihood_ratio" """,
+    "laplace_mechanism": """
+mechanism = { kind = "laplace_mechanism", epsilon = 1.0 }
+neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
+distinguisher = "likelihood_ratio" """,
+    "randomised_response": """
+mechanism = { kind = "randomised_response", epsilon = 1.0 }
+neighbours = "bit_pair"
+distinguisher = "likelihood_ratio" """,
+    "optax_step": """
+mechanism = { kind = "optax_step", clip = 1.0, noise_multiplier = 1.0 }
+distinguisher = "projection" """,
+    "jax_privacy_step": """
+mechanism = { kind = "jax_privacy_step", rate = 0.5, clip = 1.0, noise_multiplier = 1.0 }
+distinguisher = "ratio" """,
+    "opacus_step": """
+mechanism = { kind = "opacus_step", batch_size = 2, clip = 1.0, noise_multiplier = 1.0 }
+distinguisher = "contrast" """,
+    "flax_step": """
+mechanism = { kind = "flax_step", normalise_by = "none", rate = 0.5, clip = 1.0, noise_multiplier = 1.0 }
+neighbours = { kind = "image_pair", records = 3 }
+distinguisher = "battery" """,
+    "the default battery": f'mechanism = {{ kind = "one_round", {ROUND} }}',
+    "fit": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "fit"',
+    "battery": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "battery"',
+    "norm": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = {{ kind = "norm", sign = -1 }}',
+    "max_coordinate": f"""
+mechanism = {{ kind = "one_round", {ROUND} }}
+distinguisher = {{ kind = "max_coordinate", coordinates = "towards_record" }}""",
+    "orthogonal": f"""
+mechanism = {{ kind = "one_round", {ROUND} }}
+neighbours = {{ kind = "orthogonal_pair", records = 3, dimension = 6, clip = 1.0 }}
+distinguisher = "norm" """,
+}
+OWN_CODE = ("callable_step", "command_step", "jax_training", "torch_training")
+"""Mechanisms that run code of the user's own: the suite names it, the record cannot."""
+
+
+def text_of(words):
+    pair = "" if "\nneighbours =" in words else PAIR
+    return f'{HEAD}\n[[audit]]\nname = "one"\n{words}\n{pair}\n'
+
+
+def suite_of(words):
+    return parse_suite(text_of(words), "suite.toml")
+
+
+def audited(words):
+    """As run_suite does it, without its digests of all code."""
+    made = build(suite_of(words).audits[0])
+    return run_audit(
+        made.mechanism,
+        made.neighbours,
+        made.distinguisher,
+        claim=made.claim,
+        trials=200,
+        risk=0.05,
+        key=key_from_seed(1),
+        policy=made.policy,
+        name="one",
+        diagnose=False,
+    )
+
+
+def redrawn(record, **more):
+    return next(check for check in verify(record, rerun=1.0, **more) if check.what == "trials drawn again")
+
+
+def again(words, folder):
+    """A record that went through a file, and the check of its trials."""
+    save_records((audited(words),), folder / "records.json")
+    (record,) = load_records(folder / "records.json")
+    return record, redrawn(record)
+
+
+def test_collapsed_rounds_are_drawn_again(tmp_path):
+    record, check = again(FAST, tmp_path)
+    assert check.state == "right", check.says
+    assert "mechanisms.many_rounds(sampler=" in program(record)
+    assert ").collapsed()\n" in program(record)
+    moved = dataclasses.replace(record.grids[0], without=record.grids[0].without[::-1])
+    assert redrawn(dataclasses.replace(record, grids=(moved,))).state == "wrong"
+    ordered = dataclasses.replace(record.mechanism, name="command_step", parameters={"command": ["touch", "x"]})
+    refused = redrawn(dataclasses.replace(record, mechanism=ordered))
+    assert refused.state == "not checked"
+    assert "give the suite that names it with --suite" in refused.says
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SLOW)
+def test_everything_that_a_suite_names_is_drawn_again(name, tmp_path):
+    for library in {"jax_privacy_step": ["jax_privacy"], "opacus_step": ["torch", "opacus"]}.get(name, []):
+        pytest.importorskip(library)
+    _, check = again(SLOW[name], tmp_path)
+    assert check.state == "right", check.says
+
+
+def test_no_mechanism_is_forgotten():
+    tried = {name for name in SLOW if name in catalogue()["mechanism"]}
+    assert tried | set(OWN_CODE) == set(catalogue()["mechanism"])
+    assert set(COLLAPSED) <= set(SLOW)
+
+
+COMMAND = f"""
+mechanism = {{ kind = "command_step", command = ["{sys.executable}", "examples/command/step.py", "1.0", "1.0"] }}
+neighbours = {{ kind = "scalar_pair", sensitivity = 1.0 }}
+distinguisher = "projection" """
+
+
+@pytest.mark.long
+def test_a_program_runs_where_a_suite_names_it(tmp_path, capsys):
+    suite, record = suite_of(COMMAND), audited(COMMAND)
+    assert redrawn(record, suite=suite).state == "right"
+    assert redrawn(record).state == "not checked"
+    assert "the suite has no audit 'other'" in redrawn(dataclasses.replace(record, name="other"), suite=suite).says
+    save_records((record,), tmp_path / "records.json")
+    (tmp_path / "suite.toml").write_text(text_of(COMMAND))
+    given = ["verify", str(tmp_path / "records.json"), "--rerun", "0.5", "--suite", str(tmp_path / "suite.toml")]
+    assert main([*given, "--json"]) == 0
+    states = {check["what"]: check["state"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert states["trials drawn again"] == "right"
