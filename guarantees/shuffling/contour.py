@@ -7,6 +7,7 @@ The likelihood ratio of the pair of [chua2024] exceeds e^t exactly when S > 0, w
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -87,7 +88,7 @@ def _saddle(transform: _Transform, rounds: int) -> tuple[float, float]:
     grid = np.linspace(-40.0, 12.0, 27)
     best = int(np.argmin([height(g) for g in grid]))
     span = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(height, bounds=span, method="bounded", options={"xatol": 1e-3})
+    found: Any = minimize_scalar(height, bounds=span, method="bounded", options={"xatol": 1e-3})
     return float(np.exp(found.x)), float(found.fun)
 
 
