@@ -105,6 +105,7 @@ def test_simulated_trainings_are_compared_too():
                 audit.run_audit(own, pair, claim=wrong, trials=40, risk=0.05, key=jax.random.key(0))
 
 
+@pytest.mark.long
 def test_an_accountant_may_count_fewer_and_the_record_says_so():
     """Public steps and correlated noise: not every step that is taken is counted."""
     record = judged(three_steps("transcript"), history(2))

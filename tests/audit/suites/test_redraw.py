@@ -125,6 +125,7 @@ def again(words, folder):
     return record, redrawn(record)
 
 
+@pytest.mark.long
 def test_collapsed_rounds_are_drawn_again(tmp_path):
     record, check = again(FAST, tmp_path)
     assert check.state == "right", check.says
