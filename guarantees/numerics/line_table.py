@@ -15,7 +15,9 @@ LOG_NEGLIGIBLE = -92.0
 FAR_OFF = 39.0
 """Standard deviations beyond which a normal tail is 0 in float64."""
 NEIGHBOURS = 64
-"""Intervals whose masses are summed together."""
+"""Intervals at least whose masses are summed together..."""
+MOST_GROUPS = 256
+"""... and how many such groups there are at most."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,8 +72,9 @@ class NormalMixture:
         inside = inside[np.argsort(low[inside])]
         # Neighbouring intervals together: of a mean further off than this the normal tail is 0 in float64.
         reach = FAR_OFF * float(self.deviations.max())
-        for start in range(0, len(inside), NEIGHBOURS):
-            at = inside[start : start + NEIGHBOURS]
+        together = max(NEIGHBOURS, len(inside) // MOST_GROUPS)
+        for start in range(0, len(inside), together):
+            at = inside[start : start + together]
             near = (self.means > low[at].min() - reach) & (self.means < high[at].max() + reach)
             total[at] = self._masses(low[at], high[at], near)
         return total.reshape(shape)
@@ -174,16 +177,24 @@ class LineTable:
         first, last = (sign * heights[:-1])[:, None], (sign * heights[1:])[:, None]
         wanted = sign[:, None] * level.ravel()
         found = np.where(wanted <= first, points[:-1, None], points[1:, None])
-        inside = (wanted > first) & (wanted < last)
-        for piece in np.flatnonzero(inside.any(axis=1)).tolist():
-            own = inside[piece]
-            found[piece, own] = self._root(points[piece], points[piece + 1], sign[piece], level.ravel()[own])
+        piece, which = np.nonzero((wanted > first) & (wanted < last))
+        if piece.size:
+            met = level.ravel()[which]
+            found[piece, which] = self._root(points[piece], points[piece + 1], sign[piece], met, piece)
         return found.reshape(len(sign), *level.shape)
 
-    def _root(self, begin: float, end: float, sign: float, level: Array) -> Array:
-        """Where a monotone piece meets levels between its ends: the cell, then bisection, then Newton's method."""
-        first, last = self.cell(np.array([begin, end]))[0].tolist()
-        cell = first + np.searchsorted(sign * self.values[0, first + 1 : last + 1], sign * level)
+    def _root(self, begin: Array, end: Array, sign: Array, level: Array, piece: Array) -> Array:
+        """Where monotone pieces meet levels between their ends: the cell, then bisection, then Newton's method.
+
+        Levels of one piece stand together.
+        """
+        starts = np.flatnonzero(np.diff(piece, prepend=-1))
+        firsts, lasts = self.cell(begin[starts])[0].tolist(), self.cell(end[starts])[0].tolist()
+        cells = [
+            first + np.searchsorted(sign[at] * self.values[0, first + 1 : last + 1], sign[at] * level[at:stop])
+            for at, stop, first, last in zip(starts, [*starts[1:], len(piece)], firsts, lasts, strict=True)
+        ]
+        cell = np.concatenate(cells)
         a = self._coefficients[:, cell]
         low = np.maximum(0.0, (begin - self.start) / self.step - cell)
         high = np.clip((end - self.start) / self.step - cell, 0.0, 1.0)
