@@ -12,6 +12,7 @@ MOST_WAVES = 6_000
 NODES = 2_000
 FAR = 6.5
 """Standard deviations of one coordinate: what lies beyond has mass below 1e-10."""
+LATTICE = 2**21
 ROUGH = 1e-3
 """Variance that binning may add, in units of the variance, and how far two numbers of nodes may differ."""
 
@@ -49,8 +50,6 @@ def _coordinate(largest: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 def shuffle(given: dict[str, Any], shifts: tuple[float, float]) -> Delta | None:
     """One epoch: ``delta = E (sum of g(x_i))^+ / rounds`` over normals, g the difference of two density ratios."""
     rounds, mu = given["rounds"], 1 / given["noise_multiplier"]
-    if rounds < 20:
-        return None
 
     def delta(epsilon: float, direction: str, nodes: int = NODES) -> float:
         x, weights = _coordinate(max(shifts) * mu, nodes)
@@ -88,45 +87,45 @@ def repeated(table: Table | None, times: int) -> Delta | None:
     """Losses of independent releases, added on a lattice; None where it would be too coarse."""
     if table is None or times == 1:
         return None if table is None else table.delta
-    sides = [_sum_on_lattice(table, side, times) for side in (table.without, table.with_record)]
-    if sides[0] is None or sides[1] is None:
+    found = {
+        "with_given_without": _sum_on_lattice(table.with_record, table.without, times),
+        "without_given_with": _sum_on_lattice(table.without, table.with_record, times),
+    }
+    if None in found.values():
         return None
-    (lattice, masses), (other, favoured) = sides[0], sides[1]
 
     def delta(epsilon: float, direction: str) -> float:
-        if direction == "with_given_without":
-            return float(np.sum(-favoured * np.expm1(np.minimum(epsilon - other, 0.0))))
-        return float(np.sum(-masses * np.expm1(np.minimum(epsilon + lattice, 0.0))))
+        loss, masses, told = found[direction]
+        return told + float(np.sum(-masses * np.expm1(np.minimum(epsilon - loss, 0.0))))
 
     return delta
 
 
-def _sum_on_lattice(table: Table, side: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray] | None:
-    masses = np.exp(side).ravel()
-    kept = masses > 1e-22
-    loss, masses = (table.with_record - table.without).ravel()[kept], masses[kept]
-    if not np.isfinite(loss).all():
-        return None
-    masses /= masses.sum()
+def _sum_on_lattice(favoured: np.ndarray, other: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """Summed losses of the favoured side and their masses, and the mass of what the other side never does."""
+    masses = np.exp(favoured).ravel()
+    told = float(masses[other.ravel() == -np.inf].sum())
+    kept = (masses > 1e-22) & (other.ravel() > -np.inf)
+    loss, masses = (favoured.ravel()[kept] - other.ravel()[kept]), masses[kept] / masses[kept].sum()
     mean = float(masses @ loss)
     centred = loss - mean
     variance = float(masses @ centred**2)
-    seen = masses > 1e-16
-    width = 2 * (12 * np.sqrt(times * variance) + float(np.abs(centred[seen]).max()) * min(times, 3))
-    points = 2**21
-    step = width / points
-    place = np.clip(centred / step, -points // 2 + 1, points // 2 - 2)
-    low = np.floor(place).astype(int)
-    part = place - low
-    added = float(masses @ (part * (1 - part))) * step**2
-    if added > ROUGH * variance:
+    largest = float(np.abs(centred[masses > 1e-16]).max())
+    step = 2 * (12 * np.sqrt(times * variance) + largest * min(times, 3)) / LATTICE
+    if step == 0:
         return None
-    lattice = np.bincount(low % points, masses * (1 - part), points) + np.bincount(
-        (low + 1) % points, masses * part, points
-    )
-    sums = np.fft.irfft(np.fft.rfft(lattice) ** times, points)
-    at = np.fft.fftfreq(points, 1 / points) * step + times * mean
-    return at, np.maximum(sums, 0.0)
+    place = np.clip(centred / step, -LATTICE // 2 + 1, LATTICE // 2 - 2)
+    low = np.floor(place).astype(int)
+    # Each mass is shared between two points so that its mean is kept.
+    part = place - low
+    if float(masses @ (part * (1 - part))) * step**2 > ROUGH * variance:
+        return None
+    lattice = np.bincount(low % LATTICE, masses * (1 - part), LATTICE)
+    lattice += np.bincount((low + 1) % LATTICE, masses * part, LATTICE)
+    sums = np.maximum(np.fft.irfft(np.fft.rfft(lattice) ** times, LATTICE), 0.0)
+    at = np.fft.fftfreq(LATTICE, 1 / LATTICE) * step + times * mean
+    never = -float(np.expm1(times * np.log1p(-told))) if told < 1 else 1.0
+    return at, (1 - never) * sums, never
 
 
 def spread_of(delta: Delta, direction: str) -> float:

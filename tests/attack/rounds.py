@@ -112,7 +112,7 @@ def _fixed(given: dict[str, Any]) -> Pair:
         with_record=with_record,
         draw=draw,
         logs=densities,
-        cost=len(parts) * terms,
+        cost=20 + len(parts) * terms,
     )
 
 
@@ -171,7 +171,7 @@ def _realised(given: dict[str, Any]) -> Pair:
         with_record=np.array([1 - rate, rate]),
         draw=draw,
         logs=densities,
-        cost=2 * terms,
+        cost=20 + 2 * terms,
     )
 
 

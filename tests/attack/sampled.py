@@ -20,6 +20,8 @@ SIGMAS = 6.0
 UNSEEN = 20
 """What happens less often in all draws may never have been seen: once in 5e8."""
 
+ROUNDING = 1e-13
+"""Sampled deltas below this are rounding."""
 MOST, FEWEST = 100_000, 2_000
 """Points drawn of each part."""
 MOST_TERMS = 1.5e8
@@ -35,7 +37,7 @@ class Pair:
     draw: Draw
     logs: Callable[[Any], np.ndarray]
     """Log densities of all parts, shape (parts, points), up to a number per point."""
-    cost: float = 3.0
+    cost: float = 20.0
     """Densities or normals that one point takes."""
 
     def draws(self, releases: int = 1) -> int:
@@ -55,13 +57,13 @@ class Truth:
 
     @property
     def sharp(self) -> bool:
-        """Relative error below 1%, and little room for what was not seen."""
-        return self.standard_error < 0.01 * self.mean and self.unseen < 0.1 * self.mean
+        """More than rounding, with relative error below 1% and little room for what was not seen."""
+        return self.mean > ROUNDING and self.standard_error < 0.01 * self.mean and self.unseen < 0.1 * self.mean
 
     @property
     def room(self) -> float:
         """How far a right value may be away."""
-        return SIGMAS * self.standard_error + self.unseen
+        return SIGMAS * self.standard_error + self.unseen + 1e-9 * self.mean
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
