@@ -105,11 +105,12 @@ def largest_above(given: dict[str, Any], shifts: tuple[float, float]) -> Delta |
     if len(cuts) > 4_000_000:
         return None
     others = (rounds - 1) * log_ndtr(cuts / sigma)
-    below = [np.exp(log_ndtr((cuts - shift) / sigma) + others) for shift in shifts]
+    logs = [log_ndtr((cuts - shift) / sigma) + others for shift in shifts]
+    below, above = [np.exp(log) for log in logs], [-np.expm1(log) for log in logs]
 
     def delta(epsilon: float, direction: str) -> float:
         if direction == "with_given_without":
-            return float(np.max((1 - below[1]) - np.exp(min(epsilon, 700.0)) * (1 - below[0]), initial=0.0))
+            return float(np.max(above[1] - np.exp(min(epsilon, 700.0)) * above[0], initial=0.0))
         return float(np.max(below[0] - np.exp(min(epsilon, 700.0)) * below[1], initial=0.0))
 
     return delta
