@@ -87,15 +87,13 @@ def repeated(table: Table | None, times: int) -> Delta | None:
     """Losses of independent releases, added on a lattice; None where it would be too coarse."""
     if table is None or times == 1:
         return None if table is None else table.delta
-    found = {
-        "with_given_without": _sum_on_lattice(table.with_record, table.without, times),
-        "without_given_with": _sum_on_lattice(table.without, table.with_record, times),
-    }
-    if None in found.values():
+    forward = _sum_on_lattice(table.with_record, table.without, times)
+    backward = _sum_on_lattice(table.without, table.with_record, times)
+    if forward is None or backward is None:
         return None
 
     def delta(epsilon: float, direction: str) -> float:
-        loss, masses, told = found[direction]
+        loss, masses, told = forward if direction == "with_given_without" else backward
         return told + float(np.sum(-masses * np.expm1(np.minimum(epsilon - loss, 0.0))))
 
     return delta

@@ -62,7 +62,7 @@ def scaled(dimension: int, scale: float, shift: float, rate: float = 1.0) -> Pai
         without=np.array([1.0, 0.0]),
         with_record=np.array([1 - rate, rate]),
         draw=draw,
-        logs=lambda at: np.stack([np.zeros(len(at[0])), scaled_loss(*at, dimension, scale, shift)]),
+        logs=lambda at: np.stack([np.zeros(len(at[0])), scaled_loss(at[0], at[1], dimension, scale, shift)]),
     )
 
 
