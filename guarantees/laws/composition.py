@@ -20,6 +20,11 @@ from guarantees.numerics.powers import Summand, summed_masses
 MOST_OUTCOMES = 2000
 """Discrete losses with at most this many different sums are composed outcome by outcome."""
 
+MOST_WORK = 2**26
+"""Evaluations of closed forms that one loss on a lattice may take; laws that are dear get a coarser one, and say so."""
+FEWEST_POINTS = 2**12
+"""Of a loss that is ever so dear."""
+
 MASS_LEFT_OUT = 1e-17
 """Bound on the mass beyond the window of the composed loss, and on that cut off all single losses."""
 
@@ -73,8 +78,8 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
 
     Closed forms where the laws have them. Otherwise every loss is put on a lattice twice (leaking provably
     more, and less), its law raised to its power by FFT under several exponential tilts (so that small tails
-    keep relative accuracy), and the lattice refined until the two profiles agree within ``tolerance`` or
-    ``most_points`` is reached. The law returned is the one that leaks more. [koskela2020; doroshenko2022]
+    keep relative accuracy), and the lattice refined until the two profiles agree within ``tolerance``,
+    ``most_points`` is reached or a finer one would be too much work. The law returned is the one that leaks more. [koskela2020; doroshenko2022]
 
     Proved: discretisation and truncation, and of the parts only what their own certificates prove: a one-sided
     bound stays one-sided, and an estimate proves nothing. Estimated: the FFT's rounding errors.
@@ -97,6 +102,7 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         return laws[0][0]
     times = [n for _, n in laws]
     first = spacing = _fitting(max(max(span.lower, span.upper) for span in spans) / 2**11, laws)
+    finest = _finest(laws, spans)
     plan = None
     while True:
         pairs = [discretise(law, span, spacing) for (law, _), span in zip(laws, spans, strict=True)]
@@ -111,18 +117,24 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         safe = _power(parts_safe, plan)
         leaked = _power(_parts([pair.leaked for pair in pairs], times, spacing), plan)
         gap, points = _gap(safe, leaked), len(safe.losses)
-        if gap <= tolerance or (2 * points > most_points and spacing <= first):
+        if gap <= tolerance or (2 * points > most_points and spacing <= first) or spacing <= finest:
             break
         if spacing > first:
-            spacing = first
+            spacing = max(first, finest)
             continue
         # The gap falls with the square of the spacing.
         finer = np.clip(1.25 * np.sqrt(gap / tolerance), 1.5, min(16.0, most_points / points))
-        spacing = _fitting(spacing / finer, laws)
+        spacing = max(_fitting(spacing / finer, laws), finest)
     known = [sides(law)[1] for law, _ in laws]
     if any(one is not law for one, (law, _) in zip(known, laws, strict=True)):
         leaked = _leaked(known, spans, times, spacing, plan)
     return _certified(safe, leaked, gap, laws)
+
+
+def _finest(laws: Sequence[tuple[LossLaw, int]], spans: Sequence[Reach]) -> float:
+    """The spacing below which putting one of the losses on the lattice would be too much work."""
+    room = [max(FEWEST_POINTS, MOST_WORK // law.work) for law, _ in laws]
+    return max((span.lower + span.upper) / points for span, points in zip(spans, room, strict=True))
 
 
 def _leaked(

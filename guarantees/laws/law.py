@@ -75,6 +75,11 @@ class SimpleLaw(Protocol):
         """What is proved and what is estimated; None for a closed form, right up to its rounding."""
         return None
 
+    @property
+    def work(self) -> int:
+        """Evaluations of a closed form that the tails at one threshold take: how fine a lattice may be."""
+        return 1
+
     def compose(self, times: int) -> LossLaw | None:
         """The law of the sum of ``times`` losses where that beats the generic composition, else None."""
         return None
@@ -162,6 +167,11 @@ class Reversed(SimpleLaw):
     def reversed_threshold(self, alpha: Array) -> Array:
         """The law's own."""
         return self.law.threshold(alpha)
+
+    @property
+    def work(self) -> int:
+        """Unchanged by the exchange."""
+        return self.law.work
 
     def compose(self, times: int) -> LossLaw | None:
         """The law's own composition, exchanged."""

@@ -109,6 +109,11 @@ class RevealedSizeLaw(SimpleLaw):
         """That of the parts."""
         return self._parts.certificate
 
+    @property
+    def work(self) -> int:
+        """That of the pairs."""
+        return self.pair.work
+
     @functools.cached_property
     def _parts(self) -> MixtureLaw:
         same: LossLaw = no_leak()

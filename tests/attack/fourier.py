@@ -93,14 +93,19 @@ def repeated(table: Table | None, times: int) -> Delta | None:
         return None
 
     def delta(epsilon: float, direction: str) -> float:
-        loss, masses, told = forward if direction == "with_given_without" else backward
-        return told + float(np.sum(-masses * np.expm1(np.minimum(epsilon - loss, 0.0))))
+        """NaN where the lattice moves losses by more than a share of it."""
+        loss, masses, told, moved = forward if direction == "with_given_without" else backward
+        found = told + float(np.sum(-masses * np.expm1(np.minimum(epsilon - loss, 0.0))))
+        return found if moved <= ROUGH * found else np.nan
 
     return delta
 
 
-def _sum_on_lattice(favoured: np.ndarray, other: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray, float] | None:
-    """Summed losses of the favoured side and their masses, and the mass of what the other side never does."""
+def _sum_on_lattice(
+    favoured: np.ndarray, other: np.ndarray, times: int
+) -> tuple[np.ndarray, np.ndarray, float, float] | None:
+    """Summed losses of the favoured side, their masses, the mass of what the other side never does, and how far a sum
+    is moved, on average and at most."""
     masses = np.exp(favoured).ravel()
     told = float(masses[other.ravel() == -np.inf].sum())
     kept = (masses > 1e-22) & (other.ravel() > -np.inf)
@@ -123,7 +128,8 @@ def _sum_on_lattice(favoured: np.ndarray, other: np.ndarray, times: int) -> tupl
     sums = np.maximum(np.fft.irfft(np.fft.rfft(lattice) ** times, LATTICE), 0.0)
     at = np.fft.fftfreq(LATTICE, 1 / LATTICE) * step + times * mean
     never = -float(np.expm1(times * np.log1p(-told))) if told < 1 else 1.0
-    return at, (1 - never) * sums, never
+    moved = times * step * float(masses @ (2 * part * (1 - part)))
+    return at, (1 - never) * sums, never, moved
 
 
 def spread_of(delta: Delta, direction: str) -> float:
