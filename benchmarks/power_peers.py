@@ -4,10 +4,13 @@
 
 Every bug of the zoo once, on its own pair, and its right twin on the same pair several times. All tools get the same
 outputs, so many a side, and the risk .05, and answer one question: is the claim broken? Ours learns, chooses and judges
-on these outputs, like every other. Scalar tools get two scores: the projection on the record's gradient (the norm where that
-is zero), and the best score of our battery, learnt and chosen as in our own audit on outputs that are then thrown away. PEERS is a Python that
-has the peers (`peers.py`); three of them are in no package index and run from a checkout of their repositories (or of
-the paths in DP_AUDITORIUM, DELTA_SIEGE and DP_RECORDER). How each is set up stands in `peer_verdicts.py`.
+on these outputs, like every other. Scalar tools get two scores: the projection on the record's gradient (the norm where
+that is zero), and the best score of our battery, learnt and chosen as in our own audit on outputs that are then thrown
+away. dp-recorder is also asked in its own way, with access to the code (`peer_grey_box.py`).
+
+PEERS is a Python that has the peers (`peers.py`); three of them are in no package index and run from checkouts of their
+repositories (given here or in DP_AUDITORIUM, DELTA_SIEGE and DP_RECORDER). How each is set up stands in
+`peer_verdicts.py`.
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from peer_verdicts import RISK
+from peer_verdicts import RISK, Promise
 from scipy.stats import rankdata
 
 import audit
 from audit.policies.registry import default_policy
 from distinguishers import Distinguisher, Fit, default_battery, norm, projection
 from distinguishers.directions import span_of
+from guarantees import Claim
 from mechanisms.contract import Draw, Mechanism
 from mechanisms.faulty import Fault, zoo
 from mechanisms.neighbours import Neighbours, materialise
@@ -49,6 +53,7 @@ ROWS = {
     "delta_siege_bits": "Delta-Siege, projection, its own classifier (bits)",
     "delta_siege_squares": "Delta-Siege, logistic regression on values and squares",
     "dp_recorder": "dp-recorder, distributional audit",
+    "dp_recorder_grey_box": "dp-recorder, two runs, noise call instrumented",
     "dp_auditorium_hockey_stick": "dp_auditorium, hockey-stick, epsilon .1",
     "dp_auditorium_renyi": "dp_auditorium, Renyi of order 1.5",
     "dp_auditorium_histogram": "dp_auditorium, histogram of the projection, epsilon .1",
@@ -142,7 +147,7 @@ def ours(job: Job) -> Answer:
     record = audit.run_audit(
         Replayed(job=job),
         job.fault.neighbours,
-        claim=job.fault.claim,
+        claim=job.fault.claim.symmetrise(),
         trials=2 * parts(len(job.without)).judged,
         risk=RISK,
         key=jax.random.key(job.seed),
@@ -178,17 +183,22 @@ def best_score(job: Job, key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
     return sign * without[count:, member], sign * with_record[count:, member]
 
 
+def promise_of(claim: Claim) -> Promise:
+    """A claim of the zoo as peers read it, the same in both directions; ours is asked about that one too."""
+    told = claim.parameters
+    if "rate" in told:
+        return Promise(rate=told["rate"], noise_multiplier=told["noise_multiplier"])
+    return Promise(rate=1.0, noise_multiplier=1 / told["mu"])
+
+
 def written(job: Job, folder: Path) -> None:
     """What `peer_verdicts.py` reads."""
-    promised = job.fault.claim.parameters
-    rate = promised.get("rate", 1.0)
-    noise = promised["noise_multiplier"] if "rate" in promised else 1 / promised["mu"]
-    key = jax.random.key(job.seed)
+    promise, key = promise_of(job.fault.claim), jax.random.key(job.seed)
     along, best = jax.device_put(natural_score(job.fault.neighbours)), best_score(job, key)
     np.savez(
         folder / f"{job.name}.npz",
-        rate=rate,
-        noise_multiplier=noise,
+        rate=promise.rate,
+        noise_multiplier=promise.noise_multiplier,
         sides_without=job.without,
         sides_with=job.with_record,
         projections_without=np.asarray(scored(along, key, job.without)),
@@ -198,14 +208,20 @@ def written(job: Job, folder: Path) -> None:
     )
 
 
-def asked(tool: str, python: str, folder: Path, checkout: str) -> list[Answer] | str:
+def asked(tool: str, given: argparse.Namespace, folder: Path) -> list[Answer] | str:
     """A peer's answers, or why there are none."""
-    peer = next((name for name in SOURCES if tool.startswith(name)), None)
-    if peer is not None and not checkout:
+    peer = next((name for name in SOURCES if tool.startswith(name)), "")
+    checkout = getattr(given, peer) if peer else "."
+    if not checkout:
         return f"not installed: in no package index; give a checkout with --{peer.replace('_', '-')}"
-    words = [python, str(HERE / "peer_verdicts.py"), tool, str(folder), *(["--checkout", checkout] if checkout else [])]
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **threads})
+    words = [str(HERE / "peer_verdicts.py"), tool, str(folder), "--checkout", checkout]
+    if tool == "dp_recorder_grey_box":
+        words = [str(HERE / "peer_grey_box.py"), "--checkout", checkout, "--repetitions", str(given.repetitions)]
+        words += ["--only", *given.only] if given.only else []
+    own = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
+    done = subprocess.run(
+        [given.python, *words], capture_output=True, text=True, check=False, env={**os.environ, **own}
+    )
     if done.returncode != 0:
         return f"failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
     return parsed(done.stdout)
@@ -252,13 +268,12 @@ def main() -> None:
         for job in jobs(faults, repetitions=given.repetitions, per_side=given.per_side):
             if "dpsgd-audit" in given.tools:
                 own.append(ours(job))
-            written(job, folder)
+            if given.tools != ["dpsgd-audit"]:
+                written(job, folder)
         print(f"{given.per_side:,} outputs a side, risk {RISK}")
         print("| tool | bugs found | right twins accused | CPU s an audit |\n|---|---|---|---|")
         for tool in given.tools:
-            peer = next((one for one in SOURCES if tool.startswith(one)), "")
-            checkout = getattr(given, peer) if peer else ""
-            said[tool] = own if tool == "dpsgd-audit" else asked(tool, given.python, folder, checkout)
+            said[tool] = own if tool == "dpsgd-audit" else asked(tool, given, folder)
             print(row(tool, said[tool]), flush=True)
     print()
     for tool, answers in said.items():
