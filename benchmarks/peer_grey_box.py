@@ -80,7 +80,7 @@ def main() -> None:
             for seed in range(runs):
                 began = time.process_time()
                 said = accused(step, fault, jax.random.key(seed))
-                print(f"{fault.name}.{twin}.{seed} {int(said)} {time.process_time() - began:.3f}", flush=True)
+                print(f"{fault.name}.{twin}.{seed} {int(said)} {time.process_time() - began:.4f}", flush=True)
 
 
 if __name__ == "__main__":

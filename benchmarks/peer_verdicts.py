@@ -352,7 +352,7 @@ def main() -> None:
         given, began = loaded(path), time.process_time()
         with contextlib.redirect_stdout(io.StringIO()):
             accused = verdict(given)
-        print(f"{path.stem} {int(accused)} {time.process_time() - began:.3f}", flush=True)
+        print(f"{path.stem} {int(accused)} {time.process_time() - began:.4f}", flush=True)
 
 
 if __name__ == "__main__":

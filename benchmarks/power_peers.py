@@ -241,7 +241,7 @@ def row(tool: str, answers: list[Answer] | str) -> str:
     right = [answer for answer in answers if ".right." in answer.job]
     found, accused = (sum(answer.accused for answer in some) for some in (wrong, right))
     seconds = sum(answer.seconds for answer in answers) / len(answers)
-    return f"| {ROWS[tool]} | {found} of {len(wrong)} | {accused} of {len(right)} | {seconds:.2f} |"
+    return f"| {ROWS[tool]} | {found} of {len(wrong)} | {accused} of {len(right)} | {seconds:.2g} |"
 
 
 def missed(answers: list[Answer]) -> str:
