@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, f, kurtosistest, nct, norm, skewtest
 
 from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.rounding import at_least
 from guarantees.checks import require
 from guarantees.families import textbook as families
 from guarantees.numerics.array import Array
@@ -55,12 +56,13 @@ class ModelEstimate:
     @property
     def wording(self) -> str:
         """The only words in which this estimate may be shown."""
-        free = f"the assumption-free bound on the same data is {self.assumption_free:.4g}."
+        free = f"the assumption-free bound on the same data is {at_least(self.assumption_free, '.4g')}."
         if self.epsilon is None:
             reasons = ", ".join(f"{name} p = {self.gate.checks[name]:.1e}" for name in self.gate.failed)
             return f"{self.scores:,} scores contradict {self.family} ({reasons}), so it gives no estimate; {free}"
+        epsilon = at_least(self.epsilon, ".4g")
         return (
-            f"IF the scores follow {self.family} exactly, also beyond the data, then epsilon >= {self.epsilon:.4g} "
+            f"IF the scores follow {self.family} exactly, also beyond the data, then epsilon >= {epsilon} "
             f"(delta {self.delta:g}, risk {self.risk:g}); {self.scores:,} scores did not contradict {self.family}; "
             f"this does not show that {self.family} holds; {free}"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
+from audit.bounds.rounding import at_least
 from audit.commands import risk_of
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
@@ -80,7 +81,8 @@ def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
 def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     heads = {"epsilon": f"epsilon at delta {arguments.delta:g}", "delta": "delta at epsilon 0", "mu": "mu"}
     for number in found.numbers:
-        print(f"{heads[number.name] + ':':26}at least {number.at_least:.4f}   (rectangle {number.rectangle:.4f})")
+        proven, beside = (at_least(value, ".4f") for value in (number.at_least, number.rectangle))
+        print(f"{heads[number.name] + ':':26}at least {proven}   (rectangle {beside})")
     if found.summary is not None:
         _print_summary(found.summary)
     judged = found.tests[0].counts
@@ -119,13 +121,13 @@ def _lines(found: ScoreBounds, claim: Claim | None) -> list[Line]:
 
 def _print_summary(summary: AttackSummary) -> None:
     """The attack's figures, estimated and proven."""
-    print(f"AUROC:                    at least {summary.auroc_at_least:.4f}   (these scores: {summary.auroc:.4f})")
-    print(
-        f"accuracy:                 at least {summary.accuracy_at_least:.4f}   (these scores: {summary.accuracy:.4f})"
-    )
-    for rate in summary.true_positive_rates:
-        head = f"TPR at FPR {rate.false_positive_rate:g}:"
-        print(f"{head:26}at least {rate.at_least:.4f}   (these scores: {rate.estimate:.4f})")
+    figures = [
+        ("AUROC", summary.auroc_at_least, summary.auroc),
+        ("accuracy", summary.accuracy_at_least, summary.accuracy),
+        *((f"TPR at FPR {x.false_positive_rate:g}", x.at_least, x.estimate) for x in summary.true_positive_rates),
+    ]
+    for name, proven, estimate in figures:
+        print(f"{name + ':':26}at least {at_least(proven, '.4f')}   (these scores: {estimate:.4f})")
 
 
 def _assumed(

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 
+from audit.bounds.rounding import at_least
 from audit.commands import risk_of
 from audit.one_run import OneRun, one_run
 from audit.record.record import plain
@@ -39,12 +40,14 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
 
 
 def _not_gdp(found: OneRun) -> str:
-    return f"not mu-GDP for any mu up to {found.refuted_mu:.4f}; about Gaussian DP only, it bounds no epsilon"
+    return (
+        f"not mu-GDP for any mu up to {at_least(found.refuted_mu, '.4f')}; about Gaussian DP only, it bounds no epsilon"
+    )
 
 
 def _print(found: OneRun, *, delta: float) -> None:
     best = max(found.guesses, key=lambda each: each.epsilon(delta))
-    print(f"epsilon at delta {delta:g}: at least {found.epsilon(delta):.4f}")
+    print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta), '.4f')}")
     print(_not_gdp(found) + ".")
     print(f"together at confidence {1 - found.risk:.4g}, from one training with {found.canaries:,} canaries, ", end="")
     print(f"{found.included:,} included;")

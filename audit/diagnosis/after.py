@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from audit.bounds.points import proven_epsilon
+from audit.bounds.rounding import at_least
 from audit.diagnosis.ask import FEWEST_TRIALS, diagnose_mechanism
 from audit.diagnosis.signal import read_signal
 from audit.record.answer import Diagnosis, not_asked
@@ -135,8 +136,8 @@ def direction(record: AuditRecord) -> Diagnosis:
     return Diagnosis(
         question="which direction leaks more?",
         wrong=False,
-        says=f"epsilon >= {larger:.4g} is proven from outputs likelier {side} the record, and >= {smaller:.4g} in the "
-        "other direction.",
+        says=f"epsilon >= {at_least(larger, '.4g')} is proven from outputs likelier {side} the record, and >= "
+        f"{at_least(smaller, '.4g')} in the other direction.",
         p_value=1.0,
         risk=0.0,
         assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special, stats
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
+from audit.bounds.rounding import at_least
 from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.directions import span_of
 from guarantees.checks import require
@@ -79,8 +80,8 @@ class NoiseTails:
         end = "the noise ends too early" if self.ends else "no early end of the noise found"
         return (
             f"{end}: the largest of {self.draws:.3g} draws is {self.largest:.5g} standard deviations, a normal law "
-            f"reaches {self.typical_largest:.4g} (p {self.p_value:.2g}); delta >= {self.delta:.3g} at epsilon "
-            f"{self.epsilon:.4g}, where {self.claimed_delta:.3g} is claimed, if {self.assumes}."
+            f"reaches {self.typical_largest:.4g} (p {self.p_value:.2g}); delta >= {at_least(self.delta, '.3g')} at "
+            f"epsilon {self.epsilon:.4g}, where {self.claimed_delta:.3g} is claimed, if {self.assumes}."
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
+from audit.bounds.rounding import at_least
 from audit.bounds.supporting_lines import SupportingLines
 from audit.record import schema_1
 from audit.record.answer import Diagnosis
@@ -173,9 +174,10 @@ class AuditRecord:
     def __repr__(self) -> str:
         """What a session shows of it: the answer. All that it holds is in `to_json`."""
         at = f"at delta {self.report_delta:g}"
-        proven = f"epsilon >= {self.epsilon(self.report_delta):.4g} {at}, delta >= {self.delta(0.0):.4g} at epsilon 0"
+        proven = f"epsilon >= {at_least(self.epsilon(self.report_delta), '.4g')} {at}"
+        proven += f", delta >= {at_least(self.delta(0.0), '.4g')} at epsilon 0"
         return (
-            f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {self.mu:.4g}; "
+            f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {at_least(self.mu, '.4g')}; "
             f"claimed epsilon {self.claim.epsilon:.4g} {at}; {self.trials:,} trials, risk {self.risk:g}>"
         )
 

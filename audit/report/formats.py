@@ -6,6 +6,7 @@ import csv
 import io
 from xml.etree import ElementTree
 
+from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, looks_wrong
@@ -26,8 +27,8 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         "|---|---|---|---|---|",
     ]
     for record in records:
-        epsilon = f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})"
-        delta = f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})"
+        epsilon = f"{at_least(record.epsilon(record.report_delta), '.3f')} ({record.claim.epsilon:.3g})"
+        delta = f"{at_least(record.delta(0.0), '.4f')} ({record.claim.advantage:.3g})"
         seen = "yes" if record.as_expected else "**no**"
         lines.append(f"| {markdown_text(record.name)} | {epsilon} | {delta} | {readable(record.verdict)} | {seen} |")
     risk = sum(record.risk for record in records)

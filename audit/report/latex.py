@@ -6,6 +6,7 @@ import re
 import unicodedata
 from importlib import resources
 
+from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.story import RELATIONS
@@ -77,10 +78,10 @@ def table(records: tuple[AuditRecord, ...], *, title: str) -> str:
         cells = [
             _short(visible(record.name)),
             f"{record.trials:,}".replace(",", "{,}"),
-            f"{record.epsilon(record.report_delta):.2f} (${_number(record.claim.epsilon)}$)",
+            f"{at_least(record.epsilon(record.report_delta), '.2f')} (${_number(record.claim.epsilon)}$)",
             "--" if most is None else f"{most.epsilon:.2f}",
-            f"{record.delta(0.0):.3f} (${_number(record.claim.advantage)}$)",
-            f"{record.mu:.2f}",
+            f"{at_least(record.delta(0.0), '.3f')} (${_number(record.claim.advantage)}$)",
+            at_least(record.mu, ".2f"),
             escape(readable(record.verdict)),
         ]
         lines.append(" & ".join(cells) + r" \\")

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from audit.bounds.rounding import at_least, at_most
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks
@@ -49,7 +50,9 @@ def write_report(
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
-    environment.filters.update(looks_wrong=looks_wrong, remarks=remarks, asked=asked)
+    environment.filters.update(
+        looks_wrong=looks_wrong, remarks=remarks, asked=asked, at_least=at_least, at_most=at_most
+    )
     opened = len(records) <= MOST_OPEN
     entries = [_entry(record, unjudged=opened) for record in records]
     page = environment.get_template("index.html").render(

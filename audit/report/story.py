@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
-from audit.verdict.violated import rounded_down
 
 RELATIONS = {
     "add_remove": "one record more or less",
@@ -61,7 +61,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         broken = "" if record.violated_at is None else f"{_capital(record.violated_at.says)} "
         said = f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data"
         if right > allowed:
-            won = f"{rounded_down(100 * right, 3)}%"
+            won = f"{at_least(100 * right, '.3g')}%"
             said += f": of even bets at least {won} are won where the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
@@ -91,7 +91,7 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     if not parts or proven == 0:
         return ""
     text = ", ".join(parts)
-    return f"Epsilon {rounded_down(proven, 3)} is a lower bound, not the leak: {text}."
+    return f"Epsilon {at_least(proven, '.3g')} is a lower bound, not the leak: {text}."
 
 
 def _release(record: AuditRecord) -> str:
@@ -154,7 +154,7 @@ def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
     proven = worst.epsilon(worst.report_delta)
     if proven <= worst.claim.epsilon and worst.violated_at is not None:
         return worst, worst.violated_at.says.rstrip(".")
-    says = f"epsilon at least {rounded_down(proven, 3)} at delta {worst.report_delta:g}"
+    says = f"epsilon at least {at_least(proven, '.3g')} at delta {worst.report_delta:g}"
     return worst, f"{says} where {worst.claim.epsilon:.3g} is promised"
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import looks_wrong
 from audit.report.visible import shown
@@ -54,9 +55,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         table.add_row(
             f"{escape(record.name)}\n[dim]against {escape(record.claim.describe())}[/dim]",
             f"{record.trials:,}",
-            f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})"
+            f"{at_least(record.epsilon(record.report_delta), '.3f')} ({record.claim.epsilon:.3g})"
             + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
-            f"{record.delta(0.0):.4f} ({record.claim.advantage:.3g})",
+            f"{at_least(record.delta(0.0), '.4f')} ({record.claim.advantage:.3g})",
             readable_p_value(record.p_value),
             f"[{STYLES[record.verdict]}]{readable(record.verdict)}[/]",
             "yes" if record.as_expected else f"[bold red]no: {readable(record.expect)}[/]",

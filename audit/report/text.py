@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked, looks_wrong
 from audit.report.table import readable
@@ -12,7 +13,7 @@ def record_lines(record: AuditRecord) -> list[str]:
     """What broke, if anything did; what was claimed, what was proven, from which counts."""
     record = shown(record)
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
-    counts = best.counts
+    counts, epsilon = best.counts, record.epsilon(record.report_delta)
     return [
         f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
         f"{f', look {record.look}' if record.look else ''})",
@@ -20,8 +21,8 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         *_step_lines(record),
-        f"  proven:  epsilon >= {record.epsilon(record.report_delta):.4g} at delta {record.report_delta:g}, "
-        f"delta >= {record.delta(0.0):.4g} at epsilon 0, mu >= {record.mu:.4g}",
+        f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "
+        f"delta >= {at_least(record.delta(0.0), '.4g')} at epsilon 0, mu >= {at_least(record.mu, '.4g')}",
         *_share_lines(record),
         f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
@@ -54,7 +55,7 @@ def _share_lines(record: AuditRecord) -> list[str]:
     if not record.numbers:
         return []
     shared = ", ".join(f"{name} {share:.2g}" for name, share in record.shares.items())
-    beside = ", ".join(f"{number.name} >= {number.rectangle:.4g}" for number in record.numbers)
+    beside = ", ".join(f"{number.name} >= {at_least(number.rectangle, '.4g')}" for number in record.numbers)
     return [f"  shares:  {shared}; Clopper-Pearson rectangles at these: {beside}"]
 
 

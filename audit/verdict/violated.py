@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import decimal
 from typing import Literal
 
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
+from audit.bounds.rounding import at_least, at_most
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
 
@@ -79,7 +79,7 @@ def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
     found = [(most_exceeded(point.alpha, point.beta, lines), point) for point in points]
     most, point = max(found, key=lambda pair: pair[0].reached - pair[0].claimed)
     number = by_number("delta", most.epsilon, at_least=most.reached, claimed=most.claimed)
-    where = f"false alarms at most {point.alpha:.4g}, misses at most {point.beta:.4g}"
+    where = f"false alarms at most {at_most(point.alpha, '.4g')}, misses at most {at_most(point.beta, '.4g')}"
     says = f"{number.says[:-1]} ({where})."
     return dataclasses.replace(number, false_alarm_rate=point.alpha, miss_rate=point.beta, says=says)
 
@@ -98,7 +98,7 @@ def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -
 
 def seen_at(counts: ErrorCounts, most: Allowance, *, excess: float | None = None) -> ViolatedAt:
     """The point that was seen below the claim, and the epsilon at which it exceeds its allowance most."""
-    above = "more than" if not excess else f"at least {excess:.3g} above"
+    above = "more than" if not excess else f"at least {at_least(excess, '.3g')} above"
     alpha, beta = counts.rates
     says = (
         f"delta at some epsilon is {above} what is claimed: at epsilon {most.epsilon:.3g}, where it seems to be "
@@ -133,19 +133,13 @@ def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -
     return proven
 
 
-def rounded_down(value: float, digits: int) -> str:
-    """A lower bound in so many digits, never more than is proven but for round-off."""
-    found = decimal.Context(prec=digits, rounding=decimal.ROUND_FLOOR).create_decimal_from_float(value * (1 + 1e-12))
-    return f"{float(found):.{digits}g}"
-
-
-def _apart(at_least: float, claimed: float) -> tuple[str, str]:
+def _apart(proven: float, claimed: float) -> tuple[str, str]:
     """Both in three digits, or in as many as it takes to see that the first is larger."""
     for digits in range(3, 17):
-        lower, allowed = rounded_down(at_least, digits), f"{claimed:.{digits}g}"
+        lower, allowed = at_least(proven, f".{digits}g"), f"{claimed:.{digits}g}"
         if float(lower) > float(allowed):
             return lower, allowed
-    return f"{at_least:.17g}", f"{claimed:.17g}"
+    return f"{proven:.17g}", f"{claimed:.17g}"
 
 
 def _digits(value: float, beside: float) -> str:

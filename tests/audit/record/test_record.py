@@ -10,6 +10,7 @@ from toys import PAIR, First, Shift
 
 import audit
 import guarantees
+from audit.bounds.rounding import at_least
 from audit.record.record import SCHEMA, SchemaError, from_json, load_records, plain, save_records
 
 
@@ -51,7 +52,9 @@ def test_everything_needed_to_judge_and_to_repeat_is_written_down(record):
 
 def test_a_session_shows_the_answer_and_not_all_cells(record):
     assert len(repr(record)) < 300
-    assert repr(record).startswith(f"<AuditRecord 'shift': violation; proven epsilon >= {record.epsilon(1e-5):.4g} ")
+    assert repr(record).startswith(
+        f"<AuditRecord 'shift': violation; proven epsilon >= {at_least(record.epsilon(1e-5), '.4g')} "
+    )
 
 
 @pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])

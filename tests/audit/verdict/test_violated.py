@@ -14,6 +14,7 @@ import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import joint_p_value
+from audit.bounds.rounding import at_least
 from audit.bounds.supporting_lines import tabulate
 from audit.policies.anytime import Anytime
 from audit.policies.chosen import Split
@@ -22,7 +23,7 @@ from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
 from audit.suites.run import adjust
 from audit.verdict.judgement import judge_jointly
-from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess, rounded_down
+from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -64,7 +65,7 @@ def test_a_violation_leads_with_a_proven_number():
     at = record.violated_at
     assert (at.number, at.given) == ("delta", 0.0)
     assert at.at_least == record.delta(0.0) > at.claimed
-    assert at.says == f"delta at epsilon 0: at least {rounded_down(at.at_least, 3)}, claimed at most 0.383."
+    assert at.says == f"delta at epsilon 0: at least {at_least(at.at_least, '.3g')}, claimed at most 0.383."
     assert record_lines(record)[1] == f"  broken:  {at.says}"
     assert from_json(record.to_json()).violated_at == at
     said = at.says.removesuffix(".")
@@ -135,9 +136,3 @@ def test_a_proven_number_is_never_rounded_up(at_least, below):
     says = by_number("epsilon", 1e-5, at_least=at_least, claimed=claimed).says
     told, allowed = (float(word.strip(",.")) for word in re.findall(r"(?:at least|at most) (\S+)", says))
     assert allowed < told <= at_least * (1 + 1e-11)
-
-
-def test_lower_bounds_lose_digits_downwards():
-    assert rounded_down(5.996, 3) == "5.99"
-    assert rounded_down(0.3, 3) == "0.3"
-    assert rounded_down(float("inf"), 3) == "inf"

@@ -1,0 +1,38 @@
+"""Printed bounds say no more than is proven."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit.bounds.rounding import at_least, at_most
+
+FORMS = st.sampled_from([".2f", ".3f", ".4f", ".3g", ".4g"])
+
+
+def test_lower_bounds_lose_digits_downwards():
+    assert at_least(5.996, ".3g") == "5.99"
+    assert at_least(4.2999, ".2f") == "4.29"
+    assert at_least(0.3, ".3g") == "0.3"
+    assert at_least(float("inf"), ".3g") == "inf"
+
+
+def test_upper_limits_lose_digits_upwards():
+    assert at_most(0.12341, ".4g") == "0.1235"
+    assert at_most(0.3, ".4f") == "0.3000"
+
+
+@given(value=st.floats(-1e6, 1e6), form=FORMS)
+def test_the_printed_number_lies_on_its_side_and_within_a_unit_of_the_last_digit(value, form):
+    slack = 1e-11 * abs(value)
+    low, high, nearest = (float(text) for text in (at_least(value, form), at_most(value, form), format(value, form)))
+    assert low <= value + slack
+    assert high >= value - slack
+    unit = 10.0 ** -int(form[1]) * (1 if form[-1] == "f" else 10 * max(abs(value), 1e-300))
+    assert nearest - unit - slack <= low <= high <= nearest + unit + slack
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, math.nan])
+def test_what_needs_no_rounding_stays(value):
+    assert at_least(value, ".3f") == at_most(value, ".3f") == f"{value:.3f}"
