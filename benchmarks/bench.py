@@ -1,11 +1,11 @@
 """Every comparison of this folder in one run, in its quick form: one table, as Markdown and JSON, and the growth plot.
 
-    python benchmarks/bench.py [numpy auditors scores algorithm_one curves collapsed trainings everyday growth]
+    python benchmarks/bench.py [numpy auditors scores algorithm_one curves collapsed trainings everyday growth] [zoo]
 
-What `make bench` runs: about ten minutes on two idle cores. A ratio is their cost over ours on the same job in this
-run: above 1 we are faster. Costs are processor seconds (`throughput.py` alone compares wall time, both sides in all
-threads); the load of the machine is written beside them. Peers live in an environment of their own (`peers.py`); one
-that cannot be installed is a row that says why.
+What `make bench` runs: about ten minutes on two idle cores. `zoo` takes as long again and is run where it is named. A
+ratio is their cost over ours on the same job in this run: above 1 we are faster. Costs are processor seconds
+(`throughput.py` alone compares wall time, both sides in all threads); the load of the machine is written beside them.
+Peers live in an environment of their own (`peers.py`); one that cannot be installed is a row that says why.
 """
 
 from __future__ import annotations
@@ -128,6 +128,15 @@ def growth_rows(found: Table) -> Iterator[Row]:
         yield Row(job=job, tool="dpsgd-audit", cost=cost, unit="CPU us a trial")
 
 
+def zoo_rows(found: Table) -> Iterator[Row]:
+    ours = number(found[0]["CPU s an audit"])
+    for row in found:
+        cost, accused = number(row["CPU s an audit"]), row["right twins accused"]
+        result = row["bugs found"] + (f" found, {accused} right ones accused" if accused else "")
+        ratio = None if row is found[0] else over(cost, ours)
+        yield Row(job="bugs of the zoo, 1,000 outputs a side", tool=row["tool"], result=result, cost=cost, ratio=ratio)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
     """A script in its quick form, and how its table is read."""
@@ -137,6 +146,8 @@ class Section:
     rows: Callable[[Table], Iterator[Row]]
     peers: bool = False
     """Whether it runs in the peers' environment, both sides in one process."""
+    named: bool = False
+    """Whether it is run only where it is named."""
 
 
 def sections(out: Path) -> dict[str, Section]:
@@ -144,6 +155,7 @@ def sections(out: Path) -> dict[str, Section]:
     auditors = ("--per-side", "1000000", "--python", str(peers.PYTHON))
     loop = ("--trials", "10000", "100", "--loop", "1")
     growth = ("--seconds", "0.2", "--figure", str(out / "growth.svg"))
+    zoo = ("--per-side", "1000", "--repetitions", "1", "--python", str(peers.PYTHON))
     return {
         "numpy": Section(script="throughput.py", arguments=numpy, rows=numpy_rows),
         "auditors": Section(script="peer_scores.py", arguments=auditors, rows=auditor_rows),
@@ -154,6 +166,7 @@ def sections(out: Path) -> dict[str, Section]:
         "trainings": Section(script="rounds.py", arguments=("speed", "--trials", "100000"), rows=training_rows),
         "everyday": Section(script="everyday.py", arguments=(), rows=everyday_rows),
         "growth": Section(script="growth.py", arguments=growth, rows=growth_rows),
+        "zoo": Section(script="power_peers.py", arguments=zoo, rows=zoo_rows, named=True),
     }
 
 
@@ -186,17 +199,17 @@ def markdown(found: dict[str, list[Row]], facts: dict[str, object]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", help="(default: all)")
+    parser.add_argument("sections", nargs="*", help="(default: all but zoo)")
     parser.add_argument("--out", type=Path, default=Path("bench-report"))
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     known = sections(out)
-    wanted = arguments.sections or list(known)
+    wanted = arguments.sections or [name for name, section in known.items() if not section.named]
     if unknown := set(wanted) - set(known):
         parser.error(f"sections must be among {', '.join(known)}, got {', '.join(sorted(unknown))}.")
     began, loads, text = time.monotonic(), [os.getloadavg()[0]], ""
-    missing = peers.install() if {"auditors", "scores", "curves"} & set(wanted) else {}
+    missing = peers.install() if {"auditors", "scores", "curves", "zoo"} & set(wanted) else {}
     found = {"peers": [Row(job="install", tool=name, result=f"not installed: {why}") for name, why in missing.items()]}
     for name in wanted:
         print(f"{name} ({known[name].script}) ...", flush=True)

@@ -3,11 +3,13 @@
     python benchmarks/peers.py
 
 Prints its Python, and a line for each peer that could not be installed, with the reason. Their pins differ from ours,
-so nothing of them enters the environment of the project.
+so nothing of them enters the environment of the project. Three peers are in no package index: where DP_AUDITORIUM,
+DELTA_SIEGE or DP_RECORDER says where a checkout of one lies, what it needs is installed here.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,12 @@ PEERS = {
     "prv_accountant": [["prv-accountant==0.2.0"]],
 }
 """What is installed for each module, in steps."""
+CHECKOUTS = {
+    "DP_AUDITORIUM": {"tensorflow": [["tensorflow>=2.16", "etils"]]},
+    "DELTA_SIEGE": {"optuna": [["optuna", "scikit-learn", "tqdm"]]},
+    "DP_RECORDER": {"tqdm": [["dp-accounting", "scikit-learn", "tqdm"]]},
+}
+"""The same of what a peer needs that is in no package index."""
 
 
 def installed(module: str) -> bool:
@@ -45,7 +53,9 @@ def install() -> dict[str, str]:
         make = [uv, "venv", "-q", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
         subprocess.run([*make, str(FOLDER)], check=True)
     pip = [uv, "pip", "install", "-q", "--python", str(PYTHON)] if uv else [str(PYTHON), "-m", "pip", "install", "-q"]
-    problems = {module: failure(pip, steps) for module, steps in PEERS.items() if not installed(module)}
+    needs = [modules for variable, modules in CHECKOUTS.items() if os.environ.get(variable)]
+    wanted = {module: steps for modules in (PEERS, *needs) for module, steps in modules.items()}
+    problems = {module: failure(pip, steps) for module, steps in wanted.items() if not installed(module)}
     return {module: why for module, why in problems.items() if why is not None}
 
 
