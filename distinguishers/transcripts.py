@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, logsumexp
+from jax.nn import logsumexp
 
 import guarantees
 from distinguishers.attendance import attendance_law, counts_groups, final_law
@@ -103,9 +103,7 @@ def _places(weights: np.ndarray) -> Places:
         return Places(np.log(weights).astype(np.float32), math.log(dropped) if dropped > 1e-12 else None)
 
 
-@structured(
-    numbers=("base", "deviation", "with_shift", "without_shift", "places"), structure=("epochs", "same_order")
-)
+@structured(numbers=("base", "deviation", "with_shift", "without_shift", "places"), structure=("epochs", "same_order"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PlaceRatio(OneScore):
     """``ln`` of a mixture over the record's place with it, over the same without it.
@@ -202,6 +200,9 @@ class LargestRound(OneScore):
         own = -((largest - shift) ** 2) / 2
         if self.line.rounds == 1:
             return own
+        # takes long to import, and nothing else here needs it
+        from jax.scipy.special import log_ndtr
+
         others = math.log(self.line.rounds - 1) - largest**2 / 2 - log_ndtr(largest) + log_ndtr(largest - shift)
         return jnp.logaddexp(own, others)
 

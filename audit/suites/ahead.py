@@ -1,0 +1,59 @@
+"""The programs of audits to come, compiled while those before them are judged.
+
+XLA compiles without the interpreter's lock, and statistics are Python's: on two cores one need not wait for the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from audit.diagnosis.ask import drawn_at_once
+from audit.suites.build import Built
+from audit.trials.both_sides import is_foreign
+from audit.trials.executor import LOCAL, Executor
+from audit.trials.keys import key_from_seed
+from audit.trials.traced import TracedSides
+from distinguishers.contract import Learner
+from mechanisms.neighbours import GradientTable
+from mechanisms.structure import is_structured
+
+
+@contextlib.contextmanager
+def compiled_ahead(audits: Iterable[Built], executor: Executor) -> Iterator[None]:
+    """Compile for these audits, one after the other, until the block ends; what is begun then is finished."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="compile-ahead")
+    try:
+        for audit in audits:
+            if executor is LOCAL and is_ours(audit):
+                pool.submit(compile_programs, audit)
+        yield
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def is_ours(audit: Built) -> bool:
+    """Whether nothing but this package's code is called, and no dataset is laid out.
+
+    A user's function may not bear a second thread, and a second copy of a large dataset may not fit.
+    """
+    step, pair, score = audit.mechanism, audit.neighbours, audit.distinguisher
+    if is_foreign(step) or score is None or isinstance(score, Learner) or not is_structured(score):
+        return False
+    tables = all(isinstance(dataset, GradientTable) for dataset in (pair.without, pair.with_record))
+    return tables and step.reads_tables and is_structured(step.release_on(pair.without))
+
+
+def compile_programs(audit: Built) -> None:
+    """What counts its scores and, where a violation is expected, what draws the outputs of its diagnosis."""
+    spec, step = audit.spec, audit.mechanism
+    # what fails here fails in the audit's own turn, which says whose it is
+    with contextlib.suppress(Exception):
+        sides = TracedSides(mechanism=step, neighbours=audit.neighbours)
+        for program in sides.programs(audit.distinguisher):
+            program.compile()
+        if spec.expect == "violation" and spec.diagnose and step.kind in ("vector", "transcript"):
+            size = drawn_at_once(sides.layout(), spec.trials // 2)
+            for side in ("without", "with"):
+                sides.piece(side, key_from_seed(0), 0, size, size=size)
