@@ -6,7 +6,7 @@ XLA compiles without the interpreter's lock, and statistics are Python's: on two
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from audit.diagnosis.ask import drawn_at_once
@@ -21,14 +21,19 @@ from mechanisms.structure import is_structured
 
 
 @contextlib.contextmanager
-def compiled_ahead(audits: Iterable[Built], executor: Executor) -> Iterator[None]:
-    """Compile for these audits, one after the other, until the block ends; what is begun then is finished."""
+def compiled_ahead(executor: Executor) -> Iterator[Callable[[Built], None]]:
+    """A function that has an audit's programs compiled, one audit after the other, until the block ends.
+
+    What is under way then is finished.
+    """
     pool = ThreadPoolExecutor(1, thread_name_prefix="compile-ahead")
+
+    def add(audit: Built) -> None:
+        if executor is LOCAL and is_ours(audit):
+            pool.submit(compile_programs, audit)
+
     try:
-        for audit in audits:
-            if executor is LOCAL and is_ours(audit):
-                pool.submit(compile_programs, audit)
-        yield
+        yield add
     finally:
         pool.shutdown(cancel_futures=True)
 

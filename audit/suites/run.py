@@ -67,8 +67,9 @@ def run_suite(
 
     Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
 
-    Everything is built before anything runs, so a wrong word in the last audit costs no time. The key of an audit
-    comes from the seed and its name: adding an audit to a suite does not change the others' data.
+    Everything is built before anything runs, so a wrong word in the last audit costs no time; programs are compiled
+    meanwhile (audit.suites.ahead). The key of an audit comes from the seed and its name: adding an audit to a suite
+    does not change the others' data.
 
     ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.suites.fingerprint);
     ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
@@ -80,17 +81,18 @@ def run_suite(
     ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
     """
     before = {record.name: record for record in earlier}
-    built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite)]
-    code = code_digest()
-    risk = suite.risk * share_of(suite.look) / len(built)
-    end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
-    records = []
-    with compiled_ahead(built, executor):
+    with compiled_ahead(executor) as ahead:
+        built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite, each=ahead)]
+        code = code_digest()
+        risk = suite.risk * share_of(suite.look) / len(built)
+        end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
+        records = []
         for index, audit in enumerate(built):
             started(audit.spec)
             deadline = _deadline(audit.spec, end, len(built) - index)
-            decided = None if resume_in is None else _decided_by(audit, suite, risk, code, executor)
-            place = None if resume_in is None else checkpoint(resume_in, decided)
+            place = None
+            if resume_in is not None:
+                place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
             kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
             with _placed(audit.spec):
                 record = _run(audit, suite, risk, deadline, kept, progress, executor)
