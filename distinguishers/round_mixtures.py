@@ -26,6 +26,15 @@ def along(output: Any) -> jax.Array:
     return (output.along if isinstance(output, Collapsed) else output)[..., 0]
 
 
+class AlongOnly(OneScore):
+    """Reads that coordinate alone."""
+
+    @property
+    def span(self) -> int:
+        """How many first coordinates of every round it reads."""
+        return 1
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Means:
     """The means that one round may have, in units of the noise around a centre, and ln of their probabilities."""
@@ -50,7 +59,7 @@ def means_of(law: AttendanceLaw, *, shared: float, own: float, centre: float) ->
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class AttendanceRatio(OneScore):
+class AttendanceRatio(AlongOnly):
     """Independent rounds, each a mixture over who attends: the sum of their log-likelihood ratios.
 
     ``sum_t ln sum_i w_i phi(z_t - m_i) - ln sum_i w_i phi(z_t - m'_i)``: batches i of probability w_i, whose sums are
@@ -74,7 +83,7 @@ class AttendanceRatio(OneScore):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BinsRatio(OneScore):
+class BinsRatio(AlongOnly):
     """Balls and bins, the other records seen too: every record draws one of T bins.
 
     With N others at s and the record at a, in units of the noise, the density of a transcript z is the coefficient

@@ -16,7 +16,7 @@ from jax.nn import logsumexp
 import guarantees
 from distinguishers.attendance import attendance_law, counts_groups, final_law
 from distinguishers.contract import Distinguisher, OneScore
-from distinguishers.round_mixtures import TRANSCRIPTS, AttendanceRatio, BinsRatio, along, means_of
+from distinguishers.round_mixtures import TRANSCRIPTS, AlongOnly, AttendanceRatio, BinsRatio, along, means_of
 from guarantees.checks import require
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.shuffling.spline_law import SplineLaw
@@ -105,7 +105,7 @@ def _places(weights: np.ndarray) -> Places:
 
 @structured(numbers=("base", "deviation", "with_shift", "without_shift", "places"), structure=("epochs", "same_order"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PlaceRatio(OneScore):
+class PlaceRatio(AlongOnly):
     """``ln`` of a mixture over the record's place with it, over the same without it.
 
     An epoch of T rounds z and places of probability w:
@@ -156,6 +156,11 @@ class SummedRatio(OneScore):
     name: str = "likelihood_ratio"
     accepts: tuple[OutputKind, ...] = TRANSCRIPTS
 
+    @property
+    def span(self) -> int | None:
+        """What the round's ratio reads."""
+        return getattr(self.ratio, "span", None)
+
     @functools.cached_property
     def _exact_curve(self) -> TradeOff | None:
         return None if self.ratio.curve is None else self.ratio.curve.compose(self.times)
@@ -172,7 +177,7 @@ class SummedRatio(OneScore):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LargestRound(OneScore):
+class LargestRound(AlongOnly):
     """The log-likelihood ratio of the largest round alone: the max-coordinate test. [ertan2026, equations 13-17]
 
     With z the maximum of T rounds and a shift s: density ``(T-1) phi(z) Phi(z-s) / Phi(z) + phi(z-s)``, up to

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -420,3 +420,10 @@ def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
         return SAMPLERS[kind](**table)
     except TypeError as error:
         raise ValueError(f"sampler {kind!r}: {error}") from None
+
+
+def epoch_keys(key: jax.Array, sampler: Callable[[jax.Array, int], Any], epochs: int) -> jax.Array:
+    """A key for the batches of every epoch; one for all of them where the order is kept."""
+    base = jax.random.fold_in(key, 0)
+    same = isinstance(sampler, Shuffle) and sampler.same_order
+    return jax.vmap(lambda epoch: jax.random.fold_in(base, epoch * (1 - same)))(jnp.arange(epochs))

@@ -17,8 +17,9 @@ from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Rel
 from mechanisms.neighbours import GradientTable, materialise, records_in
 from mechanisms.noise import normal
 from mechanisms.rounds import clip_rows, clipped_rows
-from mechanisms.sampling import Sampler
+from mechanisms.sampling import Sampler, epoch_keys
 from mechanisms.structure import structured
+from mechanisms.table_rounds import TableRounds, table_rounds
 
 Sees = Literal["updates", "isolated"]
 SEES: tuple[str, ...] = get_args(Sees)
@@ -83,8 +84,30 @@ class ManyRounds(Described):
         require("query", self.query is None, "None: the collapsed simulator does not adapt", self.query)
         return CollapsedRounds(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "query"})
 
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is: unless a query makes gradients of its rows."""
+        return self.query is None
+
+    def release_on(self, dataset: Any) -> TableRounds | None:
+        """The rounds on a table of gradients along the first axes."""
+        if self.query is not None or not isinstance(dataset, GradientTable) or dataset.basis is not None:
+            return None
+        return table_rounds(
+            dataset,
+            sampler=self.sampler,
+            clip=self.clip,
+            deviation=self.noise_multiplier * self.clip,
+            epochs=self.epochs,
+            isolated=self.sees == "isolated",
+            final=self.releases == "final",
+            group=self.group,
+        )
+
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The transcript (rounds, dimension), or the sum of it."""
+        if (known := self.release_on(dataset)) is not None:
+            return known(key)
         records = jnp.asarray(materialise(dataset), jnp.float32)
         if records.ndim != 2 or records.shape[0] < 1:
             raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {records.shape}.")
@@ -226,13 +249,6 @@ class CollapsedEpochs:
         return Collapsed(along[:, None], jnp.zeros(means.shape, jnp.float32))
 
 
-def epoch_keys(key: jax.Array, sampler: Callable[[jax.Array, int], Any], epochs: int) -> jax.Array:
-    """A key for the batches of every epoch; one for all of them where the order is kept."""
-    base = jax.random.fold_in(key, 0)
-    same = isinstance(sampler, sampling.Shuffle) and sampler.same_order
-    return jax.vmap(lambda epoch: jax.random.fold_in(base, epoch * (1 - same)))(jnp.arange(epochs))
-
-
 def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
     """The clipped gradient of the common records and that of the differing ones, along their one direction."""
     if (
@@ -314,8 +330,20 @@ class Stacked:
 
     def __call__(self, key: jax.Array) -> Any:
         """Every release, stacked."""
-        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(self.times))
-        return jax.vmap(self.step)(keys)
+        return jax.vmap(self.step)(self._keys(key))
+
+    def sums(self, span: int) -> bool:
+        """Whether the step can give its sums without its vector."""
+        own = getattr(self.step, "sums", None)
+        return own is not None and own(span)
+
+    def summary(self, key: jax.Array, span: int) -> Collapsed:
+        """What the step gives of every release, one after the other: no vector is kept."""
+        step: Any = self.step
+        return jax.lax.map(lambda own: step.summary(own, span), self._keys(key))
+
+    def _keys(self, key: jax.Array) -> jax.Array:
+        return jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(self.times))
 
 
 many_rounds = ManyRounds

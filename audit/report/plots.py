@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from typing import Any
 
@@ -15,23 +14,6 @@ from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
 MOST_IN_A_ROW = 4
-
-
-def trade_off_svg(record: AuditRecord) -> str:
-    """Claim, observed curve with its band, proven points and (where known) the exact curve, as SVG text."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9, "svg.fonttype": "none"}):
-        figure = Figure(figsize=(4.6, 4.2), layout="constrained")
-        axes = figure.subplots()
-        _draw(axes, record)
-        axes.set_ylabel("miss rate")
-        axes.legend(frameon=False, fontsize=8, loc="upper right")
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
 
 
 def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:

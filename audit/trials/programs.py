@@ -136,6 +136,11 @@ def is_summed(release: Release, scoring: Scoring) -> bool:
     return span is not None and sums is not None and sums(span)
 
 
+def shape_read(release: Release, scoring: Scoring, key: jax.Array) -> Any:
+    """The shape of what the score reads of one output."""
+    return jax.eval_shape(lambda given: _read(release, scoring, given), key)
+
+
 def _read(release: Any, scoring: Any, key: jax.Array) -> Any:
     """The output, or only what the score reads of it."""
     return release.summary(key, scoring.span) if is_summed(release, scoring) else release(key)
@@ -183,12 +188,14 @@ class TracedRelease:
         return self.code(key, self.data)
 
 
-@structured(structure=("code",))
+@structured(structure=("code", "span"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TracedScoring:
     """A distinguisher that says nothing of its structure."""
 
     code: Code
+    span: int | None = None
+    """How many first coordinates it reads beside the mean square of the others; None where it may read all."""
     function: Callable[..., Any] | None = None
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
@@ -233,7 +240,8 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
     def scoring(key: jax.Array, output: Any) -> jax.Array:
         return distinguisher(key, output)
 
-    return TracedScoring(code=_code(scoring, key_from_seed(0), output), function=scoring)
+    code, span = _code(scoring, key_from_seed(0), output), getattr(distinguisher, "span", None)
+    return TracedScoring(code=code, span=span, function=scoring)
 
 
 def _compare_lengths(distinguisher: Distinguisher, output: Any) -> None:

@@ -12,7 +12,9 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.chi_square import chi_square_tails
 
 REACH = 13.0
-"""Standard deviations followed along the shifted coordinate: beyond lies less than 1e-37."""
+"""Standard deviations followed along the shifted coordinate, either side of 0 and of where the ball begins."""
+DEEPEST = 25.0
+"""Where the ball may begin: masses below e^-312 are not wanted."""
 
 
 @functools.cache
@@ -79,8 +81,11 @@ def _interval(excess: Array, centre: Array, degrees: float) -> tuple[Array, Arra
 def _integral(excess: Array, centre: Array, degrees: float) -> tuple[Array, Array]:
     low, high = _roots(excess[:, None], centre[:, None], chi_square_levels(degrees))
     base = np.linspace(-REACH, REACH, 14)
-    edges = np.concatenate([low, high, np.broadcast_to(base, (len(excess), len(base)))], axis=1)
-    edges = np.sort(np.clip(edges, -REACH, REACH), axis=1)
+    # A mass of 1e-40 counts as well: it may be multiplied by e^epsilon. Half the chi-square's mass lies beyond begin.
+    begin = np.clip(low[:, low.shape[1] // 2], -DEEPEST, DEEPEST)[:, None]
+    begin = np.where(np.abs(begin) > REACH / 2, begin, 0.0)
+    edges = np.concatenate([low, high, np.broadcast_to(base, (len(excess), len(base))), begin + base], axis=1)
+    edges = np.sort(np.clip(edges, np.minimum(begin, 0.0) - REACH, np.maximum(begin, 0.0) + REACH), axis=1)
     width = np.diff(edges, axis=1)
     # no panel is left out because its mass is small: the smaller of the two answers may be multiplied by e^epsilon
     row, column = np.nonzero(width > 0)

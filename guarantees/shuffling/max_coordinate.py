@@ -86,8 +86,11 @@ class LargestCoordinateLaw(SimpleLaw):
         upper = lower + self.cut_step
 
         def gain(x: Array) -> Array:
-            without = np.log(-np.expm1(self._log_below(x, self.without_shift)))
-            return -np.expm1(self._log_below(x, self.with_shift)) - np.exp(np.minimum(threshold + without, 700))
+            # Up to a factor and a constant the same; the second keeps its digits where both maxima lie above.
+            without, with_record = self._log_below(x, self.without_shift), self._log_below(x, self.with_shift)
+            above = -np.expm1(with_record) - np.exp(np.minimum(threshold + np.log(-np.expm1(without)), 700))
+            below = np.exp(without) - np.exp(np.minimum(with_record - threshold, 700))
+            return np.where(threshold > 0, above, below)
 
         with np.errstate(divide="ignore"):
             return np.where(gain(upper) > gain(lower), upper, lower)

@@ -17,7 +17,6 @@ from mechanisms import sampling
 from mechanisms.constructions import gradient_rows
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
 from mechanisms.networks import INITIAL_SEED
-from mechanisms.training import epoch_keys
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,7 +196,7 @@ def step_batches(
     shape = jax.eval_shape(draw, key)[0].shape
     require("sampler", len(shape) in (1, 2), "a function that gives one batch, or those of an epoch", shape)
     rounds = 1 if len(shape) == 1 else shape[0]
-    keys = epoch_keys(key, sampler, -(-steps // rounds))
+    keys = sampling.epoch_keys(key, sampler, -(-steps // rounds))
     index, mask = jax.vmap(draw)(keys)
 
     def in_order(part: jax.Array) -> jax.Array:

@@ -11,11 +11,10 @@ from scipy.special import ndtr, ndtri
 
 import guarantees
 from attack.draws import Draw, even, one_of, spread, whole
-from attack.oracles import SAMPLERS, SIGMAS, sampled_delta
+from attack.oracles import draw_losses
 
 Check = Callable[[dict[str, Any], np.random.Generator], tuple[int, list[str]]]
 """How many values were judged, and what was wrong with them."""
-DRAWS = 100_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,11 +61,10 @@ def _bracket(given: dict[str, Any], rng: np.random.Generator) -> tuple[int, list
     room = (1 + np.exp(given["epsilon"])) * claim.error + _rounding(given)
     if not found.lower - room <= said <= found.upper + room:
         wrong.append(f"delta is {said:.6g}, outside {found.lower:.6g} to {found.upper:.6g}")
-    losses = SAMPLERS["fixed_batch_shuffle"](rng, pair, DRAWS)
-    if losses is not None and (truth := sampled_delta(losses, given["epsilon"], direction)).sharp:
+    drawn = draw_losses("fixed_batch_shuffle", pair, rng)
+    if drawn is not None and (truth := drawn.delta(given["epsilon"], direction)).sharp:
         judged += 1
-        room = SIGMAS * truth.standard_error + 20 / len(losses[0])
-        if not found.lower - room <= truth.mean <= found.upper + room:
+        if not found.lower - truth.room <= truth.mean <= found.upper + truth.room:
             wrong.append(f"sampled {truth.mean:.6g}, outside {found.lower:.6g} to {found.upper:.6g}")
     return judged, wrong
 

@@ -12,7 +12,6 @@ import audit
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.latex import bibtex, escape, methods
-from audit.report.plots import trade_off_svg
 
 
 def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
@@ -70,7 +69,6 @@ def test_pictures_leave_the_users_backend_alone(violation, tmp_path):
     matplotlib.use("svg")
     try:
         save_figures((violation,), tmp_path, ending="png", width=3.3)
-        trade_off_svg(violation)
         assert matplotlib.get_backend() == "svg"
     finally:
         matplotlib.use(before)

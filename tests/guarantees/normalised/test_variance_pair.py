@@ -126,3 +126,14 @@ def test_a_tiny_shift_changes_no_far_tail(dimension, scale, epsilon):
     shifted = variance_pair(dimension=dimension, scale=scale, shift=1e-6)
     for direction in ("with_given_without", "without_given_with"):
         assert shifted.delta(epsilon, direction) == pytest.approx(central.delta(epsilon, direction), rel=1e-5)
+
+
+@pytest.mark.parametrize(("shift", "epsilon"), [(15.655, 132.0), (30.0, 459.6)])
+def test_masses_below_1e_40_count_where_e_to_the_epsilon_multiplies_them(shift, epsilon):
+    claim = variance_pair(dimension=920, scale=0.9, shift=shift)
+    rng, n = np.random.default_rng(1), 400_000
+    u, w = shift + 0.9 * rng.standard_normal(n), 0.81 * rng.chisquare(919, n)
+    loss = -920 * np.log(0.9) - ((u - shift) ** 2 + w) / 1.62 + (u**2 + w) / 2
+    values = -np.expm1(np.minimum(epsilon - loss, 0.0))
+    # said .50 when the shifted coordinate was followed for 13 standard deviations only
+    assert abs(claim.delta(epsilon, "with_given_without") - values.mean()) < 6 * values.std() / np.sqrt(n)

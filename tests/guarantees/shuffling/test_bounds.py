@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 import guarantees
 from guarantees.shuffling import balls_and_bins_estimate
@@ -99,3 +99,15 @@ def test_bad_arguments_are_refused():
         guarantees.fixed_batch_event(rounds=10, noise_multiplier=1.0, cut_step=-1.0)
     with pytest.raises(ValueError, match="trials must be"):
         balls_and_bins_estimate(np.random.default_rng(0), rounds=5, noise_multiplier=1.0, epsilon=0.1, trials=1)
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 100.0, 110.0])
+def test_the_best_event_is_found_where_both_maxima_nearly_surely_exceed_it(epsilon):
+    sigma, rounds = 0.0722, 2115
+    cuts = np.arange(1, 300) * 0.01
+    without, with_record = (
+        np.exp(log_ndtr((cuts - at) / sigma) + (rounds - 1) * log_ndtr(cuts / sigma)) for at in (1, 2)
+    )
+    best = np.max(without - np.exp(epsilon) * with_record)
+    claim = guarantees.fixed_batch_event(rounds=rounds, noise_multiplier=sigma)
+    assert claim.delta(epsilon, "without_given_with") == pytest.approx(best, rel=1e-9)
