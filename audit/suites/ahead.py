@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from audit.diagnosis.ask import drawn_at_once
 from audit.suites.build import Built
-from audit.trials.both_sides import is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.traced import TracedSides
 from distinguishers.contract import Learner
+from mechanisms.contract import Mechanism, Step
 from mechanisms.neighbours import GradientTable
 from mechanisms.structure import is_structured
 
@@ -29,7 +29,7 @@ def compiled_ahead(executor: Executor) -> Iterator[Callable[[Built], None]]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="compile-ahead")
 
     def add(audit: Built) -> None:
-        if executor is LOCAL and is_ours(audit):
+        if executor is LOCAL:
             pool.submit(compile_programs, audit)
 
     try:
@@ -44,7 +44,7 @@ def is_ours(audit: Built) -> bool:
     A user's function may not bear a second thread, and a second copy of a large dataset may not fit.
     """
     step, pair, score = audit.mechanism, audit.neighbours, audit.distinguisher
-    if is_foreign(step) or score is None or isinstance(score, Learner) or not is_structured(score):
+    if not isinstance(step, Mechanism) or isinstance(step, Step) or not is_structured(score):
         return False
     tables = all(isinstance(dataset, GradientTable) for dataset in (pair.without, pair.with_record))
     return tables and step.reads_tables and is_structured(step.release_on(pair.without))
@@ -52,11 +52,16 @@ def is_ours(audit: Built) -> bool:
 
 def compile_programs(audit: Built) -> None:
     """What counts its scores and, where a violation is expected, what draws the outputs of its diagnosis."""
-    spec, step = audit.spec, audit.mechanism
+    spec, step, score = audit.spec, audit.mechanism, audit.distinguisher
     # what fails here fails in the audit's own turn, which says whose it is
     with contextlib.suppress(Exception):
+        if not is_ours(audit):
+            return
+        assert isinstance(step, Mechanism)
+        assert score is not None
+        assert not isinstance(score, Learner)
         sides = TracedSides(mechanism=step, neighbours=audit.neighbours)
-        for program in sides.programs(audit.distinguisher):
+        for program in sides.programs(score):
             program.compile()
         if spec.expect == "violation" and spec.diagnose and step.kind in ("vector", "transcript"):
             size = drawn_at_once(sides.layout(), spec.trials // 2)

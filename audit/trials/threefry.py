@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 IMPLEMENTATION = "threefry2x32"
@@ -35,7 +36,7 @@ def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
     words = tuple(np.asarray(jax.random.key_data(key)).tolist())
     for number in numbers:
         words = threefry(words, (0, number))
-    return jax.random.wrap_key_data(np.array(words, np.uint32), impl=IMPLEMENTATION)
+    return jax.random.wrap_key_data(jnp.asarray(np.array(words, np.uint32)), impl=IMPLEMENTATION)
 
 
 def split(key: jax.Array, count: int = 2) -> tuple[jax.Array, ...]:

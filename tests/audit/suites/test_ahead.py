@@ -33,7 +33,7 @@ risk = 0.05
 [[audit]]
 name = "shuffled"
 expect = "violation"
-mechanism = { kind = "many_rounds", simulator = "collapsed", sees = "isolated", sampler = { kind = "shuffle", batch_size = 1 } }
+mechanism = { kind = "many_rounds", simulator = "collapsed", sees = "isolated", sampler = SAMPLER }
 neighbours = { kind = "worst_case_pair", relation = "zero_out" }
 distinguisher = "likelihood_ratio"
 claim = { kind = "gaussian", mu = 0.1, relation = "zero_out" }
@@ -52,7 +52,11 @@ TINY = 6
 
 
 @pytest.mark.parametrize(
-    ("suite", "programs"), [(suite_of(ROUND, DIMENSION=43), 2), (suite_of(SHUFFLED, RECORDS=11), 1)]
+    ("suite", "programs"),
+    [
+        (suite_of(ROUND, DIMENSION=43), 2),
+        (suite_of(SHUFFLED, RECORDS=11, SAMPLER='{ kind = "shuffle", batch_size = 1 }'), 1),
+    ],
 )
 def test_one_program_counts_and_one_draws_a_diagnosis_and_both_are_compiled_ahead(suite, programs):
     (audit,) = build_suite(suite)
