@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
+from jax.nn import logsumexp
 
 from distinguishers.contract import OneScore
 from distinguishers.round_mixtures import along

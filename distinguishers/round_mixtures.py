@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
+from jax.nn import logsumexp
 from scipy import stats
 
 from distinguishers.attendance import AttendanceLaw

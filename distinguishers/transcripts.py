@@ -6,12 +6,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, logsumexp
+from jax.nn import logsumexp
 
 import guarantees
 from distinguishers.attendance import attendance_law, counts_groups, final_law
@@ -79,6 +79,31 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
     )
 
 
+class Shift(NamedTuple):
+    """What the record adds to the round that has it, in units of the noise, and half its square."""
+
+    value: float
+    half_square: float
+
+
+def _shift(value: float) -> Shift | None:
+    return None if value == 0 else Shift(value, value**2 / 2)
+
+
+class Places(NamedTuple):
+    """ln of the chance of every place of an epoch, and of none: None where the record is never dropped."""
+
+    log_weights: np.ndarray
+    log_dropped: float | None
+
+
+def _places(weights: np.ndarray) -> Places:
+    dropped = max(0.0, 1.0 - float(weights.sum()))
+    with np.errstate(divide="ignore"):
+        return Places(np.log(weights).astype(np.float32), math.log(dropped) if dropped > 1e-12 else None)
+
+
+@structured(numbers=("base", "deviation", "with_shift", "without_shift", "places"), structure=("epochs", "same_order"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PlaceRatio(AlongOnly):
     """``ln`` of a mixture over the record's place with it, over the same without it.
@@ -90,8 +115,12 @@ class PlaceRatio(AlongOnly):
     """
 
     parameters: Mapping[str, Any]
-    line: Line
-    places: np.ndarray
+    base: float
+    deviation: float
+    with_shift: Shift | None
+    """None where the record adds nothing."""
+    without_shift: Shift | None
+    places: Places
     epochs: int
     same_order: bool
     curve: TradeOff | None
@@ -101,22 +130,18 @@ class PlaceRatio(AlongOnly):
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The log-likelihood ratio of one transcript."""
         del key
-        seen = self.line.read(output).reshape(self.epochs, -1)
-        return self._evidence(seen, self.line.with_shift) - self._evidence(seen, self.line.without_shift)
+        seen = ((along(output) - self.base) / self.deviation).reshape(self.epochs, -1)
+        return self._evidence(seen, self.with_shift) - self._evidence(seen, self.without_shift)
 
-    def _evidence(self, seen: jax.Array, shift: float) -> jax.Array:
-        if shift == 0:
+    def _evidence(self, seen: jax.Array, shift: Shift | None) -> jax.Array:
+        if shift is None:
             return jnp.float32(0.0)
-        exponents = shift * seen - shift**2 / 2
+        exponents = shift.value * seen - shift.half_square
         if self.same_order:
             exponents = jnp.sum(exponents, axis=0, keepdims=True)
-        dropped = max(0.0, 1.0 - float(self.places.sum()))
-        with np.errstate(divide="ignore"):
-            weights = jnp.asarray(np.log(self.places), jnp.float32)
-            missing = jnp.float32(np.log(dropped)) if dropped > 1e-12 else None
-        found = logsumexp(weights + exponents, axis=1)
-        if missing is not None:
-            found = jnp.logaddexp(found, missing)
+        found = logsumexp(jnp.asarray(self.places.log_weights)[None] + exponents, axis=1)
+        if self.places.log_dropped is not None:
+            found = jnp.logaddexp(found, jnp.float32(self.places.log_dropped))
         return jnp.sum(found)
 
 
@@ -180,6 +205,9 @@ class LargestRound(AlongOnly):
         own = -((largest - shift) ** 2) / 2
         if self.line.rounds == 1:
             return own
+        # takes long to import, and nothing else here needs it
+        from jax.scipy.special import log_ndtr
+
         others = math.log(self.line.rounds - 1) - largest**2 / 2 - log_ndtr(largest) + log_ndtr(largest - shift)
         return jnp.logaddexp(own, others)
 
@@ -221,8 +249,11 @@ def transcript_ratio(
         )
     return PlaceRatio(
         parameters=parameters,
-        line=line,
-        places=places,
+        base=line.base,
+        deviation=line.deviation,
+        with_shift=_shift(line.with_shift),
+        without_shift=_shift(line.without_shift),
+        places=_places(places),
         epochs=mechanism.epochs,
         same_order=isinstance(sampler, Shuffle) and sampler.same_order,
         curve=_place_curve(mechanism, line, places),

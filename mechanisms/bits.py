@@ -55,6 +55,7 @@ def _low(x: jax.Array) -> jax.Array:
     return lax.convert_element_type(x, jnp.uint32)
 
 
+@jax.jit
 def philox(key: Words, counter: Block) -> Block:
     """Philox-4x32 with 10 rounds: a bijection of the counter for every key. [salmon2011, section 3.4]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from guarantees.checks import require
 from mechanisms import sampling
-from mechanisms.chi_square import mean_square
+from mechanisms.chi_square import MeanSquare, mean_square_law
 from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases
 from mechanisms.neighbours import GradientTable, materialise, records_in
 from mechanisms.noise import normal
@@ -189,21 +189,63 @@ class CollapsedRounds(Described):
         records = records_in(dataset)
         return None if records is None else self.rounds(records)
 
+    def release_on(self, dataset: Any) -> CollapsedEpochs | None:
+        """Both datasets of a pair are one program; a user's own sampler is compiled as it is."""
+        known = type(self.sampler) in sampling.SAMPLERS.values()
+        return self._epochs(dataset) if known else None
+
     def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
         """The statistics (rounds, 1) of a transcript, or (1,) of the sum, on an aligned GradientTable."""
+        return self._epochs(dataset)(key)
+
+    def _epochs(self, dataset: Any) -> CollapsedEpochs:
         shared, own = aligned(dataset, self.clip, self.group)
+        deviation, degrees = self.noise_multiplier * self.clip, dataset.dimension - 1
+        final = self.releases == "final"
+        if final:
+            deviation *= math.sqrt(self.rounds(dataset.records))
+        return CollapsedEpochs(
+            shared=None if self.sees == "isolated" else shared,
+            own=own,
+            deviation=deviation,
+            rest=mean_square_law(degrees, scale=deviation**2) if final and degrees else None,
+            sampler=self.sampler,
+            records=dataset.records,
+            epochs=self.epochs,
+            group=self.group,
+            final=final,
+        )
+
+
+@structured(
+    numbers=("shared", "own", "deviation", "rest"), structure=("sampler", "records", "epochs", "group", "final")
+)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CollapsedEpochs:
+    """Epochs along the gradients' one direction."""
+
+    shared: float | None
+    """The gradient of the common records; None where they are taken off."""
+    own: float
+    deviation: float
+    """Of a round's noise, or of the sum's."""
+    rest: MeanSquare | None
+    sampler: Sampler
+    records: int
+    epochs: int
+    group: int
+    final: bool
+
+    def __call__(self, key: jax.Array) -> Collapsed:
+        """The statistics of one key."""
         keys = epoch_keys(key, self.sampler, self.epochs)
-        seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, dataset.records, self.group))(keys)
+        seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, self.records, self.group))(keys)
         others, record = seen.others.reshape(-1), seen.record.reshape(-1)
-        means = own * record if self.sees == "isolated" else shared * others + own * record
-        deviation = self.noise_multiplier * self.clip
-        degrees = dataset.dimension - 1
-        if self.releases == "final":
-            deviation *= math.sqrt(len(means))
-            along = jnp.sum(means) + deviation * normal(key, (1,))
-            rest = mean_square(key, degrees, scale=deviation**2) if degrees else jnp.float32(0.0)
-            return Collapsed(along, rest)
-        along = means + deviation * normal(key, means.shape)
+        means = self.own * record if self.shared is None else self.shared * others + self.own * record
+        if self.final:
+            along = jnp.sum(means) + self.deviation * normal(key, (1,))
+            return Collapsed(along, jnp.float32(0.0) if self.rest is None else self.rest(key))
+        along = means + self.deviation * normal(key, means.shape)
         return Collapsed(along[:, None], jnp.zeros(means.shape, jnp.float32))
 
 

@@ -24,19 +24,18 @@ def execute(arguments: argparse.Namespace) -> int:
         if spec not in kept and not arguments.quiet:
             named = ", ".join(code_of(spec))
             print(f"{spec.name}: not planned, since that would run {named}; --run-code allows it.", file=sys.stderr)
-    import jax
-
     from audit.record.record import plain
     from audit.suites.build import build_suite
     from audit.suites.plan import plan_audit
     from audit.suites.run import audit_key
+    from audit.trials.threefry import fold_in
 
     built = build_suite(suite, kept)
     plans = [
         plan_audit(
             audit,
             risk=suite.risk / len(suite.audits),
-            key=jax.random.fold_in(audit_key(suite.seed, audit.spec.name), 1),
+            key=fold_in(audit_key(suite.seed, audit.spec.name), 1),
             power=arguments.power,
         )
         for audit in built

@@ -17,6 +17,7 @@ from audit.record.answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
+from audit.trials.threefry import fold_in
 from mechanisms.constructions import told_pair
 from mechanisms.neighbours import Neighbours
 
@@ -47,7 +48,7 @@ def explain(
         return record
     began = time.monotonic()
     try:
-        answers = _answers(record, mechanism, neighbours, jax.random.fold_in(key, PURPOSE), deadline, executor)
+        answers = _answers(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)

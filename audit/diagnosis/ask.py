@@ -140,6 +140,11 @@ def _moving(rows: Array) -> Array:
     return moving if len(moving) > 1 else rows
 
 
+def drawn_at_once(layout: Layout, trials: int) -> int:
+    """How many outputs of ``trials`` are drawn at once."""
+    return int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
+
+
 def diagnose_mechanism(
     mechanism: Auditable,
     neighbours: Neighbours,
@@ -162,8 +167,7 @@ def diagnose_mechanism(
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
     seen, sides = read_as or neighbours, executor.sides(mechanism, neighbours)
     layout = sides.layout()
-    size = int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
-    first, second = sides.outputs(key, trials, size=size, deadline=deadline)
+    first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
         raise TimeoutError(f"the time budget was over after {count} trials a side.")

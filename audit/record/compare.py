@@ -10,6 +10,7 @@ from scipy.stats import fisher_exact
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
+from audit.verdict.holm import holm
 
 State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
 NO_TEST = (
@@ -137,12 +138,7 @@ def _judged(member: str, threshold: float, counts: np.ndarray, above: bool) -> S
 
 
 def _holm(p_values: dict[str, float]) -> dict[str, float]:
-    from statsmodels.stats.multitest import multipletests
-
-    if not p_values:
-        return {}
-    adjusted = np.asarray(multipletests(list(p_values.values()), method="holm")[1])
-    return dict(zip(p_values, adjusted.tolist(), strict=True))
+    return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 
 def _matched(

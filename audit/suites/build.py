@@ -63,10 +63,19 @@ def build(spec: AuditSpec) -> Built:
         raise SuiteError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
 
 
-def build_suite(suite: Suite, audits: Sequence[AuditSpec] | None = None) -> list[Built]:
-    """All audits of a suite, or those of them that are wanted; a parameter of [defaults] that none takes is refused."""
+def build_suite(
+    suite: Suite, audits: Sequence[AuditSpec] | None = None, *, each: Callable[[Built], None] = lambda _: None
+) -> list[Built]:
+    """All audits of a suite, or those of them that are wanted; a parameter of [defaults] that none takes is refused.
+
+    ``each`` is given every audit as soon as it is built.
+    """
     _refuse_unused_defaults(suite)
-    return [build(spec) for spec in (suite.audits if audits is None else audits)]
+    built = []
+    for spec in suite.audits if audits is None else audits:
+        built.append(build(spec))
+        each(built[-1])
+    return built
 
 
 def _built(spec: AuditSpec) -> Built:

@@ -248,11 +248,9 @@ def _python_files(root: Path) -> set[Path]:
 
 def _libraries() -> dict[str, str]:
     """Versions of everything installed."""
-    return {
-        distribution.metadata["Name"]: distribution.version
-        for distribution in metadata.distributions()
-        if distribution.metadata["Name"]
-    }
+    # each reading of the metadata parses the file anew
+    told = [distribution.metadata for distribution in metadata.distributions()]
+    return {own["Name"]: own["Version"] for own in told if own["Name"]}
 
 
 def _file(path: Path) -> str:

@@ -13,6 +13,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides
 from audit.trials.learning import learn
+from audit.trials.threefry import split
 from audit.verdict import plan as planning
 from audit.verdict.plan import Plan
 
@@ -59,7 +60,7 @@ def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray],
 
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     both = both_sides(audit.mechanism, audit.neighbours)
-    *own, key_learn = jax.random.split(key, 3)
+    *own, key_learn = split(key, 3)
     chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn)
     sides = both.scored(chosen, learnt=learnt_from > 0)
     sources = [side.source(one) for side, one in zip(sides, own, strict=True)]

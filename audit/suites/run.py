@@ -15,6 +15,7 @@ from audit.diagnosis.after import explain
 from audit.procedure import run_audit
 from audit.record.files import FileError
 from audit.record.record import AuditRecord, plain, seen_below
+from audit.suites.ahead import compiled_ahead
 from audit.suites.build import Built, build_suite
 from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
 from audit.suites.file import AuditSpec, Suite
@@ -25,7 +26,9 @@ from audit.trials.both_sides import is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally, sentence
+from audit.trials.threefry import fold_in
 from audit.trials.workers import ForeignError
+from audit.verdict.holm import holm
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
@@ -64,8 +67,9 @@ def run_suite(
 
     Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
 
-    Everything is built before anything runs, so a wrong word in the last audit costs no time. The key of an audit
-    comes from the seed and its name: adding an audit to a suite does not change the others' data.
+    Everything is built before anything runs, so a wrong word in the last audit costs no time; programs are compiled
+    meanwhile (audit.suites.ahead). The key of an audit comes from the seed and its name: adding an audit to a suite
+    does not change the others' data.
 
     ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.suites.fingerprint);
     ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
@@ -77,21 +81,24 @@ def run_suite(
     ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
     """
     before = {record.name: record for record in earlier}
-    built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite)]
-    code = code_digest()
-    risk = suite.risk * share_of(suite.look) / len(built)
-    end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
-    records = []
-    for index, audit in enumerate(built):
-        started(audit.spec)
-        deadline = _deadline(audit.spec, end, len(built) - index)
-        place = None if resume_in is None else checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
-        kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
-        with _placed(audit.spec):
-            record = _run(audit, suite, risk, deadline, kept, progress, executor)
-        stated = {**record.environment, "code": code}
-        records.append(dataclasses.replace(record, look=suite.look, environment=stated))
-        finished(records[-1])
+    with compiled_ahead(executor) as ahead:
+        built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite, each=ahead)]
+        code = code_digest()
+        risk = suite.risk * share_of(suite.look) / len(built)
+        end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
+        records = []
+        for index, audit in enumerate(built):
+            started(audit.spec)
+            deadline = _deadline(audit.spec, end, len(built) - index)
+            place = None
+            if resume_in is not None:
+                place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
+            kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
+            with _placed(audit.spec):
+                record = _run(audit, suite, risk, deadline, kept, progress, executor)
+            stated = {**record.environment, "code": code}
+            records.append(dataclasses.replace(record, look=suite.look, environment=stated))
+            finished(records[-1])
     return tuple(
         _explained(record, audit, suite, end, executor)
         for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
@@ -130,14 +137,8 @@ def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecor
 
     Holm rejects everything that Bonferroni does, so no verdict 'violation' of a single record is lost. [holm1979]
     """
-    from statsmodels.stats.multitest import multipletests
-
-    tested: Any = multipletests([record.p_value for record in records], alpha=risk, method="holm")
-    rejected, adjusted = tested[:2]
-    return tuple(
-        _adjusted(record, float(p), violated=bool(violated))
-        for record, violated, p in zip(records, rejected, adjusted, strict=True)
-    )
+    adjusted = holm([record.p_value for record in records])
+    return tuple(_adjusted(record, p, violated=p <= risk) for record, p in zip(records, adjusted, strict=True))
 
 
 def _adjusted(record: AuditRecord, p: float, *, violated: bool) -> AuditRecord:
@@ -151,10 +152,7 @@ def _adjusted(record: AuditRecord, p: float, *, violated: bool) -> AuditRecord:
 
 def audit_key(seed: int, name: str, look: int = 0) -> jax.Array:
     """The key of one audit of a suite; every look has its own."""
-    key = key_from_seed(seed)
-    for byte in name.encode():
-        key = jax.random.fold_in(key, byte)
-    return jax.random.fold_in(jax.random.fold_in(key, LOOK), look) if look else key
+    return fold_in(key_from_seed(seed), *name.encode(), *((LOOK, look) if look else ()))
 
 
 def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | None:

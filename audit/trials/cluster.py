@@ -21,6 +21,7 @@ from audit.trials import remote
 from audit.trials.both_sides import Auditable, BothSides, both_sides
 from audit.trials.remote import REMEDY, Ask, Expected, Key, Payload, UnlikeWorkerError
 from audit.trials.source import Source, complete, joined
+from audit.trials.threefry import split
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
 from guarantees.checks import require
@@ -296,7 +297,7 @@ class ClusterSides:
     def outputs(self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None) -> tuple[Any, Any]:
         """Full outputs of both sides, in turns, until the trials or the time are used up."""
         found: dict[str, list[Any]] = {"without": [], "with": []}
-        keys = dict(zip(found, map(_travelling, jax.random.split(key)), strict=True))
+        keys = dict(zip(found, map(_travelling, split(key)), strict=True))
         together = size * self._executor.slots
         for start in range(0, trials, together):
             if deadline is not None and time.monotonic() >= deadline:

@@ -14,6 +14,7 @@ import numpy as np
 from audit.trials.keys import trial_number, trials_from
 from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import NonFiniteScoreError, Source, common_layout, complete
+from audit.trials.threefry import split
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
@@ -134,7 +135,7 @@ class ForeignSides:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, in turns, until the trials or the time are used up."""
         found: dict[str, dict[int, np.ndarray]] = {"without": {}, "with": {}}
-        keys = dict(zip(found, jax.random.split(key), strict=True))
+        keys = dict(zip(found, split(key), strict=True))
         together = size * max(1, self._workers)
         for start in range(0, trials, together):
             firsts = range(start, min(start + together, trials), size)

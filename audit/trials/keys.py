@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.seeds import require_seed
+from audit.trials.threefry import IMPLEMENTATION, fold_in, split
 from guarantees.checks import require
 from mechanisms.bits import Stream, Words, blocks
 
-IMPLEMENTATION = "threefry2x32"
-"""Of every key that is made here, whatever JAX's default is: a seed must mean the same everywhere."""
 AUDIT = 0x64702D61
 """Folded into the caller's key before it is split: ``split(key)`` of the caller's own gives none of our keys."""
 
@@ -48,9 +47,9 @@ def key_from_seed(seed: int) -> jax.Array:
 
 def audit_keys(key: jax.Array) -> AuditKeys:
     """The keys of one audit."""
-    own = jax.random.fold_in(key, AUDIT)
-    fit_without, fit_with, without, with_record = jax.random.split(own, 4)
-    return AuditKeys(fit_without, fit_with, without, with_record, jax.random.fold_in(own, LEARN))
+    own = fold_in(key, AUDIT)
+    fit_without, fit_with, without, with_record = split(own, 4)
+    return AuditKeys(fit_without, fit_with, without, with_record, fold_in(own, LEARN))
 
 
 def trial_number(number: int) -> Words:
@@ -72,6 +71,15 @@ def trials_from(first: Words, size: int, offset: jax.Array | int = 0) -> Words:
     # uint32 wraps around, at most once here and once below
     carried = (start < first.low).astype(jnp.uint32) + (low < start).astype(jnp.uint32)
     return Words(first.high + carried, low)
+
+
+def hidden(key: jax.Array, turn: jax.Array) -> jax.Array:
+    """The same key in every turn (an int32, not negative) of a loop, without XLA's knowing.
+
+    It would take each sum of a key's word and a constant out of the loop, and compile it as a program of its own.
+    """
+    words = jax.random.key_data(key) + (turn >> 31).astype(jnp.uint32)
+    return jax.random.wrap_key_data(words, impl=str(jax.random.key_impl(key)))
 
 
 def trial_keys(key: jax.Array, trial: Words) -> TrialKeys:

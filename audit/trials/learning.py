@@ -9,6 +9,7 @@ import numpy as np
 
 from audit.trials.both_sides import BothSides
 from audit.trials.source import FEWEST, NonFiniteScoreError, part_of, piece_size
+from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher, Learner
 
 MOST_ENTRIES = 2**25
@@ -39,7 +40,7 @@ def learn(
         return Learnt(chosen, 0)
     layout = sides.layout()
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
-    key_draw, key_learn = jax.random.split(key)
+    key_draw, key_learn = split(key)
     drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=part_of(deadline))
     if _count(drawn) < FEWEST:
         # as with judged trials: however little time there is, some are drawn

@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
-from audit.trials.keys import key_from_seed, trial_keys, trials_from
+from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
 from mechanisms.contract import Mechanism
@@ -85,7 +85,7 @@ def _make() -> Programs:
             offset = index * size
             places = offset + jnp.arange(size, dtype=jnp.int32)
             wanted = places < count
-            found = score_chunk(release, scoring, key, start, offset, size=size)
+            found = score_chunk(release, scoring, hidden(key, index), start, offset, size=size)
             broken = wanted & ~jnp.isfinite(found).all(axis=1)
             bad = jnp.minimum(bad, jnp.where(broken, places, NONE_BROKEN).min())
             return counts + count_cells(found, wanted, edges), bad

@@ -31,6 +31,7 @@ from audit.trials.source import (
     joined,
     piece_size,
 )
+from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.bits import Words
@@ -53,8 +54,8 @@ TRACED = (
     "A step is called as step(key, dataset) and traced by JAX; code that JAX cannot trace is "
     'mechanisms.callable_step(function), called as function(seed, dataset) (kind = "callable_step" in a suite).'
 )
-EDGES = 16
-"""Grids are padded to a multiple of this many edges."""
+EDGES = 208
+"""Grids are padded to a multiple of this many edges: those that policies lay out have fewer, and so one program."""
 MOST_AT_ONCE = 2**30
 """Trials that one call of a program counts, in 32-bit integers; the sums are kept in 64 bits."""
 
@@ -105,6 +106,11 @@ class Program:
             self.refuse(min(broken))
         return np.asarray(counts, np.int64).sum(axis=0)
 
+    def compile(self) -> None:
+        """Have what ``count`` runs compiled, for a grid as policies lay it out; no trial is drawn."""
+        members = self.programs.score.eval_shape(self.release, self.scoring, key_from_seed(0), trial_number(0)).shape[0]
+        self.count(key_from_seed(0), 0, 0, jnp.zeros((members, EDGES), jnp.float32))
+
     def refuse(self, trial: int) -> None:
         """The error of a score that is not finite."""
         raise NonFiniteScoreError(f"the score of trial {trial} on the side '{self.side}' is not finite: {NOT_FINITE}")
@@ -137,7 +143,7 @@ class Compiled(Source):
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted on the device, whatever the number of trials."""
         width = edges.shape[1]
-        # one of a few widths, so that a program serves many grids; repeated edges add empty cells only
+        # repeated edges add empty cells only
         rows = jnp.asarray(np.pad(edges, ((0, 0), (0, -width % EDGES)), mode="edge"), jnp.float32)
         total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
         for first in range(start, stop, MOST_AT_ONCE):
@@ -163,6 +169,10 @@ class TracedSides:
         if learnt:
             size = chunk or piece_size(self.layout())
             return separate(self._draw("without", size), self._draw("with", size), distinguisher, chunk=size)
+        return self.programs(distinguisher, chunk=chunk)
+
+    def programs(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
+        """Both sides with a score that is not learnt."""
         without, with_record = self.neighbours.without, self.neighbours.with_record
         first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
         return first, compile_program(
@@ -194,7 +204,7 @@ class TracedSides:
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
-            without, with_record = pool.map(side, jax.random.split(key), ("without", "with"))
+            without, with_record = pool.map(side, split(key), ("without", "with"))
         return without, with_record
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:

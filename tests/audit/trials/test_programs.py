@@ -49,6 +49,14 @@ def scored_without_a_model(rate, noise):
     return audited(step, pair, distinguishers.projection(pair), claim)
 
 
+def shuffled(noise, clip):
+    pair = mechanisms.worst_case_pair(records=9, dimension=1, clip=clip, relation="zero_out")
+    sampler = mechanisms.sampling.shuffle(batch_size=1)
+    step = mechanisms.many_rounds(sampler=sampler, clip=clip, noise_multiplier=noise, sees="isolated").collapsed()
+    claim = guarantees.gaussian(mu=1 / noise, relation="zero_out")
+    return audited(step, pair, distinguishers.likelihood_ratio(step, pair), claim)
+
+
 @pytest.mark.parametrize(
     ("run", "first", "second"),
     [
@@ -56,6 +64,7 @@ def scored_without_a_model(rate, noise):
         (full, (0.3, 1.0, 0.1), (0.4, 2.0, 0.2)),
         (textbook, (1.0,), (2.0,)),
         (scored_without_a_model, (0.3, 1.0), (0.4, 2.0)),
+        (shuffled, (1.0, 0.5), (1.5, 1.0)),
     ],
 )
 def test_a_second_audit_with_other_numbers_compiles_nothing(run, first, second):

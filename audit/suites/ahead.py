@@ -1,0 +1,69 @@
+"""The programs of audits to come, compiled while those before them are judged.
+
+XLA compiles without the interpreter's lock, and statistics are Python's: on two cores one need not wait for the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from audit.diagnosis.ask import drawn_at_once
+from audit.suites.build import Built
+from audit.trials.executor import LOCAL, Executor
+from audit.trials.keys import key_from_seed
+from audit.trials.traced import TracedSides
+from distinguishers.contract import Learner
+from mechanisms.contract import Mechanism, Step
+from mechanisms.neighbours import GradientTable
+from mechanisms.structure import is_structured
+
+
+@contextlib.contextmanager
+def compiled_ahead(executor: Executor) -> Iterator[Callable[[Built], None]]:
+    """A function that has an audit's programs compiled, one audit after the other, until the block ends.
+
+    What is under way then is finished.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="compile-ahead")
+
+    def add(audit: Built) -> None:
+        if executor is LOCAL:
+            pool.submit(compile_programs, audit)
+
+    try:
+        yield add
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def is_ours(audit: Built) -> bool:
+    """Whether nothing but this package's code is called, and no dataset is laid out.
+
+    A user's function may not bear a second thread, and a second copy of a large dataset may not fit.
+    """
+    step, pair, score = audit.mechanism, audit.neighbours, audit.distinguisher
+    if not isinstance(step, Mechanism) or isinstance(step, Step) or not is_structured(score):
+        return False
+    tables = all(isinstance(dataset, GradientTable) for dataset in (pair.without, pair.with_record))
+    return tables and step.reads_tables and is_structured(step.release_on(pair.without))
+
+
+def compile_programs(audit: Built) -> None:
+    """What counts its scores and, where a violation is expected, what draws the outputs of its diagnosis."""
+    spec, step, score = audit.spec, audit.mechanism, audit.distinguisher
+    # what fails here fails in the audit's own turn, which says whose it is
+    with contextlib.suppress(Exception):
+        if not is_ours(audit):
+            return
+        assert isinstance(step, Mechanism)
+        assert score is not None
+        assert not isinstance(score, Learner)
+        sides = TracedSides(mechanism=step, neighbours=audit.neighbours)
+        for program in sides.programs(score):
+            program.compile()
+        if spec.expect == "violation" and spec.diagnose and step.kind in ("vector", "transcript"):
+            size = drawn_at_once(sides.layout(), spec.trials // 2)
+            for side in ("without", "with"):
+                sides.piece(side, key_from_seed(0), 0, size, size=size)

@@ -1,0 +1,46 @@
+"""Keys made from keys on the host: XLA would compile a program for every way of doing it."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+IMPLEMENTATION = "threefry2x32"
+"""Of every key that is made here, whatever JAX's default is: a seed must mean the same everywhere."""
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
+WORD = 0xFFFFFFFF
+
+
+def threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int, int]:
+    """Threefry-2x32 with 20 rounds. [salmon2011, section 3.3]"""
+    one, two = key
+    schedule = (one, two, one ^ two ^ PARITY)
+    x, y = (counter[0] + one) & WORD, (counter[1] + two) & WORD
+    for block in range(5):
+        for turn in ROTATIONS[block % 2]:
+            x = (x + y) & WORD
+            y = ((y << turn | y >> (32 - turn)) & WORD) ^ x
+        x = (x + schedule[(block + 1) % 3]) & WORD
+        y = (y + schedule[(block + 2) % 3] + block + 1) & WORD
+    return x, y
+
+
+def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
+    """What ``jax.random.fold_in`` gives for numbers below 2^32, one after the other."""
+    if str(jax.random.key_impl(key)) != IMPLEMENTATION:
+        return functools.reduce(jax.random.fold_in, numbers, key)
+    words = tuple(np.asarray(jax.random.key_data(key)).tolist())
+    for number in numbers:
+        words = threefry(words, (0, number))
+    return jax.random.wrap_key_data(jnp.asarray(np.array(words, np.uint32)), impl=IMPLEMENTATION)
+
+
+def split(key: jax.Array, count: int = 2) -> tuple[jax.Array, ...]:
+    """What ``jax.random.split`` gives as JAX is by default (jax_threefry_partitionable), however it is set."""
+    if str(jax.random.key_impl(key)) != IMPLEMENTATION:
+        return tuple(jax.random.split(key, count))
+    return tuple(fold_in(key, index) for index in range(count))
