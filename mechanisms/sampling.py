@@ -422,6 +422,11 @@ def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
         raise ValueError(f"sampler {kind!r}: {error}") from None
 
 
+def is_ours(given: Sampler) -> bool:
+    """Whether it is one of these, which say all that they do by their parameters, and not a user's own."""
+    return type(given) in SAMPLERS.values()
+
+
 def epoch_keys(key: jax.Array, sampler: Callable[[jax.Array, int], Any], epochs: int) -> jax.Array:
     """A key for the batches of every epoch; one for all of them where the order is kept."""
     base = jax.random.fold_in(key, 0)

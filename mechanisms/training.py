@@ -86,12 +86,13 @@ class ManyRounds(Described):
 
     @property
     def reads_tables(self) -> bool:
-        """Whether it reads a GradientTable as it is: unless a query makes gradients of its rows."""
-        return self.query is None
+        """Whether it reads a GradientTable as it is."""
+        return self.query is None and sampling.is_ours(self.sampler)
 
     def release_on(self, dataset: Any) -> TableRounds | None:
-        """The rounds on a table of gradients along the first axes."""
-        if self.query is not None or not isinstance(dataset, GradientTable) or dataset.basis is not None:
+        """The rounds on a table of gradients along the first axes; a user's own sampler is compiled as it is."""
+        along_axes = isinstance(dataset, GradientTable) and dataset.basis is None
+        if self.query is not None or not along_axes or not sampling.is_ours(self.sampler):
             return None
         return table_rounds(
             dataset,
@@ -191,8 +192,7 @@ class CollapsedRounds(Described):
 
     def release_on(self, dataset: Any) -> CollapsedEpochs | None:
         """Both datasets of a pair are one program; a user's own sampler is compiled as it is."""
-        known = type(self.sampler) in sampling.SAMPLERS.values()
-        return self._epochs(dataset) if known else None
+        return self._epochs(dataset) if sampling.is_ours(self.sampler) else None
 
     def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
         """The statistics (rounds, 1) of a transcript, or (1,) of the sum, on an aligned GradientTable."""

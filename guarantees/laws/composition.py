@@ -79,7 +79,8 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     Closed forms where the laws have them. Otherwise every loss is put on a lattice twice (leaking provably
     more, and less), its law raised to its power by FFT under several exponential tilts (so that small tails
     keep relative accuracy), and the lattice refined until the two profiles agree within ``tolerance``,
-    ``most_points`` is reached or a finer one would be too much work. The law returned is the one that leaks more. [koskela2020; doroshenko2022]
+    ``most_points`` is reached or a finer one would be too much work. The law returned is the one that leaks
+    more. [koskela2020; doroshenko2022]
 
     Proved: discretisation and truncation, and of the parts only what their own certificates prove: a one-sided
     bound stays one-sided, and an estimate proves nothing. Estimated: the FFT's rounding errors.
