@@ -44,6 +44,7 @@ class Programs(NamedTuple):
     """From keys to outputs, scores and counts; parts are arguments, sizes are static. Some run on several devices."""
 
     output: Any
+    read: Any
     score: Any
     draw_chunk: Any
     score_chunk: Any
@@ -55,6 +56,9 @@ class Programs(NamedTuple):
 def _make() -> Programs:
     def output(release: Release, key: jax.Array) -> Any:
         return release(key)
+
+    def read(release: Release, scoring: Scoring, key: jax.Array) -> Any:
+        return _read(release, scoring, key)
 
     def score(release: Release, scoring: Scoring, key: jax.Array, trial: Words) -> jax.Array:
         own = trial_keys(key, trial)
@@ -121,6 +125,7 @@ def _make() -> Programs:
     split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
     return Programs(
         output=jax.jit(output),
+        read=jax.jit(read),
         score=jax.jit(score),
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
@@ -134,11 +139,6 @@ def is_summed(release: Release, scoring: Scoring) -> bool:
     """Whether the score reads sums of a long vector that the release can give without the vector."""
     span, sums = getattr(scoring, "span", None), getattr(release, "sums", None)
     return span is not None and sums is not None and sums(span)
-
-
-def shape_read(release: Release, scoring: Scoring, key: jax.Array) -> Any:
-    """The shape of what the score reads of one output."""
-    return jax.eval_shape(lambda given: _read(release, scoring, given), key)
 
 
 def _read(release: Any, scoring: Any, key: jax.Array) -> Any:

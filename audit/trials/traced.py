@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
-from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of, shape_read
+from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
 from audit.trials.separate import Draw, separate
 from audit.trials.source import (
     NOT_FINITE,
@@ -300,7 +300,7 @@ def compile_program(
         programs.score.eval_shape(release, scoring, key, trial_number(0))
     size = chunk or chunk_size(step.kind, output)
     if chunk is None and is_summed(release, scoring):
-        size = max(size, min(SUMMED_CHUNK, chunk_size(step.kind, shape_read(release, scoring, key))))
+        size = max(size, min(SUMMED_CHUNK, chunk_size(step.kind, programs.read.eval_shape(release, scoring, key))))
     return Program(
         side=side,
         chunk=size,

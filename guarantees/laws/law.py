@@ -326,6 +326,11 @@ class DiscreteLaw:
         """Found by search."""
         return invert(lambda t: exchanged(self.tails(-t)), alpha)
 
+    @property
+    def work(self) -> int:
+        """One search among the atoms."""
+        return 1
+
     def compose(self, times: int) -> None:
         """No closed form: sums of atoms are left to the generic composition."""
         return

@@ -8,7 +8,7 @@ import distinguishers
 import mechanisms
 from audit.trials import traced
 from audit.trials.keys import trial_keys, trial_number
-from audit.trials.programs import is_summed, shape_read
+from audit.trials.programs import is_summed
 from mechanisms import sampling
 
 DIMENSION = 1500
@@ -42,7 +42,7 @@ def assert_streamed(mechanism, pair, *, kept):
     score = distinguishers.likelihood_ratio(mechanism, pair)
     program = traced.compile_program(mechanism, pair.with_record, score, side="with")
     assert is_summed(program.release, program.scoring)
-    read = shape_read(program.release, program.scoring, KEY)
+    read = program.programs.read.eval_shape(program.release, program.scoring, KEY)
     assert sum(leaf.size for leaf in jax.tree.leaves(read)) == kept
     expected = scores_of_vectors(mechanism, score, pair.with_record, 3)
     assert np.allclose(scores(program, 3), expected, rtol=1e-4, atol=1e-4)

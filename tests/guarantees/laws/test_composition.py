@@ -241,3 +241,20 @@ def test_losses_of_the_two_sides_may_lie_as_far_apart_as_they_like(mu):
     truth = guarantees.gaussian(mu=mu * 2**0.5).curve
     curve = TradeOff(composed_law([(as_law(Opaque(GaussianLaw(mu=mu))), 2)], tolerance=1e-3, most_points=2**15))
     assert_between(curve, truth.delta, np.array([0.0, 60.0, 100.0, 150.0, 200.0]))
+
+
+class Dear(GaussianLaw):
+    """Tails that take ever so long."""
+
+    @property
+    def work(self):
+        return 2**40
+
+
+def test_a_dear_law_is_composed_on_a_coarser_lattice_and_says_so():
+    exact = TradeOff(composed_law([(GaussianLaw(mu=3.0, rate=0.1), 30)]))
+    coarse = TradeOff(composed_law([(Dear(mu=3.0, rate=0.1), 30)]))
+    assert 10 * exact.law.error < coarse.law.error < 0.1
+    for epsilon in (0.0, 1.0, 5.0):
+        truth = exact.delta(epsilon)
+        assert truth - exact.law.error <= coarse.delta(epsilon) <= truth + coarse.law.error
