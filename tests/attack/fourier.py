@@ -87,25 +87,30 @@ def repeated(table: Table | None, times: int) -> Delta | None:
     """Losses of independent releases, added on a lattice; None where it would be too coarse."""
     if table is None or times == 1:
         return None if table is None else table.delta
-    forward = _sum_on_lattice(table.with_record, table.without, times)
-    backward = _sum_on_lattice(table.without, table.with_record, times)
-    if forward is None or backward is None:
+    sides = {"with_given_without": (table.with_record, table.without)}
+    sides["without_given_with"] = sides["with_given_without"][::-1]
+    sums = {
+        way: [_sum_on_lattice(*side, times, points) for points in (LATTICE, LATTICE // 2)]
+        for way, side in sides.items()
+    }
+    if any(found is None for pair in sums.values() for found in pair):
         return None
 
     def delta(epsilon: float, direction: str) -> float:
-        """NaN where the lattice moves losses by more than a share of it."""
-        loss, masses, told, moved = forward if direction == "with_given_without" else backward
-        found = told + float(np.sum(-masses * np.expm1(np.minimum(epsilon - loss, 0.0))))
-        return found if moved <= ROUGH * found else np.nan
+        """NaN where a lattice of half the points says something else."""
+        fine, coarse = (
+            told + float(np.sum(-masses * np.expm1(np.minimum(epsilon - loss, 0.0))))
+            for loss, masses, told in sums[direction]  # pyright: ignore[reportGeneralTypeIssues]
+        )
+        return fine if abs(fine - coarse) <= ROUGH * fine else np.nan
 
     return delta
 
 
 def _sum_on_lattice(
-    favoured: np.ndarray, other: np.ndarray, times: int
-) -> tuple[np.ndarray, np.ndarray, float, float] | None:
-    """Summed losses of the favoured side, their masses, the mass of what the other side never does, and how far a sum
-    is moved, on average and at most."""
+    favoured: np.ndarray, other: np.ndarray, times: int, points: int
+) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """Summed losses of the favoured side and their masses, and the mass of what the other side never does."""
     masses = np.exp(favoured).ravel()
     told = float(masses[other.ravel() == -np.inf].sum())
     kept = (masses > 1e-22) & (other.ravel() > -np.inf)
@@ -114,22 +119,21 @@ def _sum_on_lattice(
     centred = loss - mean
     variance = float(masses @ centred**2)
     largest = float(np.abs(centred[masses > 1e-16]).max())
-    step = 2 * (12 * np.sqrt(times * variance) + largest * min(times, 3)) / LATTICE
+    step = 2 * (12 * np.sqrt(times * variance) + largest * min(times, 3)) / points
     if step == 0:
         return None
-    place = np.clip(centred / step, -LATTICE // 2 + 1, LATTICE // 2 - 2)
+    place = np.clip(centred / step, -points // 2 + 1, points // 2 - 2)
     low = np.floor(place).astype(int)
     # Each mass is shared between two points so that its mean is kept.
     part = place - low
     if float(masses @ (part * (1 - part))) * step**2 > ROUGH * variance:
         return None
-    lattice = np.bincount(low % LATTICE, masses * (1 - part), LATTICE)
-    lattice += np.bincount((low + 1) % LATTICE, masses * part, LATTICE)
-    sums = np.maximum(np.fft.irfft(np.fft.rfft(lattice) ** times, LATTICE), 0.0)
-    at = np.fft.fftfreq(LATTICE, 1 / LATTICE) * step + times * mean
+    lattice = np.bincount(low % points, masses * (1 - part), points)
+    lattice += np.bincount((low + 1) % points, masses * part, points)
+    sums = np.maximum(np.fft.irfft(np.fft.rfft(lattice) ** times, points), 0.0)
+    at = np.fft.fftfreq(points, 1 / points) * step + times * mean
     never = -float(np.expm1(times * np.log1p(-told))) if told < 1 else 1.0
-    moved = times * step * float(masses @ (2 * part * (1 - part)))
-    return at, (1 - never) * sums, never, moved
+    return at, (1 - never) * sums, never
 
 
 def spread_of(delta: Delta, direction: str) -> float:
