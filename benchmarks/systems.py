@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, load_records
 from audit.report.plots import save_overview
 
@@ -59,8 +60,8 @@ def row(record: AuditRecord) -> tuple[str, ...]:
         f"{records} / {records + 1}",
         f"{record.claim.parameters['rate']:g}",
         f"{record.trials:,}",
-        f"{record.epsilon(record.report_delta):.3f} ({record.claim.epsilon:.3g})",
-        f"{record.delta(0.0):.4f} ({record.claim.delta:.3g})",
+        f"{at_least(record.epsilon(record.report_delta), '.3f')} ({record.claim.epsilon:.3g})",
+        f"{at_least(record.delta(0.0), '.4f')} ({record.claim.advantage:.3g})",
         f"{record.seconds:.0f}",
     )
 

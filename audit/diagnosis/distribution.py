@@ -76,7 +76,7 @@ def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
     """
     columns = max(1, min(outputs.shape[1], TIE_SAMPLE // min(len(outputs), TIE_TRIALS)))
     chosen = np.linspace(0, outputs.shape[1] - 1, columns).astype(int)
-    values = outputs[:TIE_TRIALS, chosen].astype(np.float32)
+    values = _updates(outputs[:TIE_TRIALS, chosen].astype(np.float32))
     spacing = float(np.spacing(np.float32(np.abs(values).max(initial=0.0))))
     collision = max(FLOAT32_COLLISION, spacing / max(deviation, 1e-300))
     expected = values.shape[1] * len(values) * (len(values) - 1) / 2 * collision
@@ -94,6 +94,12 @@ def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
         assumes="independent trials",
         estimate=float(different),
     )
+
+
+def _updates(values: Array) -> Array:
+    """Without trials that are zero throughout, where there are others: an empty batch that gives no update."""
+    some = np.any(values != 0, axis=1)
+    return values[some] if some.any() else values
 
 
 def _equal_pairs(values: Array) -> int:

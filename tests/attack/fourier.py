@@ -87,8 +87,10 @@ def repeated(table: Table | None, times: int) -> Delta | None:
     """Losses of independent releases, added on a lattice; None where it would be too coarse."""
     if table is None or times == 1:
         return None if table is None else table.delta
-    sides = {"with_given_without": (table.with_record, table.without)}
-    sides["without_given_with"] = sides["with_given_without"][::-1]
+    sides = {
+        "with_given_without": (table.with_record, table.without),
+        "without_given_with": (table.without, table.with_record),
+    }
     sums = {
         way: [_sum_on_lattice(*side, times, points) for points in (LATTICE, LATTICE // 2)]
         for way, side in sides.items()

@@ -7,7 +7,7 @@ import pytest
 from checks import FALSE_FAILURE, assert_rate_at_most
 
 import mechanisms
-from audit.diagnosis import diagnose, diagnose_mechanism, read_noise
+from audit.diagnosis import diagnose, diagnose_mechanism, distribution, read_noise
 from mechanisms import faulty_steps
 from mechanisms.release import Layout
 
@@ -380,3 +380,10 @@ def test_too_little_time_for_twenty_trials_is_said():
     step = mechanisms.callable_step(foreign.noisy_sum)
     with pytest.raises(TimeoutError, match="after 0 trials a side"):
         diagnose_mechanism(step, PAIR, key=jax.random.key(3), deadline=0.0)
+
+
+def test_batches_that_give_no_update_are_no_grain():
+    outputs = np.random.default_rng(0).normal(size=(2000, 30)).astype(np.float32)
+    outputs[::40] = 0.0
+    assert not distribution.grained(outputs, 1.0, risk=1e-3).wrong
+    assert distribution.grained(np.round(outputs, 2), 1.0, risk=1e-3).wrong
