@@ -67,10 +67,9 @@ def row(record: AuditRecord) -> tuple[str, ...]:
 
 
 def panel(record: AuditRecord) -> AuditRecord:
-    """The record under a name that fits above a small plot."""
-    name, _, kind = system(record).partition(", ")
+    """The record under a name that says what is drawn."""
     rate = record.claim.parameters["rate"]
-    return dataclasses.replace(record, name=f"{name}\n{kind}{': ' if kind else ''}{library(record)}, q = {rate:g}")
+    return dataclasses.replace(record, name=f"{system(record)}: {library(record)}, q = {rate:g}")
 
 
 def chosen(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:

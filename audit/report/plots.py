@@ -14,6 +14,8 @@ from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
 MOST_IN_A_ROW = 4
+TITLE_WIDTH = 36
+"""Characters above a small plot."""
 
 
 def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
@@ -30,7 +32,8 @@ def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
             axes.remove()
         for axes, record in zip(grid.flat, records, strict=False):
             _draw(axes, record)
-            axes.set_title(f"{visible(record.name)}\n{record.verdict.replace('_', ' ')}", fontsize=9, parse_math=False)
+            title = [*textwrap.wrap(visible(record.name), TITLE_WIDTH), record.verdict.replace("_", " ")]
+            axes.set_title("\n".join(title), fontsize=9, parse_math=False)
         for axes in grid[:, 0]:
             axes.set_ylabel("miss rate")
         handles, labels = grid[0][0].get_legend_handles_labels()
