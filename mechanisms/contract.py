@@ -116,6 +116,15 @@ class Mechanism(Described, Protocol):
         ...
 
 
+def release_on(mechanism: Any, dataset: Any) -> Callable[[jax.Array], Any] | None:
+    """What it says of its release on one dataset; None where a class nearer to it says anew how it is called.
+
+    A subclass that has a ``__call__`` of its own does not do what its parent's ``release_on`` says.
+    """
+    either = (vars(one).keys() & {"release_on", "__call__"} for one in type(mechanism).__mro__)
+    return mechanism.release_on(dataset) if "release_on" in next(filter(None, either), ()) else None
+
+
 @runtime_checkable
 class BatchMechanism(Described, Protocol):
     """One release by foreign code. It must not have ``__call__``: that would make it an ordinary mechanism."""
@@ -169,14 +178,17 @@ class _Filled:
         return None if found is None else mechanism(found)
 
     def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
-        """The object's own, if it has any."""
-        own = getattr(self.given, "release_on", None)
-        return None if own is None else own(dataset)
+        """Nothing of foreign code."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step(_Filled):
     """A user's function or callable object, made into a mechanism by ``mechanism``."""
+
+    def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
+        """The object's own, if it has any."""
+        return release_on(self.given, dataset)
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
         """Call it."""

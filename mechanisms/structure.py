@@ -53,6 +53,11 @@ def is_structured(part: Any) -> bool:
     return all(isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int) for leaf in leaves)
 
 
+def is_ours(part: Any) -> bool:
+    """Whether this package wrote its class: what a user's own, or a subclass, calls alike may mean something else."""
+    return type(part).__module__.partition(".")[0] in ("mechanisms", "distinguishers")
+
+
 def round_up(length: int) -> int:
     """The next of the sizes 5, 9, 17, 33 and beyond, in steps of a quarter or less: round N and N + 1 share one."""
     size = max(length - 1, 4)

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from guarantees.checks import require
 from mechanisms import sampling
 from mechanisms.chi_square import MeanSquare, mean_square_law
-from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases
+from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, release_on
 from mechanisms.neighbours import GradientTable, materialise, records_in
 from mechanisms.noise import normal
 from mechanisms.rounds import clip_rows, clipped_rows
 from mechanisms.sampling import Sampler, epoch_keys
-from mechanisms.structure import structured
+from mechanisms.structure import is_ours, structured
 from mechanisms.table_rounds import TableRounds, table_rounds
 
 Sees = Literal["updates", "isolated"]
@@ -312,7 +312,7 @@ class Repeated(Described):
 
     def release_on(self, dataset: Any) -> Stacked | None:
         """The step's releases, where it is structured."""
-        step = self.step.release_on(dataset)
+        step = release_on(self.step, dataset)
         return None if step is None else Stacked(step=step, times=self.times)
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
@@ -334,7 +334,7 @@ class Stacked:
 
     def sums(self, span: int) -> bool:
         """Whether the step can give its sums without its vector."""
-        own = getattr(self.step, "sums", None)
+        own = getattr(self.step, "sums", None) if is_ours(self.step) else None
         return own is not None and own(span)
 
     def summary(self, key: jax.Array, span: int) -> Collapsed:

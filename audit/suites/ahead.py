@@ -15,9 +15,11 @@ from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.traced import TracedSides
 from distinguishers.contract import Learner
+from mechanisms import structure
 from mechanisms.contract import Mechanism, Step
 from mechanisms.neighbours import GradientTable
 from mechanisms.structure import is_structured
+from mechanisms.training import Repeated
 
 
 @contextlib.contextmanager
@@ -44,7 +46,10 @@ def is_ours(audit: Built) -> bool:
     A user's function may not bear a second thread, and a second copy of a large dataset may not fit.
     """
     step, pair, score = audit.mechanism, audit.neighbours, audit.distinguisher
-    if not isinstance(step, Mechanism) or isinstance(step, Step) or not is_structured(score):
+    called = step.step if isinstance(step, Repeated) else step
+    if isinstance(called, Step) or not all(map(structure.is_ours, (step, called, score))):
+        return False
+    if not isinstance(step, Mechanism) or not is_structured(score):
         return False
     tables = all(isinstance(dataset, GradientTable) for dataset in (pair.without, pair.with_record))
     return tables and step.reads_tables and is_structured(step.release_on(pair.without))

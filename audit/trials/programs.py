@@ -26,10 +26,10 @@ from audit.trials.devices import on_every, only
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher
 from mechanisms.bits import Words
-from mechanisms.contract import Mechanism
+from mechanisms.contract import Mechanism, release_on
 from mechanisms.neighbours import GradientTable, prepare
 from mechanisms.release import flatten
-from mechanisms.structure import is_structured, structured
+from mechanisms.structure import is_ours, is_structured, structured
 
 Release = Callable[[jax.Array], Any]
 Scoring = Callable[[jax.Array, Any], jax.Array]
@@ -137,6 +137,8 @@ def _make() -> Programs:
 
 def is_summed(release: Release, scoring: Scoring) -> bool:
     """Whether the score reads sums of a long vector that the release can give without the vector."""
+    if not is_ours(release) or not (isinstance(scoring, TracedScoring) or is_ours(scoring)):
+        return False
     span, sums = getattr(scoring, "span", None), getattr(release, "sums", None)
     return span is not None and sums is not None and sums(span)
 
@@ -218,7 +220,7 @@ def _code(function: Callable[..., Any], *arguments: Any) -> Code:
 def release_of(mechanism: Mechanism, dataset: Any) -> Release:
     """The mechanism on one dataset, as an argument of programs."""
     given = prepare(mechanism, dataset)
-    known = mechanism.release_on(given)
+    known = release_on(mechanism, given)
     if known is not None and is_structured(known):
         return jax.device_put(known)
     # a table is a few host numbers that the program is built around; arrays are handed to it
@@ -240,7 +242,8 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
     def scoring(key: jax.Array, output: Any) -> jax.Array:
         return distinguisher(key, output)
 
-    code, span = _code(scoring, key_from_seed(0), output), getattr(distinguisher, "span", None)
+    code = _code(scoring, key_from_seed(0), output)
+    span = getattr(distinguisher, "span", None) if is_ours(distinguisher) else None
     return TracedScoring(code=code, span=span, function=scoring)
 
 

@@ -1,4 +1,7 @@
+import dataclasses
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,9 @@ from audit.suites.build import Built, build_suite
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.executor import LOCAL
+from distinguishers.contract import OneScore
+from mechanisms.contract import OutputKind
+from mechanisms.one_round import OneRound
 
 ROUND = """
 trials = 2000
@@ -96,6 +102,35 @@ def test_users_code_is_left_to_its_own_turn():
         assert not is_ours(Built(**{**vars(audit), part: own}))
     with compiled_ahead(LOCAL) as add:
         add(Built(**{**vars(audit), **theirs}))
+    assert called == []
+
+
+def test_so_is_a_users_class_that_answers_every_question():
+    (audit,) = build_suite(suite_of(ROUND, DIMENSION=43))
+    called = []
+
+    class Own(OneRound):
+        def release_on(self, dataset):
+            called.append(threading.current_thread())
+            return super().release_on(dataset)
+
+    @mechanisms.structured(numbers=("weight",))
+    @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+    class Weighted(OneScore):
+        weight: float
+        name: str = "weighted"
+        parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+        accepts: tuple[OutputKind, ...] = ("vector",)
+        curve: None = None
+
+        def __call__(self, key, output):
+            called.append(threading.current_thread())
+            return self.weight * output[0]
+
+    step = Own(normalise_by="none", rate=0.5, clip=0.1, noise_multiplier=4.0)
+    theirs = [{"mechanism": step}, {"mechanism": mechanisms.repeated(step=step, times=2)}]
+    for own in [*theirs, {"distinguisher": Weighted(weight=2.0)}]:
+        compile_programs(Built(**{**vars(audit), **own}))
     assert called == []
 
 

@@ -10,7 +10,9 @@ import guarantees
 import mechanisms
 from audit.trials import programs, traced
 from audit.trials.source import LostTrialsError, complete
+from mechanisms.one_round import OneRound
 from mechanisms.structure import is_structured, next_power, round_up
+from mechanisms.training import ManyRounds
 
 EDGES = np.linspace(-3, 3, 13, dtype=np.float32)[None]
 KEY = jax.random.key(5)
@@ -179,3 +181,21 @@ def test_neighbouring_sizes_share_a_padded_one():
         assert round_up(records) <= 2 * max(records, 2) + 1
         assert records <= 33 or round_up(records) <= 1.26 * records
     assert [next_power(n, base=4, least=8) for n in (1, 8, 9, 33)] == [8, 8, 32, 128]
+
+
+def test_a_subclass_with_a_call_of_its_own_is_audited_itself_not_as_its_parent():
+    class Sevens(OneRound):
+        def __call__(self, key, dataset):
+            return jnp.full(30, 7.0)
+
+    class SevenRounds(ManyRounds):
+        def __call__(self, key, dataset):
+            return jnp.full((2, 30), 7.0)
+
+    pair = mechanisms.worst_case_pair(records=4, dimension=30, clip=1.0, relation="zero_out")
+    one = Sevens(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
+    sampler = mechanisms.sampling.shuffle(batch_size=2)
+    many = SevenRounds(sampler=sampler, clip=1.0, noise_multiplier=1.0)
+    for step in (one, mechanisms.repeated(step=one, times=2), many, mechanisms.mechanism(many, noise="none")):
+        program = traced.compile_program(step, pair.without, lambda output: output.max(), side="without")
+        assert (program.source(KEY).scores(0, 3) == 7.0).all()

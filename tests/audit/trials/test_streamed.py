@@ -1,5 +1,9 @@
 """Likelihood ratios of transcripts, streamed: what they read of every round, and never the round as a vector."""
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -9,7 +13,10 @@ import mechanisms
 from audit.trials import traced
 from audit.trials.keys import trial_keys, trial_number
 from audit.trials.programs import is_summed
+from distinguishers.contract import OneScore
+from distinguishers.transcripts import LargestRound
 from mechanisms import sampling
+from mechanisms.contract import OutputKind
 
 DIMENSION = 1500
 SAMPLERS = {
@@ -86,3 +93,28 @@ def test_a_score_that_reads_everything_gets_everything():
     assert not is_summed(program.release, program.scoring)
     expected = scores_of_vectors(repeated, lambda key, output: output[1, 39], dataset, 3)
     assert np.allclose(scores(program, 3), expected)
+
+
+def test_a_users_span_is_no_span_of_ours():
+    @dataclasses.dataclass(frozen=True)
+    class Window(OneScore):
+        span: int = 5
+        name: str = "window"
+        parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+        accepts: tuple[OutputKind, ...] = ("any",)
+        curve: None = None
+
+        def __call__(self, key, output):
+            return output[..., -self.span :].sum()
+
+    class LastRound(LargestRound):
+        def __call__(self, key, output):
+            return output[0, -1]
+
+    step = mechanisms.one_round(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
+    pair, transcript = zeroed(40), rounds(SAMPLERS["shuffle"])
+    last = LastRound(**vars(distinguishers.largest_round(transcript, pair)))
+    for mechanism, score in ((step, Window()), (transcript, Window()), (transcript, last)):
+        program = traced.compile_program(mechanism, pair.with_record, score, side="with")
+        expected = scores_of_vectors(mechanism, score, pair.with_record, 2)
+        assert np.allclose(scores(program, 2), expected, atol=1e-5)
