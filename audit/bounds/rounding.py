@@ -8,6 +8,9 @@ import math
 ROUND_OFF = 1e-12
 """Relative: a bound of .3 that is stored as .29999999999999998 is still printed as .3."""
 
+LONGEST = 309
+"""Digits of the largest float before its point."""
+
 
 def at_least(value: float, form: str) -> str:
     """A lower bound as ``.3f`` or ``.3g`` would write it, never more than is proven but for round-off."""
@@ -23,9 +26,11 @@ def _written(value: float, form: str, rounding: str) -> str:
     if not math.isfinite(value):
         return format(value, form)
     digits, kind = int(form[1:-1]), form[-1]
-    exact = decimal.Decimal(value)
+    exact = decimal.Decimal(float(value))
     if kind == "f":
-        cut = exact.quantize(decimal.Decimal(1).scaleb(-digits), rounding=rounding)
+        room = decimal.Context(prec=LONGEST + digits, rounding=rounding)
+        cut = exact.quantize(decimal.Decimal(1).scaleb(-digits), context=room)
     else:
         cut = decimal.Context(prec=digits, rounding=rounding).plus(exact)
-    return format(float(cut), form)
+    # no minus before a zero
+    return format(float(cut) + 0.0, form)

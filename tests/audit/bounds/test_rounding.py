@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,3 +37,17 @@ def test_the_printed_number_lies_on_its_side_and_within_a_unit_of_the_last_digit
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, math.nan])
 def test_what_needs_no_rounding_stays(value):
     assert at_least(value, ".3f") == at_most(value, ".3f") == f"{value:.3f}"
+
+
+@pytest.mark.parametrize("form", [".3f", ".3g"])
+@pytest.mark.parametrize("value", [3, np.float32(0.25), np.int64(4), np.float64(0.5), 1e300, -1e300, 1e-300])
+def test_numbers_of_every_kind_and_size_are_written(value, form):
+    slack = 1e-11 * abs(float(value))
+    assert float(at_least(value, form)) <= value + slack
+    assert float(at_most(value, form)) >= value - slack
+
+
+@pytest.mark.parametrize("form", [".3f", ".3g"])
+def test_no_minus_stands_before_a_zero(form):
+    assert at_least(-0.0, form) == at_most(-0.0, form) == format(0.0, form)
+    assert at_most(-1e-9, ".3f") == "0.000"
