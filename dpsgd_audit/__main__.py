@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from dpsgd_audit import strangers
@@ -14,9 +15,14 @@ def main() -> int:
     if wrong := strangers.found():
         print(f"dpsgd-audit: {wrong}", file=sys.stderr)
         return BAD_ENVIRONMENT
+    from audit.cli import INTERRUPTED
     from audit.cli import main as command
 
-    return command()
+    code = command()
+    if code == INTERRUPTED:
+        # XLA may still compile, and Python waits for it: a second Ctrl-C ends the process at once
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
 
 
 if __name__ == "__main__":

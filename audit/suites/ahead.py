@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from audit.diagnosis.ask import drawn_at_once
 from audit.suites.build import Built
@@ -26,18 +26,21 @@ from mechanisms.training import Repeated
 def compiled_ahead(executor: Executor) -> Iterator[Callable[[Built], None]]:
     """A function that has an audit's programs compiled, one audit after the other, until the block ends.
 
-    What is under way then is finished.
+    What is under way then is finished; an error, or Ctrl-C, does not wait for it.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="compile-ahead")
+    added: list[Future[None]] = []
 
     def add(audit: Built) -> None:
         if executor is LOCAL:
-            pool.submit(compile_programs, audit)
+            added.append(pool.submit(compile_programs, audit))
 
     try:
         yield add
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+    # joined threads count as ended where Ctrl-C breaks off the join, and Python would then end while XLA compiles
+    wait([each for each in added if not each.cancelled()])
 
 
 def is_ours(audit: Built) -> bool:

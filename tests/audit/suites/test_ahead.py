@@ -134,6 +134,29 @@ def test_so_is_a_users_class_that_answers_every_question():
     assert called == []
 
 
+def test_ctrl_c_does_not_wait_for_a_compilation(monkeypatch):
+    begun, released, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def compiling(audit):
+        begun.set()
+        released.wait(10)
+        ended.set()
+
+    def interrupted():
+        with compiled_ahead(LOCAL) as add:
+            add(None)
+            add(None)
+            begun.wait(10)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("audit.suites.ahead.compile_programs", compiling)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not ended.is_set()
+    released.set()
+    assert ended.wait(10)
+
+
 def test_what_fails_ahead_is_told_in_the_audits_own_turn():
     (audit,) = build_suite(suite_of(ROUND, DIMENSION=43))
     other = mechanisms.worst_case_pair(records=2, dimension=44, clip=0.1)
