@@ -161,6 +161,11 @@ class SummedRatio(OneScore):
         """What the round's ratio reads."""
         return getattr(self.ratio, "span", None)
 
+    @property
+    def round_length(self) -> int | None:
+        """Of the vectors that it reads, one for every round."""
+        return getattr(self.ratio, "length", None)
+
     @functools.cached_property
     def _exact_curve(self) -> TradeOff | None:
         return None if self.ratio.curve is None else self.ratio.curve.compose(self.times)

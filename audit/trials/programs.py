@@ -252,6 +252,9 @@ def _compare_lengths(distinguisher: Distinguisher, output: Any) -> None:
     # transcripts are read flat
     if length is not None and shape is not None and math.prod(shape) != length:
         raise ValueError(f"an output must have shape ({length},), got {shape}.")
+    each = getattr(distinguisher, "round_length", None)
+    if each is not None and shape is not None and shape[-1] != each:
+        raise ValueError(f"every round must have shape ({each},), got {shape[-1:]}.")
 
 
 def programs_of(*parts: Any) -> Programs:

@@ -13,6 +13,7 @@ import mechanisms
 from audit.trials import traced
 from audit.trials.keys import trial_keys, trial_number
 from audit.trials.programs import is_summed
+from audit.trials.source import MechanismError
 from distinguishers.contract import OneScore
 from distinguishers.transcripts import LargestRound
 from mechanisms import sampling
@@ -65,6 +66,14 @@ def test_so_has_a_repeated_step():
     step = mechanisms.one_round(normalise_by="realised_batch", rate=0.3, clip=1.0, noise_multiplier=1.0)
     pair = mechanisms.worst_case_pair(records=10, dimension=DIMENSION, clip=1.0)
     assert_streamed(mechanisms.repeated(step=step, times=6), pair, kept=12)
+
+
+def test_a_model_of_another_dimension_is_refused():
+    step = mechanisms.one_round(normalise_by="realised_batch", rate=0.3, clip=1.0, noise_multiplier=1.0)
+    mechanism = mechanisms.repeated(step=step, times=2)
+    score = distinguishers.likelihood_ratio(mechanism, zeroed(60))
+    with pytest.raises(MechanismError, match=r"every round must have shape \(60,\), got \(40,\)"):
+        traced.compile_program(mechanism, zeroed(40).with_record, score, side="with")
 
 
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
