@@ -11,12 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from audit.diagnosis.ask import drawn_at_once
 from audit.suites.build import Built
+from audit.trials.both_sides import both_sides, is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.traced import TracedSides
 from distinguishers.contract import Learner
 from mechanisms import structure
-from mechanisms.contract import Mechanism, Step
+from mechanisms.contract import Step
 from mechanisms.neighbours import GradientTable
 from mechanisms.structure import is_structured
 from mechanisms.training import Repeated
@@ -52,7 +53,7 @@ def is_ours(audit: Built) -> bool:
     called = step.step if isinstance(step, Repeated) else step
     if isinstance(called, Step) or not all(map(structure.is_ours, (step, called, score))):
         return False
-    if not isinstance(step, Mechanism) or not is_structured(score):
+    if is_foreign(step) or not is_structured(score):
         return False
     tables = all(isinstance(dataset, GradientTable) for dataset in (pair.without, pair.with_record))
     return tables and step.reads_tables and is_structured(step.release_on(pair.without))
@@ -65,10 +66,10 @@ def compile_programs(audit: Built) -> None:
     with contextlib.suppress(Exception):
         if not is_ours(audit):
             return
-        assert isinstance(step, Mechanism)
+        sides = both_sides(step, audit.neighbours)
+        assert isinstance(sides, TracedSides)
         assert score is not None
         assert not isinstance(score, Learner)
-        sides = TracedSides(mechanism=step, neighbours=audit.neighbours)
         for program in sides.programs(score):
             program.compile()
         if spec.expect == "violation" and spec.diagnose and step.kind in ("vector", "transcript"):

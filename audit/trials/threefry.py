@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 IMPLEMENTATION = "threefry2x32"
-"""Of every key that is made here, whatever JAX's default is: a seed must mean the same everywhere."""
+"""Of every key that is made here, whatever JAX's default is: seeds do not follow it.
+
+What samplers permute and split does follow jax_threefry_partitionable, which the fingerprint of a run holds.
+"""
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 WORD = 0xFFFFFFFF
