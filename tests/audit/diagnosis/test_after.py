@@ -162,6 +162,7 @@ def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
     assert "the same in every trial" in reason(after.explain(bare, step, mechanisms.image_pair(), key=KEY))
 
 
+@pytest.mark.long
 def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
     pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
     settings = {"rate": 1.0, "clip": 0.1, "noise_multiplier": 0.1}
