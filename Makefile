@@ -39,7 +39,7 @@ test: $(LIBRARIES)
 test-full: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-# One table beside the peers, as Markdown and JSON, and the growth plot: about ten minutes on two idle cores.
+# One table beside the peers, as Markdown and JSON, and the growth plot: about five minutes on two idle cores.
 bench: setup
 	$(BIN)/python benchmarks/bench.py
 

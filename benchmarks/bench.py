@@ -2,7 +2,7 @@
 
     python benchmarks/bench.py [numpy auditors scores algorithm_one curves collapsed trainings everyday growth] [zoo]
 
-What `make bench` runs: about ten minutes on two idle cores. `zoo` takes as long again and is run where it is named. A
+What `make bench` runs: about five minutes on two idle cores. `zoo` takes longer and is run where it is named. A
 ratio is their cost over ours on the same job in this run: above 1 we are faster. Costs are processor seconds
 (`throughput.py` alone compares wall time, both sides in all threads); the load of the machine is written beside them.
 Peers live in an environment of their own (`peers.py`); one that cannot be installed is a row that says why.
