@@ -13,7 +13,9 @@ from audit.suites.ahead import compile_programs, compiled_ahead, is_ours
 from audit.suites.build import Built, build_suite
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
+from audit.trials.both_sides import both_sides
 from audit.trials.executor import LOCAL
+from audit.trials.source import MechanismError
 from distinguishers.contract import OneScore
 from mechanisms.contract import OutputKind
 from mechanisms.one_round import OneRound
@@ -159,5 +161,9 @@ def test_ctrl_c_does_not_wait_for_a_compilation(monkeypatch):
 
 def test_what_fails_ahead_is_told_in_the_audits_own_turn():
     (audit,) = build_suite(suite_of(ROUND, DIMENSION=43))
-    other = mechanisms.worst_case_pair(records=2, dimension=44, clip=0.1)
-    compile_programs(Built(**{**vars(audit), "distinguisher": distinguishers.projection(other)}))
+    other = distinguishers.projection(mechanisms.worst_case_pair(records=2, dimension=44, clip=0.1))
+    wrong = Built(**{**vars(audit), "distinguisher": other})
+    assert is_ours(wrong)
+    compile_programs(wrong)
+    with pytest.raises(MechanismError, match="must have shape"):
+        both_sides(wrong.mechanism, wrong.neighbours).scored(other)
