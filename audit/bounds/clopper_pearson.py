@@ -61,13 +61,16 @@ def clopper_pearson_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLi
     ``P{Bin(n, p) <= k} = risk`` at the limit p: the upper quantile of Beta(k + 1, n - k); 1 where every trial erred.
     """
     k, n = np.asarray(errors, float), np.asarray(trials, float)
-    return np.where(k >= n, 1.0, betainccinv(k + 1, np.maximum(n - k, 1), risk))
+    found = betainccinv(k + 1, np.maximum(n - k, 1), risk)
+    # below risks of 1e-100 the quantile is not always found: then nothing is said
+    return np.where((k >= n) | np.isnan(found), 1.0, found)
 
 
 def clopper_pearson_lower(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> np.ndarray:
     """Lower limit on an error rate, above the truth with probability at most ``risk``; 0 where no trial erred."""
     k, n = np.asarray(errors, float), np.asarray(trials, float)
-    return np.where(k <= 0, 0.0, betaincinv(np.maximum(k, 1), n - k + 1, risk))
+    found = betaincinv(np.maximum(k, 1), n - k + 1, risk)
+    return np.where((k <= 0) | np.isnan(found), 0.0, found)
 
 
 def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:

@@ -27,6 +27,8 @@ FINENESS = 200
 """Numbers of false alarms are grouped by this part of a standard deviation."""
 MOST_POINTS = 48
 MOST_ROUNDS = 30
+LARGEST_ORDERING_RISK = 0.25
+"""A larger risk orders counts as this one does: at 1/2 no errors at all would already mean an infinite epsilon."""
 CLOSE = 1e-3
 """The bound's p-value lies below the risk by about this share."""
 
@@ -60,13 +62,19 @@ def approximate_bound(
     """What score limits on both rates say: the order of the counts, and a good guess of the exact bound.
 
     ``min over phi of theta(x, y)``, x and y the score limits at z cos(phi) and z sin(phi), z the normal quantile of the
-    risk. Not a bound: its error is that of the normal approximation. Counts need not be whole numbers.
+    risk (of 1/4 if that is smaller). Not a bound: its error is that of the normal approximation. Counts need not be
+    whole numbers.
     """
-    z = -ndtri(risk)
+    z = _deviate(risk)
     a, m = np.broadcast_arrays(np.asarray(false_alarms, float), np.asarray(misses, float))
     alpha = score_limit(a[..., None], trials[0], z * np.cos(DIRECTIONS))
     beta = score_limit(m[..., None], trials[1], z * np.sin(DIRECTIONS))
     return question.through(alpha, beta).min(-1)
+
+
+def _deviate(risk: float) -> float:
+    """The normal deviate whose score limits order the counts; any fixed order is valid."""
+    return -float(ndtri(min(risk, LARGEST_ORDERING_RISK)))
 
 
 def score_limit(errors: Array, trials: int, z: Array) -> Array:
@@ -155,7 +163,7 @@ def inversion(counts: ErrorCounts, question: Question, *, risk: float) -> Invers
     gamma = GAMMA_SHARE * risk
     low, high = joint.interval(counts.false_alarms, counts.trials_without, gamma)
     first, last = joint.groups(low, high, counts.trials_without, fineness=FINENESS)
-    limit = _limits(first, counts, question, seen=seen, z=-ndtri(risk))
+    limit = _limits(first, counts, question, seen=seen, z=_deviate(risk))
     region = Region(first=first, last=last, limit=limit)
     return Inversion(counts=counts, question=question, gamma=gamma, low=low, high=high, region=region)
 
