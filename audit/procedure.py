@@ -17,7 +17,8 @@ from audit.bounds.clopper_pearson import require_risk
 from audit.diagnosis.after import explain
 from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
-from audit.record.assemble import Subject, assemble
+from audit.record.derive import Audited, Subject, derive
+from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.both_sides import Auditable, BothSides, is_foreign
 from audit.trials.executor import LOCAL, Executor
@@ -105,7 +106,6 @@ def run_audit(
         progress(dataclasses.replace(tally, test=own))
 
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
-    finding = rule.judge(tally, test, goal)
     subject = Subject(
         name=name or step.name,
         expect=expect,
@@ -115,13 +115,14 @@ def run_audit(
         neighbours=_part(neighbours, neighbours.relation),
         distinguisher=_part(chosen),
         members=tuple(member.name for member in chosen.members),
-        theory=chosen.curve,
-        key=key,
+        key=describe_key(key),
         trials_planned=trials,
-        device=executor.device,
+        environment=describe_environment(executor.device),
         started=started,
+        seconds=0.0,
     )
-    record = assemble(subject, rule, goal, test, tally, finding, seconds=time.monotonic() - began)
+    record = derive(Audited(subject=subject, policy=rule, goal=goal, test=test, tally=tally, theory=chosen.curve))
+    record = dataclasses.replace(record, seconds=time.monotonic() - began)
     if not diagnose:
         return record
     return explain(record, step, neighbours, key=key, deadline=deadline, executor=executor)

@@ -1,24 +1,22 @@
-"""The record of an audit, put together from what was fixed, counted and found."""
+"""The record of an audit, derived from what was fixed and counted."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
-import jax
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.supporting_lines import one_pair
 from audit.policies.candidates import from_curve
-from audit.policies.policy import Cut, Finding, Policy, Test
-from audit.record.environment import describe_environment, describe_key
+from audit.policies.policy import Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
 from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Releases
 
 MOST_POINTS = 200
 """Points of a record; of a band's many only those on its lower left hull are kept."""
@@ -26,27 +24,44 @@ MOST_POINTS = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What was audited and under which name; everything that a record says about it."""
+    """What was audited, under which name and with what: all that a record says of it and nothing here derives."""
 
     name: str
     expect: Verdict
     mechanism: Part
-    releases: Releases
+    releases: str
     steps: int | None
     neighbours: Part
     distinguisher: Part
     members: tuple[str, ...]
-    theory: TradeOff | None
-    key: jax.Array
+    key: str
     trials_planned: int
-    device: str
+    environment: Mapping[str, str]
     started: str
+    seconds: float
 
 
-def assemble(
-    subject: Subject, policy: Policy, goal: Goal, test: Test, tally: Tally, finding: Finding, *, seconds: float
-) -> AuditRecord:
-    """Everything about one audit in one place."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audited:
+    """What an audit fixed and counted: everything else in its record is derived from this."""
+
+    subject: Subject
+    policy: Policy
+    goal: Goal
+    test: Test
+    tally: Tally
+    theory: TradeOff | None
+    """The exact curve of the distinguisher, where it knows one."""
+
+
+def derive(audited: Audited) -> AuditRecord:
+    """The record of an audit: the one place where counts become numbers, a verdict and sentences.
+
+    ``run_audit`` makes records here, and ``verify`` makes them here again.
+    """
+    subject, policy, goal = audited.subject, audited.policy, audited.goal
+    test, tally, theory = audited.test, audited.tally, audited.theory
+    finding = policy.judge(tally, test, goal)
     judgement, members = finding.judgement, subject.members
     entries = zip(test.cuts, finding.counts, finding.points, strict=True)
     return AuditRecord(
@@ -78,16 +93,16 @@ def assemble(
             alpha=tuple(point.alpha for point in finding.band),
             beta=tuple(point.beta for point in finding.band),
         ),
-        theory=None if subject.theory is None else _curve(subject.theory),
-        exact_epsilon=None if subject.theory is None else float(subject.theory.epsilon(goal.delta)),
+        theory=None if theory is None else _curve(theory),
+        exact_epsilon=None if theory is None else float(theory.epsilon(goal.delta)),
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
         violated_at=judgement.violated_at,
-        key=describe_key(subject.key),
-        environment=describe_environment(subject.device),
+        key=subject.key,
+        environment=subject.environment,
         started=subject.started,
-        seconds=seconds,
+        seconds=subject.seconds,
     )
 
 
