@@ -1,15 +1,21 @@
 """Options of `dpsgd-audit run` that change when it stops and what it draws."""
 
+import functools
+import itertools
 import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from audit.cli import main
+from audit.diagnosis import after
 from audit.record.record import load_records
+from audit.suites import run as runs
+from audit.trials import source
 
 ROOT = Path(__file__).parents[3]
 SUITE = """
@@ -72,7 +78,16 @@ def test_a_seed_that_would_alias_another_is_refused(tmp_path, capsys, seed):
     )
 
 
+@pytest.fixture
+def slow_clock(monkeypatch):
+    """Every look at the clock takes 1/20 s, so that a budget of a second leaves as many trials on any machine."""
+    clock = types.SimpleNamespace(monotonic=functools.partial(next, itertools.count(0.0, 0.05)))
+    for module in (runs, source, after):
+        monkeypatch.setattr(module, "time", clock)
+
+
 @pytest.mark.parametrize("where", ["audit", "suite", "command"])
+@pytest.mark.usefixtures("slow_clock")
 def test_a_time_budget_cuts_trials_off_and_bounds_stay_valid(run, where):
     many = SUITE.replace("200_000", "2_000_000_000")
     budget = 'time_budget = "1s"\n'
