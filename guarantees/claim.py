@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from guarantees.checks import require
 from guarantees.laws.law import Certificate, LossLaw
-from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance, Summary, summarise
+from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance, EpsilonRange, Summary, summarise
 from guarantees.trade_off import TradeOff, Values
 from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
 
@@ -93,6 +93,10 @@ class Claim:
     def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
         """Smallest epsilon at each delta."""
         return self.curve.epsilon(delta, direction)
+
+    def epsilon_range(self, delta: float) -> EpsilonRange:
+        """Epsilon at a delta, and what the claim's numerical error leaves of it."""
+        return self.curve.epsilon_range(delta)
 
     def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
         """False-alarm and miss rates of the likelihood-ratio test at a threshold."""

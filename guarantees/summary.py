@@ -18,6 +18,11 @@ from guarantees.numerics.search import maximum
 
 ALPHA_RANGE = (1e-6, 1 - 1e-6)
 
+NEGLIGIBLE = 1e-3
+"""A numerical error of at most this share of delta leaves epsilon as it was computed."""
+CLOSE = 1e-2
+"""Epsilon counts as known where the most and the least that it may be differ by at most this share."""
+
 FAITHFUL_REGRET = 1e-2
 """Below this regret mu-GDP over-reports the best attack's advantage by at most two points. [gomez2025]"""
 
@@ -46,6 +51,10 @@ class Curve(Protocol):
 
     def epsilon(self, delta: Any) -> Any:
         """Smallest epsilon at each delta."""
+        ...
+
+    def epsilon_range(self, delta: float) -> EpsilonRange:
+        """What the numerical error leaves of epsilon at a delta."""
         ...
 
     def llr_threshold(self, alpha: Any) -> Any:
@@ -77,6 +86,39 @@ class Dominance:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EpsilonRange:
+    """Epsilon at one delta as it was computed, and between which numbers the curve's numerical error leaves it."""
+
+    delta: float
+    epsilon: float
+    at_least: float
+    at_most: float
+    """Infinite where the error may be all of delta: then nothing is promised at this delta."""
+    error: float
+    """The stated numerical error of the curve."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the error hardly matters."""
+        return self.at_least == self.at_most or self.at_most - self.at_least <= CLOSE * self.at_least
+
+    @property
+    def promised(self) -> float:
+        """The number to hold a mechanism to: as computed where it is known, else the most that it may be."""
+        return self.epsilon if self.known else self.at_most
+
+    @property
+    def says(self) -> str:
+        """The number, and where it is not known, why not."""
+        if self.known:
+            return f"{self.epsilon:.4g}"
+        why = f"numerical error {self.error:.1g} at delta {self.delta:g}"
+        if np.isfinite(self.at_most):
+            return f"{self.at_least:.4g} to {self.at_most:.4g} ({why})"
+        return f"not known: {why}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
     """What to report about a curve. A mu means little without the range of alpha it was computed on."""
 
@@ -86,7 +128,9 @@ class Summary:
     faithful: bool
     recommendation: str
     epsilons: tuple[tuple[float, float], ...]
-    """Pairs (delta, epsilon)."""
+    """Pairs (delta, epsilon as computed)."""
+    ranges: tuple[EpsilonRange, ...]
+    """The same with what the numerical error leaves of each."""
     total_variation: float
     separation: float
     error: float
@@ -240,6 +284,7 @@ def summarise(
     """mu* on its range, regret, epsilon at each delta, and whether mu-GDP says enough. [gomez2025, section 4]"""
     mu = mu_star(curve, alpha_range=alpha_range)
     off = _regret(curve.law, gaussian_law(mu))
+    ranges = tuple(curve.epsilon_range(float(d)) for d in deltas)
     faithful = bool(np.isfinite(mu) and off < FAITHFUL_REGRET)
     shown = f"mu {mu:.4g} (alpha in [{alpha_range[0]:g}, 1 - {1 - alpha_range[1]:.3g}])"
     return Summary(
@@ -253,7 +298,8 @@ def summarise(
             else f"report the profile instead of {shown}"
             + (f": regret {off:.2g} >= {FAITHFUL_REGRET:g}" if np.isfinite(mu) else ": no finite mu holds there")
         ),
-        epsilons=tuple((float(d), curve.epsilon(float(d))) for d in deltas),
+        epsilons=tuple((found.delta, found.epsilon) for found in ranges),
+        ranges=ranges,
         total_variation=curve.total_variation,
         separation=float(curve.total_variation / np.sqrt(2.0)),
         error=curve.error,

@@ -18,7 +18,7 @@ from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.law import FAR, Certificate, LossLaw, Reversed, Tails, reverse
 from guarantees.laws.profile import law_from_profile, law_from_samples
 from guarantees.numerics.array import Array
-from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance
+from guarantees.summary import ALPHA_RANGE, NEGLIGIBLE, Breakpoints, Curve, Dominance, EpsilonRange
 from guarantees.vocabulary import DIRECTIONS, Direction
 
 Values = Any
@@ -155,6 +155,25 @@ class TradeOff:
             value[zero] = self._largest_loss(direction, value[zero])
         self._remember(self._profile(np.minimum(value, FAR), direction)[1])
         return _shaped(value, target)
+
+    def epsilon_range(self, delta: float) -> EpsilonRange:
+        """Epsilon at a delta, and what the curve's numerical error leaves of it.
+
+        A side that the certificate proves is read from the law that proves it, up to its rounding; any other from this
+        curve with delta moved by the stated error. A closed form, and an error far below delta, leave the number as is.
+        """
+        found, error, certificate = float(self.epsilon(delta)), self.error, self.certificate
+        if certificate is None or delta == 0 or error <= NEGLIGIBLE * delta:
+            return EpsilonRange(delta=delta, epsilon=found, at_least=found, at_most=found, error=error)
+
+        def moved(law: LossLaw | None, sign: int) -> float:
+            curve, off = (self, error) if law is None else (TradeOff(law), certificate.round_off)
+            at = delta + sign * off
+            # a law that is not trusted so far down promises nothing there
+            return float(curve.epsilon(min(at, 1.0))) if at > 0 and at >= curve.law.smallest_delta else np.inf
+
+        low, high = moved(certificate.leaked, 1), moved(certificate.safe, -1)
+        return EpsilonRange(delta=delta, epsilon=found, at_least=min(low, found), at_most=max(high, found), error=error)
 
     def _first_within(self, start: Array, delta: Array, way: Direction) -> Array:
         """The start where one direction's profile is within delta there, else the first epsilon at which it is."""

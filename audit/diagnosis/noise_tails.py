@@ -132,7 +132,7 @@ def noise_tails(
         p_value=p_value,
         ends=p_value < risk / 2,
         epsilon=epsilon,
-        claimed_delta=float(claim.delta(epsilon)),
+        claimed_delta=float(claim.delta(epsilon)) + claim.error,
         delta=max(point.delta for point in points),
         risk=risk,
     )

@@ -150,7 +150,7 @@ def _claim_part(claim: Claim, delta: float) -> ClaimPart:
         observation=claim.observation,
         source=claim.source,
         error=claim.error,
-        epsilon=float(claim.epsilon(delta)),
+        epsilon=claim.epsilon_range(delta).promised,
         advantage=claim.total_variation,
         curve=_curve(claim.curve),
         times=claim.times,

@@ -63,7 +63,7 @@ class ClaimPart:
     source: str
     error: float
     epsilon: float
-    """Claimed epsilon at the record's delta."""
+    """Claimed epsilon at the record's delta: the most that it may be where the claim's numerical error matters."""
     advantage: float
     """Claimed delta at epsilon 0: the advantage that the claim allows an attacker."""
     curve: Curve
@@ -71,6 +71,17 @@ class ClaimPart:
     """Independent outputs that it is about."""
     steps: int | None = None
     """Steps of a training that it counts; None where it does not say."""
+
+    def error_exceeds(self, delta: float) -> bool:
+        """Whether the numerical error exceeds a delta, so that epsilon is not known there as it was computed."""
+        return 0 < delta < self.error
+
+    def epsilon_at(self, delta: float) -> str:
+        """The claimed epsilon at the record's delta in words, which say so where the numerical error exceeds delta."""
+        if not self.error_exceeds(delta):
+            return f"{self.epsilon:.4g} at delta {delta:g}"
+        why = f"the claim's numerical error {self.error:.1g} exceeds delta {delta:g}"
+        return f"at most {self.epsilon:.4g} ({why})" if math.isfinite(self.epsilon) else f"not known ({why})"
 
     def describe(self) -> str:
         """The constructor call that makes this claim."""
@@ -178,7 +189,7 @@ class AuditRecord:
         proven += f", delta >= {at_least(self.delta(0.0), '.4g')} at epsilon 0"
         return (
             f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {at_least(self.mu, '.4g')}; "
-            f"claimed epsilon {self.claim.epsilon:.4g} {at}; {self.trials:,} trials, risk {self.risk:g}>"
+            f"claimed epsilon {self.claim.epsilon_at(self.report_delta)}; {self.trials:,} trials, risk {self.risk:g}>"
         )
 
     @property

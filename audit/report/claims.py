@@ -102,7 +102,7 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
 def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
     low, high = summary.alpha_range
     return {
-        **{f"epsilon at delta {delta:g}": f"{epsilon:.4g}" for delta, epsilon in summary.epsilons},
+        **{f"epsilon at delta {found.delta:g}": found.says for found in summary.ranges},
         "delta at epsilon 0 (advantage)": f"{summary.total_variation:.4g}",
         "separation kappa": f"{summary.separation:.4g}",
         f"mu on alpha [{low:g}, 1-{1 - high:g}]": f"{summary.mu_star:.4g}",
@@ -116,7 +116,7 @@ def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
 
 
 def claim_json(claim: Claim, summary: Summary) -> dict[str, Any]:
-    """The same as plain data."""
+    """The same as plain data, with what is known of each epsilon."""
     return {
         "claim": claim.describe(),
         "relation": claim.relation,
@@ -124,4 +124,7 @@ def claim_json(claim: Claim, summary: Summary) -> dict[str, Any]:
         "observation": claim.observation,
         "source": claim.source,
         **dataclasses.asdict(summary),
+        "ranges": [
+            dataclasses.asdict(found) | {"known": found.known, "promised": found.promised} for found in summary.ranges
+        ],
     }

@@ -118,7 +118,11 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
 
 def _promised(records: tuple[AuditRecord, ...]) -> str:
     claims = listed(sorted({record.claim.describe() for record in records}), most=3)
-    return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}."
+    doubtful = {
+        r.claim.describe(): r.claim.epsilon_at(r.report_delta) for r in records if r.claim.error_exceeds(r.report_delta)
+    }
+    notes = "".join(f" Epsilon of {name} is {says}." for name, says in sorted(doubtful.items()))
+    return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}.{notes}"
 
 
 def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:

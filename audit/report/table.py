@@ -64,6 +64,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         )
     console.print(table)
     for record in records:
+        if record.claim.error_exceeds(record.report_delta):
+            says = f"{record.name}: claimed epsilon {record.claim.epsilon_at(record.report_delta)}."
+            console.print(says, highlight=False, markup=False)
         if record.verdict == "inconclusive":
             console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
         if record.violated_at is not None:

@@ -18,7 +18,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
         f"{f', look {record.look}' if record.look else ''})",
         *_broken_lines(record),
-        f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon:.4g} at delta {record.report_delta:g}, "
+        f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         *_step_lines(record),
         f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "

@@ -110,7 +110,7 @@ def _limits(record: AuditRecord, finding: Finding) -> Check:
 
 def _numbers(record: AuditRecord, claim: Claim, finding: Finding) -> Check:
     pairs: list[tuple[str, float, float]] = [
-        ("claimed epsilon", record.claim.epsilon, float(claim.epsilon(record.report_delta))),
+        ("claimed epsilon", record.claim.epsilon, claim.epsilon_range(record.report_delta).promised),
         ("claimed delta at 0", record.claim.advantage, float(claim.total_variation)),
     ]
     computed = {number.name: number.at_least for number in finding.numbers}

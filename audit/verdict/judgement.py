@@ -211,7 +211,7 @@ def conclude(
             p_value=p,
             detectable=found,
             trials_needed=None,
-            reason=_findable(found, claimed=float(claim.epsilon(delta))),
+            reason=_findable(found, claimed=claim.epsilon_range(delta).promised),
         )
     # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
     known = max(trials_per_side, FEW_TRIALS) if jointly else trials_per_side

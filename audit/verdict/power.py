@@ -158,7 +158,7 @@ def detectable(
     power = power or refuting(claim, trials_per_side=trials_per_side, risk=risk)
     alpha, room = tv_alternative(claim, 0.0)
     tv = _smallest(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, at_once)
-    claimed = float(claim.epsilon(delta))
+    claimed = claim.epsilon_range(delta).promised
     epsilon = None
     if np.isfinite(claimed):
         leak = gaussian_alternatives(Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05))

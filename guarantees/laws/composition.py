@@ -348,11 +348,18 @@ def _certified(
     found = [law for law in (safe, leaked) if law is not None]
     drift = max(abs(1 - float(np.sum(side))) for law in found for side in (law.without, law.with_record))
     total = sum(times for _, times in laws)
-    parts = sum(times * law.error for law, times in laws)
-    round_off = max(drift, 2e-16 * total + 1e-15) + parts
+    rounded = max(drift, 2e-16 * total + 1e-15)
+    round_off = rounded + sum(times * _unproved(law) for law, times in laws)
+    error = gap + rounded + sum(times * law.error for law, times in laws)
     floor = sum(times * law.smallest_delta for law, times in laws)
     certificate = _certificate(safe, leaked, gap, laws, round_off)
-    return dataclasses.replace(safe, error=gap + round_off, certificate=certificate, smallest_delta=floor)
+    return dataclasses.replace(safe, error=error, certificate=certificate, smallest_delta=floor)
+
+
+def _unproved(law: LossLaw) -> float:
+    """The part of a law's error that may lie on either side: of one that is proved to leak more, only its rounding."""
+    certificate = law.certificate
+    return law.error if certificate is None or certificate.safe is None else certificate.round_off
 
 
 def _certificate(

@@ -1,0 +1,75 @@
+"""A claim whose numerical error exceeds delta: every text says so, and no verdict holds anyone to the number."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import guarantees
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.questions import EpsilonAt
+from audit.record.derive import _claim_part
+from audit.report.claims import claim_json, print_claims
+from audit.report.story import story
+from audit.report.table import print_table
+from audit.report.text import record_lines
+from audit.verdict.numbers import against, promise
+from guarantees import TradeOff
+from guarantees.laws.law import Certificate
+from guarantees.summary import summarise
+
+DELTA = 1e-5
+
+
+def doubtful(**sides):
+    """Known within 1e-4, by an estimate or, with ``safe``, from one side."""
+    exact = guarantees.laplace(epsilon=1.0).compose(3)
+    law = exact.curve.law
+    sides = dict.fromkeys(sides, law)
+    certificate = Certificate(proved="", estimated="", round_off=1e-15, **sides)
+    return dataclasses.replace(exact, curve=TradeOff(dataclasses.replace(law, error=1e-4, certificate=certificate)))
+
+
+ESTIMATE, ONE_SIDED = doubtful(), doubtful(safe=True)
+
+
+def test_the_command_says_so(capsys):
+    print_claims([ESTIMATE], [summarise(ESTIMATE, deltas=(DELTA,))])
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "not known: numerical error 0.0001 at delta 1e-05" in printed
+
+
+def test_json_says_so():
+    found = json.loads(json.dumps(claim_json(ESTIMATE, summarise(ESTIMATE, deltas=(DELTA, 0.5)))))
+    assert [one["known"] for one in found["ranges"]] == [False, True]
+    assert found["ranges"][0]["promised"] == np.inf
+
+
+def test_no_verdict_holds_anyone_to_the_number():
+    """Proven epsilon far above what was computed, all of it within the claim's numerical error at this delta."""
+    seen = ErrorCounts(false_alarms=0, trials_without=10**6, misses=10**6 - 200, trials_with=10**6)
+    exact = guarantees.laplace(epsilon=1.0).compose(3)
+    question = EpsilonAt(delta=DELTA)
+    assert against(exact, (seen,), question, risk=0.05).p_value <= 0.05
+    for claim in (ESTIMATE, ONE_SIDED):
+        assert promise(claim, question) == np.inf
+        assert against(claim, (seen,), question, risk=0.05).p_value == 1
+
+
+@pytest.mark.parametrize(("claim", "says"), [(ESTIMATE, "not known"), (ONE_SIDED, "at most 3 ")])
+def test_a_record_says_so_everywhere(violation, claim, says, capsys):
+    part = _claim_part(claim, DELTA)
+    record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
+    assert part.epsilon == claim.epsilon_range(DELTA).promised
+    print_table((record,), suite_risk=0.05)
+    texts = [repr(record), "\n".join(record_lines(record)), str(story((record,))), capsys.readouterr().out]
+    for text in texts:
+        plain = " ".join(text.split())
+        assert says in plain
+        assert "the claim's numerical error 0.0001 exceeds delta 1e-05" in plain
+
+
+def test_a_claim_in_closed_form_says_nothing_of_the_kind(violation):
+    for text in (repr(violation), "\n".join(record_lines(violation)), str(story((violation,)))):
+        assert "numerical error" not in text

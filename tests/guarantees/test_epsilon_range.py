@@ -1,0 +1,80 @@
+"""What is known of epsilon at a delta that the numerical error of the curve comes near to."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import guarantees
+from guarantees import TradeOff
+from guarantees.laws.law import Certificate, DiscreteLaw
+from guarantees.summary import summarise
+
+
+def coarse(law, error, **sides):
+    """The law of randomised response or the like, said to be known only so well."""
+    return dataclasses.replace(
+        law, error=error, certificate=Certificate(proved="", estimated="", round_off=1e-15, **sides)
+    )
+
+
+TRUE = guarantees.laplace(epsilon=2.0).curve.compose(3).law
+MORE, LESS = (guarantees.laplace(epsilon=e).curve.compose(3).law for e in (2.01, 1.5))
+
+
+def test_a_closed_form_is_known():
+    for claim in (guarantees.gaussian(mu=1.0), guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)):
+        for delta in (0.0, 1e-12, 1e-5):
+            found = claim.epsilon_range(delta)
+            assert found.known
+            assert found.promised == found.at_least == found.at_most == found.epsilon == claim.epsilon(delta)
+
+
+def test_an_estimate_whose_error_exceeds_delta_promises_nothing_there():
+    curve = TradeOff(coarse(TRUE, 1e-3))
+    found = curve.epsilon_range(1e-5)
+    assert not found.known
+    assert found.at_most == found.promised == np.inf
+    assert found.at_least < curve.epsilon(1e-5) == found.epsilon
+    assert curve.epsilon_range(0.5).known
+
+
+def test_a_proven_side_is_promised_and_the_other_side_says_how_much_less_it_may_be():
+    assert isinstance(TRUE, DiscreteLaw)
+    safe = TradeOff(coarse(MORE, 0.1, safe=MORE)).epsilon_range(1e-5)
+    assert safe.promised == safe.at_most == pytest.approx(TradeOff(MORE).epsilon(1e-5), rel=1e-6)
+    assert safe.at_least == pytest.approx(TradeOff(MORE).epsilon(1e-5 + 0.1), rel=1e-9)
+    assert not safe.known
+    both = TradeOff(coarse(TRUE, 0.1, safe=MORE, leaked=LESS)).epsilon_range(1e-5)
+    assert both.at_least == pytest.approx(TradeOff(LESS).epsilon(1e-5), rel=1e-6)
+    assert both.at_least < TradeOff(TRUE).epsilon(1e-5) < both.at_most == safe.at_most
+    near = TradeOff(coarse(TRUE, 0.1, safe=MORE, leaked=TRUE)).epsilon_range(1e-5)
+    assert near.known
+    assert near.promised == near.epsilon
+
+
+def test_a_summary_says_which_epsilons_are_not_known():
+    curve = TradeOff(coarse(TRUE, 1e-3))
+    summary = summarise(curve, deltas=(1e-5, 0.5))
+    assert [found.known for found in summary.ranges] == [False, True]
+    assert summary.epsilons == tuple((found.delta, found.epsilon) for found in summary.ranges)
+    assert "1e-05" in summary.ranges[0].says
+    assert "not known" in summary.ranges[0].says
+    assert summary.ranges[1].says == f"{summary.ranges[1].epsilon:.4g}"
+
+
+def test_what_is_proven_of_a_training_brackets_an_independent_number():
+    setting = {"rate": 1e-2, "noise_multiplier": 0.8, "steps": 100}
+    found = guarantees.poisson_training(**setting, accountant="certified").epsilon_range(1e-5)
+    assert found.known
+    assert found.at_least <= guarantees.poisson_training(**setting, accountant="pld").epsilon(1e-5)
+    assert found.at_least <= found.epsilon <= found.at_most
+
+
+def test_the_rounding_of_a_composed_law_leaves_out_what_is_proved_to_err_upwards():
+    """A lattice's error moves delta up only: it is no reason to doubt the promise."""
+    claim = guarantees.balls_and_bins(rounds=50, noise_multiplier=0.5, epochs=3)
+    one = guarantees.balls_and_bins(rounds=50, noise_multiplier=0.5)
+    assert one.certificate.round_off < one.error / 10
+    assert 3 * one.error <= claim.error
+    assert claim.certificate.round_off < one.error
