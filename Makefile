@@ -23,8 +23,8 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # PyTorch and Opacus, for the tests that audit them: tried once, skipped where they take too long.
-$(LIBRARIES): $(STAMP) tests/install_libraries.py
-	$(BIN)/python tests/install_libraries.py
+$(LIBRARIES): $(STAMP) tools/install_libraries.py
+	$(BIN)/python tools/install_libraries.py
 	@touch $@
 
 audit: setup
@@ -45,7 +45,7 @@ bench: setup
 
 # Runs all notebooks and keeps what they show.
 notebooks: $(LIBRARIES)
-	$(BIN)/python tests/run_notebooks.py
+	$(BIN)/python tools/run_notebooks.py
 
 lint: setup
 	$(BIN)/ruff check .
@@ -68,7 +68,7 @@ docs: $(DOCS)
 
 # From a clean copy of the last commit, dated by it: one commit and one setuptools make the same bytes everywhere.
 wheel: setup
-	$(BIN)/python tests/build_wheel.py dist
+	$(BIN)/python tools/build_wheel.py dist
 
 clean:
 	rm -rf $(VENV) audit-report opacus-report bench-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site

@@ -19,6 +19,8 @@ from audit.one_run import Guesses as Guesses
 from audit.one_run import OneRun as OneRun
 from audit.one_run import OneRunJudgement as OneRunJudgement
 from audit.one_run import one_run as one_run
+from audit.planning.plan import Plan as Plan
+from audit.planning.plan import plan as plan
 from audit.policies.anytime import Anytime as Anytime
 from audit.policies.chosen import FromTheory as FromTheory
 from audit.policies.chosen import Split as Split
@@ -41,6 +43,4 @@ from audit.trials.cluster import dask_executor as dask_executor
 from audit.trials.executor import Executor as Executor
 from audit.trials.source import MechanismError as MechanismError
 from audit.trials.source import NonFiniteScoreError as NonFiniteScoreError
-from audit.verdict.plan import Plan as Plan
-from audit.verdict.plan import plan as plan
 from audit.verdict.verdict import Verdict as Verdict

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CUT_SHORT
     except (ValueError, TypeError, RuntimeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
-        from audit.report.visible import printable
+        from audit.report.escaping import printable
 
         said = str(error) or type(error).__name__
         print(f"dpsgd-audit: {printable(said)}", file=sys.stderr)

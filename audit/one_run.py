@@ -14,7 +14,7 @@ from scipy.stats import binom
 from audit.bounds import guesses as worst
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.label_scan import correct_guesses
-from audit.verdict.power import EPSILON_FACTOR, POWER, TV_EXCESS
+from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim

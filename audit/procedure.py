@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
-from audit.diagnosis.after import explain
+from audit.diagnosis.after_violation import explain
+from audit.goal import Goal
 from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.policies.registry import default_policy
 from audit.record.derive import Audited, Subject, derive
@@ -26,7 +27,6 @@ from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
 from audit.trials.traced import blamed
-from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
@@ -34,7 +34,7 @@ from distinguishers.contract import distinguisher as as_distinguisher
 from guarantees.checks import require
 from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
 """Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from audit.record.record import AuditRecord
     from distinguishers.contract import Distinguisher, Learner
     from guarantees.claim import Claim
-    from mechanisms.neighbours import Neighbours
+    from mechanisms.pairs.neighbours import Neighbours
 
 MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
 MOST_NAMES = 8
@@ -192,7 +192,7 @@ def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     """A few names, made visible; of many the first ones and their number."""
-    from audit.report.visible import visible
+    from audit.report.escaping import visible
 
     shown = ", ".join(map(visible, names[:MOST_NAMES]))
     return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"

@@ -25,11 +25,11 @@ from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.local_levels import short_band_from_scores
 from audit.bounds.points import proven_delta, proven_epsilon, rectangles, refutes
 from audit.bounds.shares import STOPPING_WEIGHTS, look_share, shares
+from audit.goal import Goal
 from audit.policies.anytime import Anytime
 from audit.policies.candidates import RECTANGLE_OBJECTIVES, choose, from_curve
 from audit.policies.chosen import FromTheory
 from audit.scores import chosen_tests, from_scores
-from audit.verdict.goal import Goal
 from audit.verdict.judgement import against_jointly
 from audit.verdict.numbers import against, prove, questions
 

@@ -21,15 +21,15 @@ from typing import Any
 import jax
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "audit" / "diagnosis")]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "audit" / "diagnosis")]
 
 import unseen_bugs  # noqa: E402
 from truths import CONFORMANCE, ZOO, judged, said  # noqa: E402
+from zoo import steps as faulty_steps  # noqa: E402
+from zoo.faults import Fault, zoo  # noqa: E402
 
 from audit.diagnosis import diagnose_mechanism  # noqa: E402
-from audit.record.answer import Diagnosis, not_asked  # noqa: E402
-from mechanisms import faulty_steps  # noqa: E402
-from mechanisms.faulty import Fault, zoo  # noqa: E402
+from audit.record.diagnosis_answer import Diagnosis, not_asked  # noqa: E402
 
 Case = tuple[str, tuple[str, ...], Any, Any, dict[str, float]]
 """Name, truths, mechanism, pair, and what was stated."""

@@ -21,10 +21,10 @@ import distinguishers
 import guarantees
 import mechanisms
 from mechanisms import sampling
-from mechanisms.images import labelled_images
 from mechanisms.networks.for_flax import classifier, flat_network
-from mechanisms.noise import normal
-from mechanisms.rounds import clip_rows
+from mechanisms.pairs.images import labelled_images
+from mechanisms.randomness.noise import normal
+from mechanisms.simulators.rounds import clip_rows
 
 NET = flat_network("classifier")
 RISK, DELTA, LEARNING_RATE = 0.05, 1e-5, 0.5

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from mechanisms import noise
-from mechanisms.bits import Words, key_words
+from mechanisms.randomness import noise
+from mechanisms.randomness.bits import Words, key_words
 
 SHAPES = ((10_000, 100), (100, 26_010), (2, 1_485_217))
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

@@ -19,11 +19,14 @@ from pathlib import Path
 import jax
 from peer_verdicts import Absent
 
-from mechanisms import faulty_steps
 from mechanisms.contract import Mechanism, Step
-from mechanisms.faulty import Fault, zoo
-from mechanisms.neighbours import materialise
-from mechanisms.noise import normal
+from mechanisms.pairs.neighbours import materialise
+from mechanisms.randomness.noise import normal
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from zoo import steps as faulty_steps
+from zoo.faults import Fault, zoo
 
 SLACK = 1 + 1e-6
 """Sums are float32, and its own tolerance is 1e-9."""

@@ -16,7 +16,7 @@ import numpy as np
 
 import guarantees
 from audit.bounds.betting import anytime_test, spread_thresholds
-from audit.verdict.plan import plan
+from audit.planning.plan import plan
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)
 NO_NOISE = (np.zeros(10), np.zeros(10))

@@ -34,12 +34,15 @@ from scipy.stats import rankdata
 import audit
 from audit.policies.registry import default_policy
 from distinguishers import Distinguisher, Fit, default_battery, norm, projection
-from distinguishers.directions import span_of
+from distinguishers.model_free.directions import span_of
 from guarantees import Claim
 from mechanisms.contract import Draw, Mechanism
-from mechanisms.faulty import Fault, zoo
-from mechanisms.neighbours import Neighbours, materialise
+from mechanisms.pairs.neighbours import Neighbours, materialise
 from mechanisms.release import flatten_rows
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from zoo.faults import Fault, zoo
 
 HERE = Path(__file__).resolve().parent
 SOURCES = ("dp_auditorium", "delta_siege", "dp_recorder")

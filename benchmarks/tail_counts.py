@@ -3,7 +3,7 @@
     python benchmarks/tail_counts.py [--seconds 60] [--seed 0]
 
 Counts on both sides are binomial; the smallest of their exact two-sided p-values, times their number, is printed.
-Beyond 7 there is next to nothing to count: tests/mechanisms/test_noise.py enumerates the radius cells there.
+Beyond 7 there is next to nothing to count: tests/mechanisms/randomness/test_noise.py enumerates the radius cells there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import binom, norm
 
-from mechanisms.noise import normal
+from mechanisms.randomness.noise import normal
 
 LEVELS = np.arange(1.0, 7.5, 0.5)
 DRAWS = 2**20

@@ -23,7 +23,7 @@ import numpy as np
 import distinguishers
 import mechanisms
 from audit.trials import traced
-from mechanisms.noise import normal
+from mechanisms.randomness.noise import normal
 
 RECORDS = 4
 

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from distinguishers.contract import Distinguisher
-from distinguishers.directions import pair_parameters, span_of
-from distinguishers.learned import Fit
-from distinguishers.max_coordinate import max_coordinate
-from distinguishers.projection import contrast, norm, projection, ratio
+from distinguishers.learned.fitting import Fit
+from distinguishers.model_free.directions import pair_parameters, span_of
+from distinguishers.model_free.max_coordinate import max_coordinate
+from distinguishers.model_free.projection import contrast, norm, projection, ratio
 from guarantees.trade_off import TradeOff
-from mechanisms.constructions import GradientsError, told_by_user, told_pair, zero_pair
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.gradient_pairs import GradientsError, told_by_user, told_pair, zero_pair
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 from mechanisms.structure import structured
 

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from distinguishers.battery import battery, default_battery
 from distinguishers.contract import Distinguisher, Learner
-from distinguishers.learned import fit
-from distinguishers.likelihood import likelihood_ratio
-from distinguishers.max_coordinate import max_coordinate
-from distinguishers.normality import normality_test
-from distinguishers.projection import contrast, norm, projection, ratio
-from distinguishers.transcripts import largest_round
+from distinguishers.exact.likelihood import likelihood_ratio
+from distinguishers.exact.transcripts import largest_round
+from distinguishers.learned.fitting import fit
+from distinguishers.model_free.max_coordinate import max_coordinate
+from distinguishers.model_free.normality import normality_test
+from distinguishers.model_free.projection import contrast, norm, projection, ratio
 
 CATALOGUE: Mapping[str, Callable[..., Distinguisher | Learner]] = MappingProxyType(
     {

@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 
-from dpsgd_audit import strangers
+from dpsgd_audit import name_clashes
 
 BAD_ENVIRONMENT = 2
 
 
 def main() -> int:
     """Run the command line, unless somebody else's package has one of our names."""
-    if wrong := strangers.found():
+    if wrong := name_clashes.found():
         print(f"dpsgd-audit: {wrong}", file=sys.stderr)
         return BAD_ENVIRONMENT
     from audit.cli import INTERRUPTED

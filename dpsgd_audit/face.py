@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from dpsgd_audit import strangers
+from dpsgd_audit import name_clashes
 
 
 class Face(types.ModuleType):
@@ -21,7 +21,7 @@ class Face(types.ModuleType):
         if home is not None:
             return getattr(_load(home, self.__name__), name)
         if not name.startswith("_") and PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__) is None:
-            strangers.explain_missing(self.__name__, name, self.__file__)
+            name_clashes.explain_missing(self.__name__, name, self.__file__)
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -56,7 +56,7 @@ def _load(home: str, package: str) -> types.ModuleType:
         return importlib.import_module(home)
     except ImportError as error:
         # a stranger called mechanisms makes ours fail somewhere deep inside
-        if wrong := strangers.found():
+        if wrong := name_clashes.found():
             raise ImportError(wrong, name=package) from error
         raise
 
@@ -69,5 +69,5 @@ class _Explaining:
         package, _, rest = name.partition(".")
         module = sys.modules.get(package)
         if rest and path is not None and isinstance(module, Face):
-            strangers.explain_missing(package, rest, module.__file__)
+            name_clashes.explain_missing(package, rest, module.__file__)
         return None

@@ -68,9 +68,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture
 def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
     """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
-    from dpsgd_audit import strangers
+    from dpsgd_audit import name_clashes
 
-    if wrong := strangers.found():
+    if wrong := name_clashes.found():
         pytest.fail(f"dp_audit: {wrong}", pytrace=False)
     from audit.pytest_plugin import Auditor
 

@@ -1,9 +1,9 @@
 from guarantees.claim import Claim as Claim
+from guarantees.families.accountant_tables import claim_from_history as claim_from_history
+from guarantees.families.accountant_tables import claim_from_table as claim_from_table
 from guarantees.families.accountants import claim_from_event as claim_from_event
 from guarantees.families.accountants import claim_from_pld as claim_from_pld
 from guarantees.families.accountants import poisson_training as poisson_training
-from guarantees.families.books import claim_from_history as claim_from_history
-from guarantees.families.books import claim_from_table as claim_from_table
 from guarantees.families.renyi import renyi as renyi
 from guarantees.families.renyi import zcdp as zcdp
 from guarantees.families.textbook import epsilon_delta as epsilon_delta
@@ -36,6 +36,7 @@ from guarantees.shuffling.fixed_batch import fixed_batch_bracket as fixed_batch_
 from guarantees.shuffling.fixed_batch import fixed_batch_shuffle as fixed_batch_shuffle
 from guarantees.shuffling.fixed_batch_bounds import deterministic_batches as deterministic_batches
 from guarantees.shuffling.fixed_batch_bounds import fixed_batch_event as fixed_batch_event
+from guarantees.shuffling.guarantee import fixed_batch_upper as fixed_batch_upper
 from guarantees.shuffling.isolated import isolated_bracket as isolated_bracket
 from guarantees.shuffling.isolated import isolated_shuffle as isolated_shuffle
 from guarantees.shuffling.max_coordinate import max_coordinate as max_coordinate
@@ -43,7 +44,6 @@ from guarantees.shuffling.separation import epsilon_floor as epsilon_floor
 from guarantees.shuffling.separation import noise_threshold as noise_threshold
 from guarantees.shuffling.separation import separation_bound as separation_bound
 from guarantees.shuffling.separation import single_epoch_ceiling as single_epoch_ceiling
-from guarantees.shuffling.upper import fixed_batch_upper as fixed_batch_upper
 from guarantees.summary import dominance as dominance
 from guarantees.summary import mu_star as mu_star
 from guarantees.summary import regret as regret

@@ -13,13 +13,19 @@ from mechanisms.adapters.for_jax_privacy import jax_privacy_step
 from mechanisms.adapters.for_opacus import opacus_step
 from mechanisms.adapters.for_optax import optax_step
 from mechanisms.adapters.for_torch import torch_training
-from mechanisms.constructions import opposite_pair, orthogonal_pair, worst_case_pair, zero_pair
 from mechanisms.contract import BatchMechanism, Mechanism
-from mechanisms.images import image_pair
-from mechanisms.neighbours import Neighbours
-from mechanisms.one_round import collapsed_round, one_round
-from mechanisms.textbook import bit_pair, gaussian_mechanism, laplace_mechanism, randomised_response, scalar_pair
-from mechanisms.training import many_rounds
+from mechanisms.pairs.gradient_pairs import opposite_pair, orthogonal_pair, worst_case_pair, zero_pair
+from mechanisms.pairs.images import image_pair
+from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.simulators.one_round import collapsed_round, one_round
+from mechanisms.simulators.textbook import (
+    bit_pair,
+    gaussian_mechanism,
+    laplace_mechanism,
+    randomised_response,
+    scalar_pair,
+)
+from mechanisms.simulators.training import many_rounds
 
 CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProxyType(
     {

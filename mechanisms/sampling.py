@@ -18,9 +18,9 @@ import numpy as np
 from scipy import stats
 
 from guarantees.checks import require
-from mechanisms.bits import Stream, below, positions, words
 from mechanisms.contract import Described
-from mechanisms.counts import StepTable, binomial, look_up, probability_to_integer, step_table
+from mechanisms.randomness.bits import Stream, below, positions, words
+from mechanisms.randomness.counts import StepTable, binomial, look_up, probability_to_integer, step_table
 
 
 class Batches(NamedTuple):

@@ -96,7 +96,7 @@ def test_a_notebook_runs_with_fewer_trials(name):
     if name == "opacus":
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
         pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
-    from run_notebooks import executed
+    from tools.run_notebooks import executed
 
     done = executed(NOTEBOOKS / f"{name}.ipynb", FEWER[name])
     assert all(cell.execution_count for cell in done.cells if cell.cell_type == "code")

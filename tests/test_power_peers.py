@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from mechanisms.faulty import zoo
+from zoo.faults import zoo
 
 CLAIMS = {fault.claim.describe(): fault.claim for fault in zoo()}
 

@@ -46,8 +46,8 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from audit.report.escaping import visible
     from audit.report.table import log_width, readable
-    from audit.report.visible import visible
 
     console = Console(width=log_width())
     table = Table(

@@ -52,8 +52,8 @@ def _print_table(plans: list[AuditPlan]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from audit.report.escaping import visible
     from audit.report.table import log_width
-    from audit.report.visible import visible
 
     console = Console(width=log_width())
     power, risk = plans[0].plan.power, plans[0].plan.risk

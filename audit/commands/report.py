@@ -9,13 +9,13 @@ from pathlib import Path
 
 from audit.record.files import make_folder, write_whole
 from audit.record.record import AuditRecord, load_records
-from audit.report.brief import ten_lines
+from audit.report.escaping import visible
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
 from audit.report.latex import bibtex, latex
 from audit.report.page import write_report
+from audit.report.short_story import ten_lines
 from audit.report.table import log_width
-from audit.report.visible import visible
 
 FORMATS = {
     "text": lambda records, title: "\n".join([visible(title), *ten_lines(records, width=log_width())]) + "\n",

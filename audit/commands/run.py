@@ -44,12 +44,12 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
     from audit.commands.compiled import keep_compiled
     from audit.record.record import load_records, save_records
-    from audit.report.brief import ten_lines
     from audit.report.page import write_report
     from audit.report.progress import Progress
+    from audit.report.short_story import ten_lines
     from audit.report.table import log_width, print_table
-    from audit.suites.checkpoint import locked
-    from audit.suites.looks import unnoticed
+    from audit.resume.checkpoint import locked
+    from audit.suites.repeated_looks import unnoticed
     from audit.suites.run import exit_code, run_suite
 
     keep_compiled()

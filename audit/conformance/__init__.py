@@ -13,7 +13,7 @@ from guarantees.checks import require
 
 if TYPE_CHECKING:
     from audit.conformance.library import Library
-    from mechanisms.neighbours import Relation
+    from mechanisms.pairs.neighbours import Relation
 
 LIBRARIES = ("jax", "numpy", "torch")
 DIMENSION = 30
@@ -102,7 +102,7 @@ class SubsampledGaussianConformance:
 
         from audit.conformance import law
         from audit.trials.both_sides import both_sides
-        from mechanisms.neighbours import Neighbours
+        from mechanisms.pairs.neighbours import Neighbours
 
         dimension = sum(self._sizes())
         settings = {"rate": law.RATE, "clip": LAW_CLIP, "noise_multiplier": law.NOISE}

@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from guarantees.claim import Claim
-    from mechanisms.neighbours import Neighbours, Relation
+    from mechanisms.pairs.neighbours import Neighbours, Relation
 
 SIGNS = 20_261_115
 """Seed of the dense direction's signs: fixed, so that a red build stays red."""
@@ -51,7 +51,7 @@ class Case:
 
     def neighbours(self, sizes: tuple[int, ...], relation: Relation) -> Neighbours:
         """The pair, as arrays (records, steps * coordinates); under substitution the opposite stands in its place."""
-        from mechanisms.neighbours import Neighbours
+        from mechanisms.pairs.neighbours import Neighbours
 
         unit = self.clip * np.concatenate(
             [self.turn**step * DIRECTIONS[self.direction](sizes) for step in range(self.steps)]

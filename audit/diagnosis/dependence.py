@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from audit.diagnosis.noise import Array
-from audit.record.answer import Diagnosis
+from audit.record.diagnosis_answer import Diagnosis
 
 LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special, stats
 
 from audit.diagnosis.noise import Array
-from audit.record.answer import Diagnosis
+from audit.record.diagnosis_answer import Diagnosis
 
 FLOAT32_COLLISION = 2.0**-22
 """Chance that two float32 normals agree is below this, whether drawn from 23 bits or more."""

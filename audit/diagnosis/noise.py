@@ -9,7 +9,7 @@ import numpy as np
 
 from audit.diagnosis.signal import Signal, read_signal
 from guarantees.checks import require
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 MOST_COORDINATES = 2**18
 """Noise coordinates that are looked at; more would tell little more."""

@@ -13,10 +13,10 @@ from scipy import special, stats
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
 from audit.bounds.rounding import at_least
 from audit.trials.both_sides import Auditable, both_sides
-from distinguishers.directions import span_of
+from distinguishers.model_free.directions import span_of
 from guarantees.checks import require
 from guarantees.claim import Claim
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22
 """Coordinates held at once."""

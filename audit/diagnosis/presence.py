@@ -7,9 +7,9 @@ import math
 import numpy as np
 from scipy import stats
 
+from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
-from audit.diagnosis.places import places
-from audit.record.answer import Diagnosis
+from audit.record.diagnosis_answer import Diagnosis
 from mechanisms.release import Layout
 
 FARTHER = 1e5

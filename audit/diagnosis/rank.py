@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from audit.record.answer import Diagnosis
+from audit.record.diagnosis_answer import Diagnosis
 
 OVER = "is the noise over the sensitivity what is due?"
 RECORD = "does the noise depend on the record?"

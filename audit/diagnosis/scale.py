@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from audit.diagnosis.noise import Array, Noise
-from audit.record.answer import Diagnosis
+from audit.record.diagnosis_answer import Diagnosis
 
 
 def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Diagnosis:

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from distinguishers.batches import Pair, read_pair
+from distinguishers.exact.batches import Pair, read_pair
 from guarantees.checks import require
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 MOST_DENSE = 2**26

@@ -13,12 +13,12 @@ from audit.bounds.betting import AnytimeTest, Wealth, anytime_test, looks, pilot
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.points import refutes
 from audit.bounds.shares import STOPPING_WEIGHTS, Statement, look_share, shares
+from audit.goal import Goal
 from audit.policies.candidates import Candidates, choose, from_curve, from_fit, grid
 from audit.policies.policy import TARGETS, Cut, Finding, FitScores, Policy, Rejects, Test, error_counts
 from audit.policies.statements import tests_of
 from audit.trials import source
 from audit.trials.source import Source, Tally
-from audit.verdict.goal import Goal
 from audit.verdict.judgement import Against, conclude, refuted_by
 from audit.verdict.numbers import against, prove, questions
 from audit.verdict.violated import by_counts, by_points

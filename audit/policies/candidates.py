@@ -13,9 +13,9 @@ from scipy.stats import binom
 from audit.bounds.chosen_threshold import ScoreModel, expected_bound
 from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
+from audit.goal import Goal
 from audit.policies.policy import Cut, FitScores, Target
-from audit.verdict.goal import Goal
-from audit.verdict.power import refutation_rate
+from audit.power.power import refutation_rate
 from guarantees.trade_off import TradeOff
 
 Objective = Callable[[np.ndarray, np.ndarray, Goal], np.ndarray]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from audit.bounds.shares import shares
+from audit.goal import Goal
 from audit.policies.candidates import (
     JOINT_OBJECTIVES,
     RECTANGLE_OBJECTIVES,
@@ -18,7 +19,6 @@ from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, F
 from audit.policies.rectangles import judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 
 from audit.bounds.shares import Statement, shares
+from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
 from audit.policies.policy import ANY_TARGET, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Test
 from audit.policies.rectangles import judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.shares import Statement
+from audit.goal import Goal
 from audit.trials import source
 from audit.trials.source import Source, Tally
-from audit.verdict.goal import Goal
 from audit.verdict.judgement import Judgement
 from audit.verdict.numbers import ProvenNumber
 from guarantees.trade_off import TradeOff

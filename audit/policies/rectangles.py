@@ -7,9 +7,9 @@ import numpy as np
 from audit.bounds.band import simultaneous_band
 from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import rectangles
+from audit.goal import Goal
 from audit.policies.policy import Finding, Test, error_counts
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from audit.verdict.judgement import judge
 
 

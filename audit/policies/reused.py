@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 
 from audit.bounds.shares import shares
+from audit.goal import Goal
 from audit.policies.policy import ANY_TARGET, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
 from audit.policies.rectangles import judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 

@@ -6,11 +6,11 @@ import dataclasses
 
 from audit.bounds.band import middle_share, simultaneous_band
 from audit.bounds.clopper_pearson import Limits
+from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
 from audit.policies.policy import Cut, Finding, FitScores, Policy, Test, error_counts
 from audit.policies.rectangles import first_band
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from audit.verdict.judgement import judge
 from guarantees.trade_off import TradeOff
 

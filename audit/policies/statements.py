@@ -10,10 +10,10 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import rectangles
 from audit.bounds.shares import Statement
+from audit.goal import Goal
 from audit.policies.policy import ANY_TARGET, Cut, Finding, Target, Test, error_counts
 from audit.policies.rectangles import first_band
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from audit.verdict.judgement import BELOW, Against, against_jointly, judge_statements, p_value
 from audit.verdict.numbers import against, prove, questions
 from audit.verdict.violated import by_points

@@ -9,11 +9,11 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.supporting_lines import one_pair
+from audit.goal import Goal
 from audit.policies.candidates import from_curve
 from audit.policies.policy import Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
-from audit.verdict.goal import Goal
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from audit.trials.versions import version_of
-from mechanisms.bits import GENERATOR
+from mechanisms.randomness.bits import GENERATOR
 
 
 def describe_environment(device: str) -> dict[str, str]:

@@ -17,8 +17,8 @@ from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.bounds.rounding import at_least
 from audit.bounds.supporting_lines import SupportingLines
 from audit.record import schema_1
-from audit.record.answer import Diagnosis
 from audit.record.checks import check
+from audit.record.diagnosis_answer import Diagnosis
 from audit.record.files import read_text, write_whole
 from audit.record.read import SchemaError, read
 from audit.verdict.numbers import ProvenNumber

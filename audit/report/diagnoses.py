@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.answer import NOT_ASKED, Diagnosis
+from audit.record.diagnosis_answer import NOT_ASKED, Diagnosis
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

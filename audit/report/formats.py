@@ -10,9 +10,9 @@ from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, looks_wrong
+from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.table import readable
 from audit.report.text import record_lines
-from audit.report.visible import command_property, command_text, markdown_text, shown, visible
 
 
 def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:

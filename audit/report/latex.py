@@ -9,9 +9,9 @@ from importlib import resources
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
+from audit.report.escaping import visible
 from audit.report.story import RELATIONS
 from audit.report.table import readable
-from audit.report.visible import visible
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -14,10 +14,10 @@ from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks
 from audit.report.drawings import drawing, drawn
+from audit.report.escaping import shown, visible
 from audit.report.repeat import program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import readable, readable_p_value
-from audit.report.visible import shown, visible
 
 MOST_OPEN = 12
 """Audits whose sections are open when the page is; of more, each opens at a click and draws only judged scores."""

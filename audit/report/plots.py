@@ -9,7 +9,7 @@ import numpy as np
 
 from audit.record.record import AuditRecord
 from audit.report.drawings import falling, observed
-from audit.report.visible import visible
+from audit.report.escaping import visible
 from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"

@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from audit.record.record import AuditRecord
-from audit.report.visible import visible
+from audit.report.escaping import visible
 from audit.suites.file import AuditSpec, Suite
 from audit.trials.source import Tally
 

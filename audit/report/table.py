@@ -9,7 +9,7 @@ from rich.table import Table
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import looks_wrong
-from audit.report.visible import shown
+from audit.report.escaping import shown
 from audit.verdict.judgement import SMALLEST_RISK
 
 LOG_WIDTH = 140

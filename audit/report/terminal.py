@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from audit.report.visible import visible
+from audit.report.escaping import visible
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 

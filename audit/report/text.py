@@ -5,8 +5,8 @@ from __future__ import annotations
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked, looks_wrong
+from audit.report.escaping import shown
 from audit.report.table import readable
-from audit.report.visible import shown
 
 
 def record_lines(record: AuditRecord) -> list[str]:

@@ -20,7 +20,7 @@ from audit.trials.both_sides import Auditable
 from audit.trials.source import sentence
 from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
     "opacus_claim": mechanisms.opacus_claim,

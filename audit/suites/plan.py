@@ -10,12 +10,12 @@ import numpy as np
 
 from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
+from audit.planning import plan as planning
+from audit.planning.plan import Plan
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides
 from audit.trials.learning import learn
 from audit.trials.threefry import split
-from audit.verdict import plan as planning
-from audit.verdict.plan import Plan
 
 PILOT_TRIALS = 400
 """Outputs drawn and thrown away where no exact curve is known, half on each dataset."""

@@ -20,7 +20,7 @@ from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
 from mechanisms.catalogue import COLLAPSED
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 PROGRAMS = ("command_step",)
 """Mechanisms that run whatever they are told: never at the word of a file of records."""

@@ -11,17 +11,17 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.after import explain
+from audit.diagnosis.after_violation import explain
 from audit.procedure import run_audit
 from audit.record.files import FileError
 from audit.record.record import AuditRecord, plain, seen_below
-from audit.suites.ahead import compiled_ahead
+from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
+from audit.resume.fingerprint import code_digest, command_files, decided_by
 from audit.suites.build import Built, build_suite
-from audit.suites.checkpoint import Checkpoint, Saver, checkpoint
+from audit.suites.compile_ahead import compiled_ahead
+from audit.suites.earlier_test import like
 from audit.suites.file import AuditSpec, Suite
-from audit.suites.fingerprint import code_digest, command_files, decided_by
-from audit.suites.like import like
-from audit.suites.looks import share_of
+from audit.suites.repeated_looks import share_of
 from audit.trials.both_sides import is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
@@ -68,10 +68,10 @@ def run_suite(
     Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
 
     Everything is built before anything runs, so a wrong word in the last audit costs no time; programs are compiled
-    meanwhile (audit.suites.ahead). The key of an audit comes from the seed and its name: adding an audit to a suite
-    does not change the others' data.
+    meanwhile (audit.suites.compile_ahead). The key of an audit comes from the seed and its name: adding an audit to a
+    suite does not change the others' data.
 
-    ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.suites.fingerprint);
+    ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.resume.fingerprint);
     ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
     process is not in that digest: its counts and records are taken only with ``keep_foreign``.
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from audit.goal import Goal
 from audit.policies.policy import Cut, Finding, Policy, Test
 from audit.policies.registry import POLICIES
 from audit.record.record import AuditRecord, ProvenPoint
@@ -16,7 +17,6 @@ from audit.suites.claim_text import BUILDABLE
 from audit.suites.file import Suite
 from audit.suites.redraw import differences
 from audit.trials.source import Tally, sentence
-from audit.verdict.goal import Goal
 from guarantees.checks import require
 from guarantees.claim import Claim
 

@@ -14,7 +14,7 @@ from audit.trials.traced import TracedSides
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 Auditable = Mechanism | BatchMechanism

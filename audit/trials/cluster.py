@@ -25,7 +25,7 @@ from audit.trials.threefry import split
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
 from guarantees.checks import require
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 PIECES = 2

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from audit.trials.both_sides import Auditable, BothSides, both_sides
 from audit.trials.devices import device_name
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 
 class Executor(Protocol):

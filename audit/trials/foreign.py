@@ -17,9 +17,9 @@ from audit.trials.source import NonFiniteScoreError, Source, common_layout, comp
 from audit.trials.threefry import split
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
-from mechanisms.bits import Words
 from mechanisms.contract import BatchMechanism
-from mechanisms.neighbours import Neighbours, materialise
+from mechanisms.pairs.neighbours import Neighbours, materialise
+from mechanisms.randomness.bits import Words
 from mechanisms.release import Layout
 
 BATCH_TRIALS = 64

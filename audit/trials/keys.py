@@ -12,7 +12,7 @@ import numpy as np
 from audit.trials.seeds import require_seed
 from audit.trials.threefry import IMPLEMENTATION, fold_in, split
 from guarantees.checks import require
-from mechanisms.bits import Stream, Words, blocks
+from mechanisms.randomness.bits import Stream, Words, blocks
 
 AUDIT = 0x64702D61
 """Folded into the caller's key before it is split: ``split(key)`` of the caller's own gives none of our keys."""

@@ -25,9 +25,9 @@ from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher
-from mechanisms.bits import Words
 from mechanisms.contract import Mechanism, release_on
-from mechanisms.neighbours import GradientTable, prepare
+from mechanisms.pairs.neighbours import GradientTable, prepare
+from mechanisms.randomness.bits import Words
 from mechanisms.release import flatten
 from mechanisms.structure import is_ours, is_structured, structured
 

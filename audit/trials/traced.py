@@ -19,7 +19,7 @@ from audit.trials.cells import NONE_BROKEN
 from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
 from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
-from audit.trials.separate import Draw, separate
+from audit.trials.separate_scoring import Draw, separate
 from audit.trials.source import (
     NOT_FINITE,
     MechanismError,
@@ -34,10 +34,10 @@ from audit.trials.source import (
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
-from mechanisms.bits import Words
 from mechanisms.contract import Mechanism, OutputKind, Step
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.neighbours import Neighbours, prepare
+from mechanisms.pairs.neighbours import Neighbours, prepare
+from mechanisms.randomness.bits import Words
 from mechanisms.release import Layout, layout_of
 
 CHUNK_ENTRIES = 2**18

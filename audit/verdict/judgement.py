@@ -12,8 +12,8 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
-from audit.verdict import power
-from audit.verdict.joint_power import FEW_TRIALS, jointly_refuting
+from audit.power import power
+from audit.power.joint_power import FEW_TRIALS, jointly_refuting
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim

@@ -15,10 +15,10 @@ from guarantees.shuffling.berry_esseen import (
 )
 from guarantees.shuffling.fixed_batch import fixed_batch_bracket, fixed_batch_shuffle
 from guarantees.shuffling.fixed_batch_bounds import deterministic_batches, fixed_batch_event
+from guarantees.shuffling.guarantee import fixed_batch_upper
 from guarantees.shuffling.isolated import isolated_bracket, isolated_shuffle
 from guarantees.shuffling.lognormal_lattice import Bracket
 from guarantees.shuffling.max_coordinate import fixed_point_separation, max_coordinate
-from guarantees.shuffling.upper import fixed_batch_upper
 
 __all__ = [
     "BerryEsseenBound",

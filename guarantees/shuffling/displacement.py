@@ -13,7 +13,7 @@ import numpy as np
 
 from guarantees.numerics.array import Array
 from guarantees.shuffling.certified_sum import CertifiedSum
-from guarantees.shuffling.pools import Pool
+from guarantees.shuffling.displacement_pools import Pool
 from guarantees.shuffling.stop_loss import ROUNDING, Kind, LatticeLaw, lattice_law, worst_slot
 
 FINENESS = 12.0

@@ -10,8 +10,8 @@ import numpy as np
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.displacement import Displacement
+from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.fine_clones import fine_clones
-from guarantees.shuffling.pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.stop_loss import Kind
 
 POOL_EXPONENTS = (0.45, 0.7)

@@ -24,7 +24,7 @@ import numpy as np
 
 from guarantees.checks import require
 from mechanisms.contract import Described, Draw, Releases
-from mechanisms.neighbours import materialise
+from mechanisms.pairs.neighbours import materialise
 
 PIECE = 2**16
 STDERR_SHOWN = 4000

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 from guarantees.checks import require
 from mechanisms.contract import Described
-from mechanisms.counts import poisson_batch
-from mechanisms.images import PIXELS
-from mechanisms.neighbours import materialise
 from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_flax import FlatNetwork, flat_network
-from mechanisms.one_round import Normaliser, OneRound, check_parameters
+from mechanisms.pairs.images import PIXELS
+from mechanisms.pairs.neighbours import materialise
+from mechanisms.randomness.counts import poisson_batch
+from mechanisms.simulators.one_round import Normaliser, OneRound, check_parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ import numpy as np
 
 from guarantees.checks import require
 from mechanisms import sampling
-from mechanisms.constructions import gradient_rows
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
 from mechanisms.networks import INITIAL_SEED
+from mechanisms.pairs.gradient_pairs import gradient_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,7 +15,7 @@ from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Described, Draw
-from mechanisms.neighbours import materialise
+from mechanisms.pairs.neighbours import materialise
 
 Sampler = Literal["poisson", "fixed_batch", "balls_in_bins", "b_min_sep"]
 SAMPLERS = ("poisson", "fixed_batch", "balls_in_bins", "b_min_sep")

@@ -17,7 +17,6 @@ import numpy as np
 from guarantees.checks import require
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
 from mechanisms.contract import Described, Draw
-from mechanisms.neighbours import materialise
 from mechanisms.networks import NETWORKS, PARAMETERS
 from mechanisms.networks.for_torch import (
     Network,
@@ -27,6 +26,7 @@ from mechanisms.networks.for_torch import (
     per_example_gradients,
     reset_parameters,
 )
+from mechanisms.pairs.neighbours import materialise
 
 REDUCTIONS = ("mean", "sum")
 CLIPPINGS = ("flat", "per_layer", "adaptive")

@@ -12,8 +12,8 @@ from guarantees import gaussian, subsampled_gaussian
 from guarantees.checks import require
 from guarantees.claim import Claim
 from mechanisms.contract import Described
-from mechanisms.counts import poisson_batch
-from mechanisms.neighbours import materialise
+from mechanisms.pairs.neighbours import materialise
+from mechanisms.randomness.counts import poisson_batch
 
 TRANSFORMS = ("aggregate", "dpsgd")
 MOST_RECORDS = 64

@@ -14,12 +14,12 @@ import numpy as np
 
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.families.books import Entry, claim_from_history, claim_from_table
+from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
 from mechanisms.adapters.for_opacus import quiet
 from mechanisms.adapters.torch_watch import Watch, plain_name
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
-from mechanisms.datasets import is_torch_dataset, records_of
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.datasets import is_torch_dataset, records_of
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import host_array, leaves
 
 MOST_EMPTY = 100

@@ -15,7 +15,7 @@ from guarantees.laws.profile import law_from_profile
 from guarantees.shuffling.balls_and_bins import balls_and_bins
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Described, Draw, OutputKind, Releases
-from mechanisms.neighbours import materialise
+from mechanisms.pairs.neighbours import materialise
 
 Batching = Literal["cyclic_poisson", "balls_in_bins"]
 BATCHINGS: tuple[str, ...] = get_args(Batching)

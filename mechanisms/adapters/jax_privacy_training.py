@@ -19,7 +19,7 @@ from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
 from mechanisms.adapters.for_jax import as_columns
 from mechanisms.contract import RELEASES, BatchMechanism, Draw, OutputKind, Releases, name_of
-from mechanisms.neighbours import Relation
+from mechanisms.pairs.neighbours import Relation
 from mechanisms.release import flatten_rows
 
 FEW = 64

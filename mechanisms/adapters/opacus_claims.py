@@ -15,7 +15,7 @@ from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.for_opacus import OpacusStep, make_private, quiet
 from mechanisms.adapters.opacus_versions import LEGACY
-from mechanisms.neighbours import Neighbours, materialise
+from mechanisms.pairs.neighbours import Neighbours, materialise
 
 ACCOUNTANTS = ("prv", "rdp", "gdp")
 

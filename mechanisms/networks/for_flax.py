@@ -11,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from guarantees.checks import require
-from mechanisms.images import PIXELS, SIDE
 from mechanisms.networks import INITIAL_SEED
+from mechanisms.pairs.images import PIXELS, SIDE
 
 FLAX_NETWORKS = ("classifier",)
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from guarantees.checks import require
-from mechanisms.images import PIXELS, SIDE
 from mechanisms.networks import INITIAL_SEED, NETWORKS
+from mechanisms.pairs.images import PIXELS, SIDE
 
 CHANNELS = (24, 80, 304)
 """Of the denoiser at 28, 14 and 7 pixels; with the two widths below they add up to 1,485,217 parameters."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
-from faulty_library import FAULTS, LAYOUT, NOISE, TWO_STEPS, Library, dense_pair
+from zoo.library import FAULTS, LAYOUT, NOISE, TWO_STEPS, Library, dense_pair
 
 import audit
 import distinguishers

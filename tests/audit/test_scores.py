@@ -7,8 +7,8 @@ import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.inversion import joint_epsilon_bound
+from audit.goal import Goal
 from audit.policies.candidates import choose, from_curve
-from audit.verdict.goal import Goal
 
 GAUSS = guarantees.gaussian(mu=1.0)
 

@@ -12,10 +12,10 @@ import guarantees
 import mechanisms
 from audit import Fixed, FromTheory, Simultaneous, Split
 from audit.bounds.points import rectangles, refutes
+from audit.goal import Goal
 from audit.policies.policy import error_counts
 from audit.policies.rectangles import first_band
 from audit.trials import source, traced
-from audit.verdict.goal import Goal
 
 RISK = 0.05
 TRIALS_PER_SIDE = 500

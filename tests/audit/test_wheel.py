@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from build_wheel import build, working
+
+from tools.build_wheel import build, working
 
 NO_INDEX = ("No matching distribution", "Could not find a version", "NewConnectionError", "error sending request")
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from guarantees.trade_off import TradeOff
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 PAIR = Neighbours(without=jnp.zeros(1), with_record=jnp.ones(1), relation="zero_out")
 

@@ -9,7 +9,7 @@ import pytest
 
 import mechanisms
 from mechanisms import CATALOGUE, NEIGHBOURS, BatchMechanism, Collapsed, Mechanism
-from mechanisms.neighbours import materialise, prepare
+from mechanisms.pairs.neighbours import materialise, prepare
 
 GRADIENTS = mechanisms.worst_case_pair(records=4, dimension=20, clip=0.5)
 SCALARS, BITS = mechanisms.scalar_pair(), mechanisms.bit_pair()

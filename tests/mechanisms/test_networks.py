@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mechanisms.images import labelled_images
 from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_torch import network, parameters_of, reset_parameters
+from mechanisms.pairs.images import labelled_images
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 

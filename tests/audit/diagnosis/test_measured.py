@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 from checks import FALSE_FAILURE, assert_rate_at_most
+from zoo import faults as faulty
 
 import mechanisms
 from audit.diagnosis import diagnose, diagnose_mechanism
-from mechanisms import faulty
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ import mechanisms
 from audit.diagnosis import noise_tails as tails
 from audit.diagnosis.noise_tails import Counted, count_beyond, noise_tails
 from audit.trials.keys import trial_keys, trial_number
-from mechanisms.noise import normal
+from mechanisms.randomness.noise import normal
 
 NOISE, WIDTH, END = 0.5, 50_001, 3.0
 PAIR = mechanisms.worst_case_pair(records=1, dimension=WIDTH, clip=1.0, shared=0.0, relation="zero_out")

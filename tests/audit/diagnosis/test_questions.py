@@ -5,10 +5,10 @@ import jax
 import numpy as np
 import pytest
 from checks import FALSE_FAILURE, assert_rate_at_most
+from zoo import steps as faulty_steps
 
 import mechanisms
 from audit.diagnosis import diagnose, diagnose_mechanism, distribution, read_noise
-from mechanisms import faulty_steps
 from mechanisms.release import Layout
 
 CLIP, NOISE, WIDTH, TRIALS = 1.0, 2.0, 40, 300

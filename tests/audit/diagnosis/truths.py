@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from audit.diagnosis.moves import OVER_SENSITIVITY
-from audit.record.answer import Diagnosis
+from audit.diagnosis.sensitivity import OVER_SENSITIVITY
+from audit.record.diagnosis_answer import Diagnosis
 
 WORDS = {
     "does the record leave the outputs bounded?": "unbounded",
@@ -87,7 +87,7 @@ ZOO = {
     "steps_from_the_dataset_size": ("bare", "silent"),
     "four_steps_for_one": ("sensitivity",),
 }
-"""Bugs of mechanisms/faulty.py."""
+"""Bugs of tests/zoo/faults.py."""
 
 CONFORMANCE = {
     "noise_times_08": ("noise",),

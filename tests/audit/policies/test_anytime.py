@@ -16,13 +16,13 @@ from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import joint_epsilon_bound
 from audit.bounds.questions import EpsilonAt
 from audit.bounds.shares import look_share
+from audit.goal import Goal
 from audit.policies.anytime import Anytime
 from audit.record.record import from_json
-from audit.suites.checkpoint import checkpoint
+from audit.resume.checkpoint import checkpoint
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import Source, empty_tally
-from audit.verdict.goal import Goal
 
 KEY = jax.random.key(0)
 CLAIM = guarantees.gaussian(mu=1.0)

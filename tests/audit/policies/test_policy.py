@@ -15,7 +15,7 @@ from audit.policies.candidates import grid, known_or_piloted
 from audit.policies.policy import Cut, Policy, Test
 from audit.policies.rectangles import judge_by_rectangles
 from audit.policies.registry import POLICIES
-from audit.suites.checkpoint import checkpoint
+from audit.resume.checkpoint import checkpoint
 from audit.trials.source import empty_tally
 
 SOURCES = sorted(Path(audit.__file__).parent.rglob("*.py"))

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
+from audit.report.escaping import visible
 from audit.report.formats import junit, markdown, separated
 from audit.report.latex import LONGEST, latex
-from audit.report.visible import visible
 
 DOCUMENT = r"""\documentclass{article}
 \usepackage{booktabs,amsmath}

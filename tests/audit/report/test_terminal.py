@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import guarantees
-from audit.report.brief import ten_lines
+from audit.report.short_story import ten_lines
 from audit.report.story import story
 from audit.report.terminal import (
     BRAILLE,

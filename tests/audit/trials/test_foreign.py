@@ -15,7 +15,7 @@ from audit.trials.workers import ForeignError
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_callable import callable_step
 from mechanisms.contract import BatchMechanism, Mechanism
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 KEY = jax.random.key(21)
 PAIR = Neighbours(without=np.zeros((1, 3)), with_record=np.array([[1.0, 0.0, 0.0]]), relation="zero_out")

@@ -12,7 +12,7 @@ import mechanisms
 from audit.trials.both_sides import both_sides
 from audit.trials.source import MechanismError
 from mechanisms import Layout
-from mechanisms.neighbours import Neighbours
+from mechanisms.pairs.neighbours import Neighbours
 
 KEY = jax.random.key(3)
 PAIR = Neighbours(without=np.zeros((1, 3)), with_record=np.array([[1.0, 0.0, 0.0]]), relation="zero_out")

@@ -10,9 +10,9 @@ import guarantees
 import mechanisms
 from audit.trials import programs, traced
 from audit.trials.source import LostTrialsError, complete
-from mechanisms.one_round import OneRound
+from mechanisms.simulators.one_round import OneRound
+from mechanisms.simulators.training import ManyRounds
 from mechanisms.structure import is_structured, next_power, round_up
-from mechanisms.training import ManyRounds
 
 EDGES = np.linspace(-3, 3, 13, dtype=np.float32)[None]
 KEY = jax.random.key(5)

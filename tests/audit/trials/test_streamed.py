@@ -15,7 +15,7 @@ from audit.trials.keys import trial_keys, trial_number
 from audit.trials.programs import is_summed
 from audit.trials.source import MechanismError
 from distinguishers.contract import OneScore
-from distinguishers.transcripts import LargestRound
+from distinguishers.exact.transcripts import LargestRound
 from mechanisms import sampling
 from mechanisms.contract import OutputKind
 

@@ -7,9 +7,9 @@ import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.questions import EpsilonAt
+from audit.power.power import refuting, trials_needed
 from audit.verdict.judgement import Against, judge_jointly, judge_statements
 from audit.verdict.numbers import against, prove
-from audit.verdict.power import refuting, trials_needed
 
 CLAIM = guarantees.gaussian(mu=1.0)
 

@@ -1,6 +1,6 @@
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.verdict import power
+from audit.power import power
 from audit.verdict.judgement import conclude, judge_jointly
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)

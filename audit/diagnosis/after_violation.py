@@ -1,0 +1,146 @@
+"""After a verdict 'violation': draw a few hundred fresh outputs and put what looks wrong into the record."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import jax
+
+from audit.bounds.points import proven_epsilon
+from audit.bounds.rounding import at_least
+from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism
+from audit.diagnosis.signal import read_signal
+from audit.record.diagnosis_answer import Diagnosis, not_asked
+from audit.record.record import AuditRecord
+from audit.trials.both_sides import Auditable
+from audit.trials.executor import LOCAL, Executor
+from audit.trials.threefry import fold_in
+from mechanisms.pairs.gradient_pairs import told_pair
+from mechanisms.pairs.neighbours import Neighbours
+
+SHARE = 0.2
+"""Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
+MOST_TRIALS = 1000
+"""Fresh outputs a side; never more than the audit itself drew."""
+MOST_ENTRIES = 20_000_000
+PURPOSE = 0xD1A6
+"""Folded into the audit's key: the audit's own keys come from splitting it."""
+
+
+def explain(
+    record: AuditRecord,
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    *,
+    key: jax.Array,
+    deadline: float | None = None,
+    executor: Executor = LOCAL,
+) -> AuditRecord:
+    """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
+
+    The diagnoses share a fifth of a risk as large as the record's, and are drawn with a key of their own. What fails in
+    a diagnosis is said in its place and never costs the record.
+    """
+    if record.verdict != "violation" or record.diagnoses:
+        return record
+    began = time.monotonic()
+    try:
+        answers = _answers(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
+    seconds = record.seconds + time.monotonic() - began
+    return dataclasses.replace(record, diagnoses=(*answers, direction(record)), seconds=seconds)
+
+
+def _answers(
+    record: AuditRecord,
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    key: jax.Array,
+    deadline: float | None,
+    executor: Executor,
+) -> tuple[Diagnosis, ...]:
+    if mechanism.kind not in ("vector", "transcript"):
+        return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
+    if deadline is not None and time.monotonic() >= deadline:
+        return (not_asked("the time budget is over."),)
+    try:
+        read_as = _gradients(mechanism, neighbours, executor)
+        signal = read_signal(read_as)
+    except ValueError as error:
+        return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read: {error}"),)
+    if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
+        return (not_asked("fewer than two coordinates carry noise alone."),)
+    clip, noise_multiplier, rate = stated(record)
+    most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // signal.dimension)
+    return diagnose_mechanism(
+        mechanism,
+        neighbours,
+        key=key,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        rate=rate,
+        trials=max(FEWEST_TRIALS, most),
+        risk=SHARE * record.risk,
+        deadline=deadline,
+        read_as=read_as,
+        executor=executor,
+    )
+
+
+def _gradients(mechanism: Auditable, neighbours: Neighbours, executor: Executor) -> Neighbours:
+    """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
+    try:
+        return told_pair(neighbours, mechanism)
+    except ValueError:
+        if mechanism.coordinates is not None:
+            raise
+    dimension, layout = read_signal(neighbours).dimension, executor.sides(mechanism, neighbours).layout()
+    if dimension not in (layout.size, layout.entries):
+        raise ValueError(
+            f"its records have {dimension} numbers and the output {layout.size}, so they are no gradients; give the "
+            "mechanism a gradients= function."
+        )
+    return neighbours
+
+
+def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
+    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
+
+    All are unknown where the claim is about several outputs. A number chosen beforehand may divide them.
+    """
+    own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
+    source, clip = (own, own.get("clip")) if _positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
+    clip, noise = _positive(clip), _positive(source.get("noise_multiplier"))
+    rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
+    rate = next((found for found in map(_positive, rates) if found is not None), 1.0)
+    if clip is None or noise is None or (record.claim.times > 1 and record.releases != "transcript"):
+        return None, None, 1.0
+    return clip, noise, min(rate, 1.0)
+
+
+def _positive(value: Any) -> float | None:
+    """A number above zero, or None."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return float(value) if good else None
+
+
+def direction(record: AuditRecord) -> Diagnosis:
+    """In which direction the record's points prove more; they hold at the record's own risk."""
+    points = tuple(point.limits for point in record.points)
+    forth, back = proven_epsilon(points, delta=record.report_delta)
+    larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
+    return Diagnosis(
+        question="which direction leaks more?",
+        wrong=False,
+        says=f"epsilon >= {at_least(larger, '.4g')} is proven from outputs likelier {side} the record, and >= "
+        f"{at_least(smaller, '.4g')} in the other direction.",
+        p_value=1.0,
+        risk=0.0,
+        assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",
+        estimate=larger,
+    )

@@ -1,0 +1,183 @@
+"""Ask every question: of given outputs, or of fresh ones drawn for the purpose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from audit.diagnosis import dependence, distribution, presence, scale, sensitivity
+from audit.diagnosis.noise import Array, Noise, read_noise
+from audit.diagnosis.rank import ranked
+from audit.diagnosis.sensitivity import Stated
+from audit.diagnosis.signal import Signal, read_signal
+from audit.record.diagnosis_answer import Diagnosis, not_asked
+from audit.trials.both_sides import Auditable
+from audit.trials.executor import LOCAL, Executor
+from guarantees.checks import require
+from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.release import Layout
+
+FEWEST_TRIALS = 20
+PIECE = 64
+"""Trials drawn between two looks at the clock, at most."""
+CHUNK_ENTRIES = 2**20
+"""Output coordinates drawn at once."""
+
+Question = Callable[[float], Diagnosis]
+"""Asked at a risk."""
+
+
+def diagnose(
+    outputs_without: Array,
+    outputs_with: Array,
+    neighbours: Neighbours,
+    *,
+    clip: float | None = None,
+    noise_multiplier: float | None = None,
+    rate: float = 1.0,
+    risk: float = 0.01,
+    layout: Layout | None = None,
+) -> tuple[Diagnosis, ...]:
+    """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
+
+    ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
+    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output. Use outputs
+    that were not used to choose what to ask.
+    """
+    require("risk", 0 < risk < 1, "in (0, 1)", risk)
+    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    for name, value in (("clip", clip), ("noise_multiplier", noise_multiplier)):
+        require(name, value is None or 0 < value < math.inf, "> 0 and finite, or None", value)
+    for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
+        require(name, len(outputs) >= 2, "two trials or more", len(outputs))
+    signal = read_signal(neighbours, clip=clip, layout=layout)
+    rows = [np.asarray(outputs).reshape(len(outputs), -1) for outputs in (outputs_without, outputs_with)]
+    without, with_record = (read_noise(own, neighbours, signal) for own in rows)
+    stated, movement, remarks = None, (), ()
+    if clip is not None and noise_multiplier is not None:
+        stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+        movement = _about_movement(without, with_record, signal, stated)
+        sides = {"without": without, "with": with_record}
+        remarks = tuple(
+            scale.noise_scale(noise, stated.deviation, side=side, risk=risk) for side, noise in sides.items()
+        )
+    standard = _moving(np.concatenate([without.standard, with_record.standard]))
+    asked = (
+        *_about_presence(without, with_record, signal, layout),
+        *_about_noise(without, with_record, standard, signal, stated),
+        *movement,
+        *_about_shape(without, with_record, standard),
+    )
+    answers = [_answer(question, risk / len(asked)) for question in asked]
+    return (*ranked(answers), *remarks)
+
+
+def _answer(question: Question, risk: float) -> Diagnosis:
+    """What fails is not asked; it is nothing that looks wrong."""
+    try:
+        return question(risk)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        return not_asked(f"{type(error).__name__}: {error}")
+
+
+def _about_presence(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> tuple[Question, ...]:
+    sides = (without, with_record)
+    return (
+        lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
+        lambda risk: presence.bare(*sides, layout=layout, risk=risk),
+        lambda risk: presence.silent(*sides, risk=risk),
+        lambda risk: presence.repeated(*sides, risk=risk),
+        lambda risk: sensitivity.elsewhere(*sides, signal, layout=layout, risk=risk),
+    )
+
+
+def _about_noise(
+    without: Noise, with_record: Noise, standard: Array, signal: Signal, stated: Stated | None
+) -> tuple[Question, ...]:
+    between = "steps or parameters" if signal.rounds > 1 else "parameters or steps"
+    deviation = None if stated is None else stated.deviation
+    return (
+        lambda risk: dependence.shared(standard, between=between, risk=risk),
+        lambda risk: scale.depends_on_batch(without, with_record, deviation=deviation, risk=risk),
+        lambda risk: scale.depends_on_record(without, with_record, risk=risk),
+    )
+
+
+def _about_shape(without: Noise, with_record: Noise, standard: Array) -> tuple[Question, ...]:
+    deviation = math.sqrt(min(without.variance, with_record.variance))
+    drawn = without.outputs if without.rotated else without.beside
+    return (
+        lambda risk: distribution.grained(drawn, deviation, risk=risk),
+        lambda risk: distribution.cut_tails(standard, risk=risk),
+        lambda risk: distribution.not_normal(standard, risk=risk),
+    )
+
+
+def _about_movement(without: Noise, with_record: Noise, signal: Signal, stated: Stated) -> tuple[Question, ...]:
+    found = sensitivity.movement(without, with_record)
+
+    def sampled(risk: float) -> Diagnosis:
+        beyond = sensitivity.over_sensitivity(found, signal, stated, risk=risk).wrong
+        return sensitivity.sampled(found, signal, stated, beyond=beyond, risk=risk)
+
+    one_step = (
+        lambda risk: sensitivity.batches_vary(without, with_record, signal, stated, risk=risk),
+        sampled,
+    )
+    several = (lambda risk: sensitivity.steps_apart(without, with_record, signal, risk=risk),)
+    return (
+        *(one_step if signal.rounds == 1 else several),
+        lambda risk: sensitivity.over_sensitivity(found, signal, stated, risk=risk),
+    )
+
+
+def _moving(rows: Array) -> Array:
+    """Trials with any noise: an update that was skipped says nothing about the noise of others."""
+    moving = rows[np.any(rows != 0, axis=1)]
+    return moving if len(moving) > 1 else rows
+
+
+def drawn_at_once(layout: Layout, trials: int) -> int:
+    """How many outputs of ``trials`` are drawn at once."""
+    return int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
+
+
+def diagnose_mechanism(
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    *,
+    key: jax.Array,
+    clip: float | None = None,
+    noise_multiplier: float | None = None,
+    rate: float = 1.0,
+    trials: int = 1000,
+    risk: float = 0.01,
+    deadline: float | None = None,
+    read_as: Neighbours | None = None,
+    executor: Executor = LOCAL,
+) -> tuple[Diagnosis, ...]:
+    """Draw ``trials`` outputs a side, apart from those of any audit with another key, and diagnose them.
+
+    ``read_as`` is the pair of gradients where ``neighbours`` are records that a network reads (gradient_pair).
+    ``deadline`` (a time.monotonic() value) may leave fewer, which has nothing to do with what they are.
+    """
+    require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
+    seen, sides = read_as or neighbours, executor.sides(mechanism, neighbours)
+    layout = sides.layout()
+    first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
+    count = min(len(first), len(second))
+    if count < FEWEST_TRIALS:
+        raise TimeoutError(f"the time budget was over after {count} trials a side.")
+    return diagnose(
+        first[:count],
+        second[:count],
+        seen,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        rate=rate,
+        risk=risk,
+        layout=layout,
+    )

@@ -1,0 +1,279 @@
+"""How far the record moves the sum, against the noise; where to; and how often it is taken."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy import special, stats
+
+from audit.diagnosis.coordinate_names import places
+from audit.diagnosis.noise import Array, Noise
+from audit.diagnosis.signal import Signal
+from audit.record.diagnosis_answer import Diagnosis
+from mechanisms.release import Layout
+
+OVER_SENSITIVITY = "is the noise over the sensitivity what is due?"
+SAMPLED = "is the record taken at the stated rate?"
+CLOSE = 0.03
+"""Relative error below which a scale is called as stated."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What the code was given."""
+
+    clip: float
+    noise_multiplier: float
+    rate: float
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise on the sum."""
+        return self.clip * self.noise_multiplier
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Movement:
+    """The record's mean movement of the release along its clipped gradient, and the noise it hides in."""
+
+    mean: float
+    mean_error: float
+    spread: float
+    """Variance along it with the record, less that without."""
+    noise: float
+    noise_error: float
+    degrees: int
+    mean_rows: tuple[Array, Array]
+    spread_rows: tuple[Array, Array]
+
+    def p_value(self, slope: float, intercept: float) -> float:
+        """Of ``intercept + spread = slope mean`` around the estimates, by the spread of every trial's share."""
+        parts = [second - slope * first for first, second in zip(self.mean_rows, self.spread_rows, strict=True)]
+        error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts))
+        return 2 * float(special.ndtr(-abs(intercept) / max(error, 1e-300)))
+
+
+def movement(without: Noise, with_record: Noise) -> Movement:
+    """Both sides compared; every scale in the units of the release."""
+    sides = (without, with_record)
+    rows = [side.along - side.along.mean() for side in sides]
+    errors = [float(own.var(ddof=1)) / len(own) for own in rows]
+    squares = np.concatenate([side.sizes**2 for side in sides])
+    noise = math.sqrt((without.variance + with_record.variance) / 2)
+    return Movement(
+        mean=float(with_record.along.mean() - without.along.mean()),
+        mean_error=max(math.sqrt(sum(errors)), 1e-300),
+        spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
+        noise=noise,
+        noise_error=float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300),
+        degrees=min(map(len, rows)) - 1,
+        mean_rows=(-rows[0], rows[1]),
+        spread_rows=(rows[0].var(ddof=1) - rows[0] ** 2, rows[1] ** 2 - rows[1].var(ddof=1)),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Which rate explains how the record moves mean and variance along its gradient.
+
+    Taken with probability p, it moves the mean by ``m = p a`` and the variance by ``v = p (1 - p) a^2``: at the stated
+    rate ``v = m^2 (1 - q) / q``; with noise as due, whatever the rate, ``v = m (a - m)`` with ``a = s L / (sigma C)``.
+    """
+
+    found: float
+    """The rate, if the noise over the sensitivity is as due."""
+    p_stated: float
+    p_found: float
+
+    @classmethod
+    def of(cls, found: Movement, signal: Signal, stated: Stated) -> Rates:
+        """Both hypotheses tested."""
+        mean, odds = found.mean, (1 - stated.rate) / stated.rate
+        due = found.noise * signal.length / stated.deviation
+        return cls(
+            found=mean / max(due, 1e-300),
+            p_stated=found.p_value(2 * mean * odds, found.spread - mean**2 * odds),
+            p_found=found.p_value(due - 2 * mean, found.spread - mean * (due - mean)),
+        )
+
+    def may_explain(self, rate: float, risk: float) -> bool:
+        """Whether a larger rate is not ruled out."""
+        return self.p_found >= risk and rate < self.found < 1 + CLOSE
+
+
+def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
+    """Noise deviation over what the record moves, against noise multiplier times clip over its clipped length.
+
+    A constant divisor is in both and drops out: ``|m| <= q L s / (sigma C)``, by a t test with the smaller degrees of
+    freedom; m is the mean movement, s the noise's deviation, L the length that is due.
+    """
+    slope = stated.rate * signal.length / stated.deviation
+    due = slope * found.noise
+    error = math.hypot(found.mean_error, slope * found.noise_error)
+    p = sum(float(stats.t.sf((abs(found.mean) + sign * due) / error, found.degrees)) for sign in (-1, 1))
+    reach = float(stats.t.isf(risk / 2, found.degrees)) * error
+    interval = (due / (abs(found.mean) + reach), due / max(abs(found.mean) - reach, 1e-300))
+    wrong = p < risk
+    ratio = due / max(abs(found.mean), 1e-300)
+    says = "the noise over the sensitivity is no less than is due."
+    if wrong:
+        limits = f"{interval[0]:.2g} to {interval[1]:.2g}"
+        says = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}): {_why(found, signal, stated, reach)}"
+        rates = Rates.of(found, signal, stated)
+        if signal.rounds == 1 and rates.may_explain(stated.rate, risk):
+            other = f"the record is taken at rate {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated."
+            says = f"{says[:-1]}, or {other}"
+    return Diagnosis(
+        question=OVER_SENSITIVITY,
+        wrong=wrong,
+        says=says,
+        p_value=min(1.0, p),
+        risk=risk,
+        assumes=f"records are taken at rate {stated.rate:g}, whatever they are divided by; means are normal",
+        estimate=ratio,
+        interval=interval,
+    )
+
+
+def _why(found: Movement, signal: Signal, stated: Stated, reach: float) -> str:
+    """Which of the two is off, if nothing is divided."""
+    moved, length = found.mean / stated.rate, signal.length
+    if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
+        return (
+            f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
+            f"{moved:.3g} where {length:.3g} is due (not clipped, not clipped alone, or counted more than once)."
+        )
+    if abs(moved - length) * stated.rate <= reach:
+        return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due."
+    return (
+        f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}; "
+        f"{stated.deviation:.3g} would be due where it moves it by {length:.3g}."
+    )
+
+
+def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
+    """Whether a record that moves the mean too far is taken too often: the stated rate fails, and another would do."""
+    rates = Rates.of(found, signal, stated)
+    wrong = beyond and rates.p_stated < risk and rates.may_explain(stated.rate, risk)
+    return Diagnosis(
+        question=SAMPLED,
+        wrong=wrong,
+        says=f"the record is taken at rate {min(rates.found, 1.0):.2g} or so where {stated.rate:g} is stated."
+        if wrong
+        else "another rate does not explain how the record moves the sum.",
+        p_value=rates.p_stated if wrong else 1.0,
+        risk=risk,
+        assumes="records are taken independently; sums of many trials are normal",
+        estimate=rates.found,
+    )
+
+
+def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Layout | None, risk: float) -> Diagnosis:
+    """Whether the record moves the sum outside the span of all gradients: clipping changes its direction.
+
+    The mean difference of one half of the trials is a direction; the other half is compared along it by Welch's test.
+    """
+    halves = [(side.beside[::2], side.beside[1::2]) for side in (without, with_record)]
+    direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
+    first, second = (side[1] @ direction for side in halves)
+    z, degrees = _welch(first, second)
+    p = float(stats.t.sf(z, degrees))
+    wrong = p < risk
+    return Diagnosis(
+        question="does the record move the sum along its gradient?",
+        wrong=wrong,
+        says=_elsewhere_says(without, with_record, signal, layout) if wrong else "it moves it nowhere else.",
+        p_value=p,
+        risk=risk,
+        assumes="independent trials; means are normal",
+    )
+
+
+def _welch(first: Array, second: Array) -> tuple[float, int]:
+    """The t statistic of 'second is larger', and the smaller degrees of freedom; zero where nothing varies."""
+    error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in (first, second)))
+    difference = float(second.mean() - first.mean())
+    scale = float(np.abs(np.append(first, second)).max())
+    if abs(difference) <= 1e-9 * scale:
+        return 0.0, 1
+    return difference / max(error, 1e-9 * scale), min(len(first), len(second)) - 1
+
+
+def _elsewhere_says(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> str:
+    if not signal.finite:
+        return "the record's gradient is not a number and moves the release: it must count as zero."
+    difference = with_record.outputs.mean(axis=0, dtype=np.float64) - without.outputs.mean(axis=0, dtype=np.float64)
+    unit = signal.direction
+    excess = np.abs(difference - (difference @ unit) * unit)
+    mask = excess > 0.5 * float(excess.max())
+    return (
+        "the record moves the sum in another direction than its gradient's, most on "
+        f"{places(mask, layout)}: parts of a gradient are not clipped together."
+    )
+
+
+def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
+    """Whether the sum varies as independent draws at the stated rate make it.
+
+    Without the record, for any gradients along a direction, the mean is ``q sum(a)`` and the variance beside the
+    noise's ``q (1 - q) sum(a^2) >= mean^2 (1 - q) / (q N)`` by Cauchy's inequality. At rate 1 it is zero,
+    along the record's gradient too.
+    """
+    question, rate = "do batches vary as stated?", stated.rate
+    side, toward = (without, signal.others) if rate < 1 else (with_record, signal.moves)
+    size = float(np.linalg.norm(toward))
+    assumes = "equal noise in all directions; sums of many trials are normal"
+    if size == 0:
+        says = "the gradients' sum is zero."
+        return Diagnosis(question=question, wrong=False, says=says, p_value=1.0, risk=risk, assumes=assumes)
+    sums = side.outputs @ (toward / size)
+    # noise may have a mean of its own: no more is due than the gradients' sum has at the noise's scale
+    mean = min(abs(float(sums.mean())), rate * size * math.sqrt(side.variance) / stated.deviation)
+    centred = sums - sums.mean()
+    excess = float(centred.var(ddof=1)) - side.variance
+    share = (1 - rate) / (rate * signal.records)
+    rows = centred**2 - side.sizes**2 - 2 * mean * share * centred
+    error = max(float(rows.std(ddof=1)) / math.sqrt(len(rows)), 1e-300)
+    lacking = mean**2 * share - excess
+    p = float(special.ndtr(-(lacking if rate < 1 else -lacking) / error))
+    wrong = p < risk
+    says = "the sum varies no less than batches drawn at the stated rate make it."
+    if wrong:
+        says = (
+            f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
+            f"{max(excess, 0.0):.3g}, at least {mean**2 * share:.3g} is due): batches are fixed, in size or order."
+            if rate < 1
+            else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
+            "is taken."
+        )
+    return Diagnosis(
+        question=question, wrong=wrong, says=says, p_value=p, risk=risk, assumes=assumes, estimate=max(excess, 0.0)
+    )
+
+
+def steps_apart(without: Noise, with_record: Noise, signal: Signal, *, risk: float) -> Diagnosis:
+    """Whether the record is taken at one step independently of others: covariances along it, with less without."""
+    rows = []
+    for side in (without, with_record):
+        parts = (side.outputs * signal.direction).reshape(len(side.outputs), signal.rounds, -1).sum(axis=2)
+        centred = parts - parts.mean(axis=0)
+        rows.append(centred.sum(axis=1) ** 2 - np.sum(centred**2, axis=1))
+    more = float(rows[1].mean() - rows[0].mean())
+    z, degrees = _welch(*rows)
+    p = 2 * float(stats.t.sf(abs(z), degrees))
+    wrong = p < risk
+    says = "no sign that the record's steps depend on each other."
+    if wrong:
+        often = "more often: one batch serves several steps" if more > 0 else "less often: records take turns"
+        says = f"a record that was taken at one step is taken at others {often}."
+    return Diagnosis(
+        question="is the record taken independently at every step?",
+        wrong=wrong,
+        says=says,
+        p_value=p,
+        risk=risk,
+        assumes="means of many trials are normal",
+        estimate=more,
+    )

@@ -1,0 +1,1 @@
+"""What an audit can be expected to show, before it is run."""

@@ -1,0 +1,293 @@
+"""What an audit can be expected to show, computed before it is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import binom
+
+from audit.bounds import joint
+from audit.bounds.clopper_pearson import ErrorCounts, require_risk
+from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
+from audit.bounds.questions import Question
+from audit.bounds.shares import STOPPING_WEIGHTS, Statement, shares
+from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
+from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
+from audit.power.power import refutation_power, tv_alternative
+from audit.verdict.numbers import questions
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.families.textbook import gaussian
+from guarantees.numerics.array import Array
+from guarantees.trade_off import TradeOff
+
+CANDIDATES = 41
+MOST_TRIALS = 2**30
+FEW_TRIALS = 64
+LARGEST_MU = 40.0
+ANYTIME_TESTS = 12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refutation:
+    """Trials, both sides together, that refute the claim with the stated power. None: no number does."""
+
+    rectangle_trials: int | None
+    rectangle_point: Point | None
+    """Error rates of the threshold at which they suffice."""
+    joint_trials: int | None
+    joint_point: Point | None
+    anytime_trials: int | None
+    """Trials after which the anytime test has usually stopped: a rule of thumb, ln(tests / risk) / growth rate."""
+    power_at_budget: float
+    """Probability that the rectangle refutes the claim with the planned trials."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SmallestLeak:
+    """The least leaks that the planned trials detect with the stated power. None: none of that kind."""
+
+    tv_excess: float | None
+    """Attack advantage above the claim's, by the rectangle."""
+    tv_excess_joint: float | None
+    """The same by the joint test."""
+    epsilon: float | None
+    """Epsilon at delta of a Gaussian mechanism, by the rectangle at its most telling threshold."""
+    mu: float | None
+    """The mu of that Gaussian mechanism."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExpectedBounds:
+    """Bounds at the median counts of a mechanism exactly as claimed, each at its best threshold fixed beforehand."""
+
+    epsilon: float
+    delta: float
+    """At epsilon 0."""
+    mu: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to expect of an audit with this many trials, half on each dataset."""
+
+    trials: int
+    risk: float
+    delta: float
+    power: float
+    refutation: Refutation | None
+    """None where nothing is known about the mechanism."""
+    smallest_leak: SmallestLeak
+    largest_provable_epsilon: float
+    """The bound if no error at all is made: these trials can never prove more."""
+    expected: ExpectedBounds
+    seconds: float | None
+    """Time for the planned trials."""
+    seconds_to_refute: float | None
+    """Time for the rectangle's trials."""
+
+
+def plan(
+    claim: Claim,
+    mechanism: Claim | TradeOff | Sequence[Point] | None = None,
+    *,
+    trials: int,
+    risk: float,
+    delta: float,
+    power: float = 0.8,
+    seconds_per_trial: float | None = None,
+) -> Plan:
+    """Trials needed, smallest detectable leak, largest provable epsilon and expected bounds.
+
+    ``mechanism`` is the exact curve of what is audited, or error rates that its tests have (``pilot_points``), or None.
+    Powers of the rectangle are exact sums; the joint test's use one critical value of T for all counts.
+    [docs/validity.md, section 8]
+
+    ``trials`` are outputs in total, half on each dataset, as everywhere. A plan from a pilot inherits the pilot's
+    error: the true number of trials may be several times larger or smaller.
+    """
+    require_risk(risk)
+    require("trials", trials >= 2 and trials % 2 == 0, "even and >= 2 (half are drawn on each dataset)", trials)
+    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+    require("power", 0 < power < 1, "in (0, 1)", power)
+    lines = tabulate(claim, points=CURVE_POINTS)
+    points = operating_points(mechanism)
+    side = trials // 2
+    refutation = _refutation(claim, lines, points, side, risk, power) if points else None
+    needed = refutation.rectangle_trials if refutation else None
+    pace = seconds_per_trial
+    return Plan(
+        trials=trials,
+        risk=risk,
+        delta=delta,
+        power=power,
+        refutation=refutation,
+        smallest_leak=_smallest_leak(claim, lines, side, risk, delta, power),
+        largest_provable_epsilon=joint_epsilon_bound(_clean(side), delta=delta, risk=risk),
+        expected=expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk),
+        seconds=None if pace is None else trials * pace,
+        seconds_to_refute=None if pace is None or needed is None else needed * pace,
+    )
+
+
+def operating_points(mechanism: Claim | TradeOff | Sequence[Point] | None) -> tuple[Point, ...]:
+    """Error rates at which a mechanism may be tested: along its curve, or as given."""
+    if mechanism is None:
+        return ()
+    if isinstance(mechanism, Claim | TradeOff):
+        alpha = ndtr(np.linspace(-4.0, 4.0, CANDIDATES))
+        beta = np.asarray(curve_of(mechanism).beta(alpha), float)
+        return tuple((float(a), float(b)) for a, b in zip(alpha, beta, strict=True))
+    for point in mechanism:
+        require("mechanism", min(point) >= 0 and max(point) <= 1, "pairs of rates in [0, 1]", point)
+    return tuple(mechanism)
+
+
+def pilot_points(pilot: Sequence[ErrorCounts]) -> tuple[Point, ...]:
+    """Error rates estimated from pilot counts at several thresholds, half an error added to each."""
+    return tuple(
+        ((c.false_alarms + 0.5) / (c.trials_without + 1), (c.misses + 0.5) / (c.trials_with + 1)) for c in pilot
+    )
+
+
+def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
+    """``min_x KL(alpha || x) + KL(beta || f(x))`` of each point, 0 on or above the claim: the growth per trial."""
+    alpha, beta = np.array(points, float).T
+    table = corners(lines)
+    if not len(table.x):
+        return np.zeros(len(alpha))
+    distance = joint.divergence(alpha[:, None], table.x) + joint.divergence(beta[:, None], table.y)
+    return np.where(beta < lines.below(alpha), distance.min(1), 0.0)
+
+
+def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: float) -> ExpectedBounds:
+    """Bounds at median counts along the claim's own curve, at the best threshold for each and its share of the risk.
+
+    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 14]
+    """
+    n = trials_per_side
+    alpha = ndtr(np.linspace(-6.0, 6.0, 241))
+    beta = np.asarray(claim.beta(alpha), float)
+    errors = binom.median(n, alpha), binom.median(n, beta)
+    share = shares(risk, ("verdict", "epsilon", "delta", "mu", "rest"))
+
+    def best(question: Question, name: Statement) -> float:
+        return float(approximate_bound(*errors, trials=(n, n), question=question, risk=share[name]).max())
+
+    return ExpectedBounds(**{name: best(question, name) for name, question in questions(delta).items()})
+
+
+def _clean(trials_per_side: int) -> ErrorCounts:
+    return ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
+
+
+def _refutation(
+    claim: Claim, lines: SupportingLines, points: tuple[Point, ...], trials: int, risk: float, power: float
+) -> Refutation:
+    rates = growth_rates(lines, points)
+    best = int(rates.argmax())
+
+    def rectangle(point: Point, n: int) -> float:
+        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=n, risk=risk)
+
+    budget = max(rectangle(point, trials) for point in points)
+    if rates[best] <= 0:
+        return Refutation(
+            rectangle_trials=None,
+            rectangle_point=None,
+            joint_trials=None,
+            joint_point=None,
+            anytime_trials=None,
+            power_at_budget=budget,
+        )
+    needed, at = _trials_needed(rectangle, points, power, start=math.ceil(2 / rates[best]))
+    joint_needed = _joint_trials(lines, points[best], risk, power, start=math.ceil(1 / rates[best]))
+    return Refutation(
+        rectangle_trials=_both(needed),
+        rectangle_point=at,
+        joint_trials=_both(joint_needed),
+        joint_point=None if joint_needed is None else points[best],
+        anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / (risk * STOPPING_WEIGHTS["verdict"])) / rates[best])),
+        power_at_budget=budget,
+    )
+
+
+def _both(trials_per_side: int | None) -> int | None:
+    return None if trials_per_side is None else 2 * trials_per_side
+
+
+def _trials_needed(
+    power_of: Callable[[Point, int], float], points: tuple[Point, ...], power: float, *, start: int
+) -> tuple[int | None, Point | None]:
+    """Least trials, to half a per cent, at which some point reaches the power, and that point."""
+    high = max(start, 2)
+    while True:
+        ranked = sorted(points, key=lambda point: -power_of(point, high))
+        if power_of(ranked[0], high) >= power:
+            break
+        high *= 2
+        if high > MOST_TRIALS:
+            return None, None
+    # Only the best few can still be best at somewhat fewer trials.
+    points, low = tuple(ranked[:5]), 0
+    while high - low > max(1, high // 200):
+        middle = (low + high) // 2
+        low, high = (low, middle) if max(power_of(p, middle) for p in points) >= power else (middle, high)
+    return high, max(points, key=lambda point: power_of(point, high))
+
+
+def _joint_trials(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
+    """Least trials at which the joint test reaches the power."""
+
+    @functools.cache
+    def critical(n: int) -> float:
+        return critical_statistic(lines, point, trials_per_side=n, risk=risk)
+
+    def power_of(at: Point, n: int) -> float:
+        # The critical value depends on few trials, and hardly on many: those share it up to the next power of 2.
+        known = critical(n if n <= FEW_TRIALS else 1 << (n - 1).bit_length())
+        return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
+
+    return _trials_needed(power_of, (point,), power, start=max(start, 2))[0]
+
+
+def _smallest_leak(
+    claim: Claim, lines: SupportingLines, trials: int, risk: float, delta: float, power: float
+) -> SmallestLeak:
+    def rectangle(point: Point) -> float:
+        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=trials, risk=risk)
+
+    room = tv_alternative(claim, 0.0)[1]
+    tv = _least(lambda excess: rectangle(tv_alternative(claim, excess)), 0.0, room, power)
+    critical = critical_statistic(lines, tv_alternative(claim, 0.0), trials_per_side=trials, risk=risk)
+
+    def by_joint(excess: float) -> float:
+        at = tv_alternative(claim, excess)
+        return joint_power(lines, at, trials_per_side=trials, risk=risk, critical=critical)
+
+    def gaussian_leak(mu: float) -> float:
+        points = operating_points(gaussian(mu=mu))
+        return rectangle(points[int(growth_rates(lines, points).argmax())])
+
+    mu = _least(gaussian_leak, 1e-6, LARGEST_MU, power)
+    return SmallestLeak(
+        tv_excess=tv,
+        tv_excess_joint=_least(by_joint, 0.0, room, power),
+        epsilon=None if mu is None or delta == 0 else float(gaussian(mu=mu).epsilon(delta)),
+        mu=mu,
+    )
+
+
+def _least(power_of: Callable[[float], float], low: float, high: float, power: float) -> float | None:
+    """Least value at which a growing power reaches what is asked, by bisection."""
+    if power_of(high) < power:
+        return None
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
+    return high

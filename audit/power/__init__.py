@@ -1,0 +1,1 @@
+"""What a fixed number of trials can and cannot show."""

@@ -1,0 +1,214 @@
+"""What a fixed number of trials can and cannot show: power of the Clopper-Pearson rectangle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from scipy.special import ndtr, ndtri, rel_entr
+from scipy.stats import binom
+
+from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.bounds.supporting_lines import one_pair, tabulate
+from audit.goal import Goal
+from guarantees.claim import Claim
+from guarantees.laws.textbook import gaussian_delta
+from guarantees.numerics.search import crossing
+
+TV_EXCESS = 0.1
+EPSILON_FACTOR = 1.5
+POWER = 0.8
+ONE_BY_ONE = (2,) * 14
+TOGETHER = (16, 32, 32)
+"""Parts into which the steps of a search divide what is left, to a ten-thousandth: one test or many at a time."""
+
+
+Power = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Of tests with these false-alarm and miss rates."""
+
+
+class Test(Protocol):
+    """A kind of test: given a claim, a size and a risk, its power as a function of its error rates."""
+
+    def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Power:
+        """Probability that a test with these error rates refutes the claim."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Detectable:
+    """The smallest leaks that a test of this size would have found with power 0.8.
+
+    ``tv_excess``: advantage of the best attack above what the claim allows; ``epsilon``: that of a Gaussian mechanism,
+    at the audit's delta. None: no leak of that kind can be found at this size.
+    """
+
+    tv_excess: float | None
+    epsilon: float | None
+    conclusive: bool
+
+
+def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
+    """Probability that a test with these error rates refutes the claim.
+
+    The rectangle refutes iff misses <= M(false alarms), so it is one sum of a pmf times a cdf.
+    """
+    n = trials_per_side
+    low, high = binom.ppf([1e-9, 1 - 1e-9], n, alpha).astype(int)
+    # Beyond a few hundred counts neighbouring ones are alike: group them instead of summing a million terms.
+    edges = np.unique(np.linspace(low, high + 1, 401).astype(int))
+    mass = np.diff(binom.cdf(edges - 1, n, alpha))
+    false_alarms = edges[1:] - 1
+    alpha_upper = clopper_pearson_upper(false_alarms, n, risk=risk / 2)
+    # the table, not the claim: this is asked for hundreds of error rates
+    room = tabulate(claim).below(np.clip(alpha_upper, 0, 1))
+    allowed = np.where(room > 0, binom.ppf(risk / 2, n, room) - 1, -1)
+    return float(np.sum(mass * binom.cdf(allowed, n, beta)))
+
+
+def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
+    """The point whose advantage exceeds the claim's by ``excess``, at the claim's own best level."""
+    alpha, beta = (float(np.squeeze(rate)) for rate in one_pair(claim.curve).errors(0.0))
+    return alpha, beta - excess
+
+
+def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """From epsilons to the most telling points of the Gaussian mechanisms that have them at the goal's delta."""
+    alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
+    level, rate = ndtri(alpha), refutation_rates(alpha, goal)
+
+    def alternatives(epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # the tails themselves, not Claims, in 1 / mu, which they fall with
+        def excess(noise: np.ndarray, own: np.ndarray) -> np.ndarray:
+            return gaussian_delta(own, 1 / noise) - goal.delta
+
+        noise = crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
+        beta = ndtr(-level - 1 / noise[:, None])
+        best = np.array([int(np.argmax(rate(own))) for own in beta], int)
+        return alpha[best], beta[np.arange(len(best)), best]
+
+    return alternatives
+
+
+def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
+    """Exponent at which trials refute the claim: the KL distance of (alpha, beta) from its curve.
+
+    Negative where the point does not lie below the curve. Rates are moved towards 1/2 by one error, what one can
+    still hope to show with this many trials.
+    """
+    return refutation_rates(alpha, goal)(beta)
+
+
+def refutation_rates(alpha: np.ndarray, goal: Goal) -> Callable[[np.ndarray], np.ndarray]:
+    """The same for many miss rates at the same false-alarm rates: what depends on these is found once."""
+    n = goal.trials_per_side
+    a = (n * alpha + 1) / (n + 2)
+    tail = np.logspace(-8, np.log10(0.5), 150)
+    x = np.concatenate([tail, 1 - tail[::-1]])
+    lines = tabulate(goal.claim)
+    f, own = lines.below(x), lines.below(a)
+    across = _kl(a[:, None], x)
+
+    def rate(beta: np.ndarray) -> np.ndarray:
+        b = (n * beta + 1) / (n + 2)
+        gap = own - b
+        # only points below the curve have a distance
+        below = gap > 0
+        found = gap.copy()
+        found[below] = np.min(across[below] + _kl(b[below, None], f), axis=1)
+        return found
+
+    return rate
+
+
+def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
+
+
+def refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Power:
+    """The power of the rectangle as a function of tests' error rates."""
+
+    def power(alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+        found = [
+            refutation_power(claim, alpha=a, beta=b, trials_per_side=trials_per_side, risk=risk)
+            for a, b in zip(alpha.tolist(), beta.tolist(), strict=True)
+        ]
+        return np.array(found)
+
+    return power
+
+
+def detectable(
+    claim: Claim,
+    *,
+    delta: float,
+    trials_per_side: int,
+    risk: float,
+    power: Power | None = None,
+    at_once: tuple[int, ...] = ONE_BY_ONE,
+) -> Detectable:
+    """Smallest leaks found with power 0.8, and whether the default targets are among them.
+
+    ``power`` is that of the test that decides, as a function of its error rates; by default the rectangle's.
+    ``at_once`` says into how many parts each step of a search divides what is left: many where power is found for many
+    tests in the time that it takes for one.
+    """
+    power = power or refuting(claim, trials_per_side=trials_per_side, risk=risk)
+    alpha, room = tv_alternative(claim, 0.0)
+    tv = _smallest(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, at_once)
+    claimed = claim.epsilon_range(delta).promised
+    epsilon = None
+    if np.isfinite(claimed):
+        leak = gaussian_alternatives(Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05))
+
+        def leaking(values: np.ndarray) -> np.ndarray:
+            return power(*leak(values))
+
+        epsilon = _smallest(leaking, claimed, 2 * claimed + 10.0, at_once)
+    conclusive = (tv is not None and tv <= TV_EXCESS) or (
+        epsilon is not None and claimed > 0 and epsilon <= EPSILON_FACTOR * claimed
+    )
+    return Detectable(tv_excess=tv, epsilon=epsilon, conclusive=conclusive)
+
+
+def _smallest(
+    power: Callable[[np.ndarray], np.ndarray], low: float, high: float, at_once: tuple[int, ...]
+) -> float | None:
+    """Smallest value with power >= POWER, to a ten-thousandth of the range (power grows with the leak)."""
+    found = None
+    for parts in at_once:
+        between = np.linspace(low, high, parts + 1)
+        # the end is asked once
+        enough = power(between[1:] if found is None else between[1:-1]) >= POWER
+        enough = enough if found is None else np.append(enough, True)
+        if not enough[-1]:
+            return None
+        first = int(np.argmax(enough))
+        low, high = float(between[first]), float(between[first + 1])
+        found = high
+    return found
+
+
+def trials_needed(
+    claim: Claim, *, delta: float, risk: float, test: Test, more_than: int = 1, at_most: int = 2**30
+) -> int | None:
+    """Smallest even number of trials, both sides together, at which a default target has power 0.8.
+
+    To two per cent, looked for above ``more_than`` a side; None where ``at_most`` a side would not do.
+    """
+
+    def conclusive(trials_per_side: int) -> bool:
+        power = test(claim, trials_per_side=trials_per_side, risk=risk)
+        return detectable(claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=power).conclusive
+
+    low, high = more_than, 2 * more_than
+    while not conclusive(high):
+        low, high = high, 2 * high
+        if high > at_most:
+            return None
+    while high - low > max(1, low // 50):
+        middle = (low + high) // 2
+        low, high = (low, middle) if conclusive(middle) else (middle, high)
+    return 2 * high

@@ -1,0 +1,61 @@
+"""The story of a page in at most ten lines, for a terminal or a log."""
+
+from __future__ import annotations
+
+import textwrap
+
+from audit.record.record import AuditRecord
+from audit.report.escaping import shown
+from audit.report.story import at_delta, counted, largest_excess, listed, promised_epsilon, story
+
+LABEL = 15
+LINES_EACH = 2
+NOT_LOOKED_AT = "other pairs, other attacks, other releases, time and memory; 'no violation found' never means private"
+
+
+def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
+    """What was audited, promised, proven, not looked at, and what to do: two lines each, or fewer."""
+    records = tuple(map(shown, records))
+    answers = {
+        "audited": _audited(records),
+        "promised": f"epsilon {promised_epsilon(records)} at {at_delta(records)} by {_claims(records)}",
+        "proven": _proven(records),
+        "not looked at": NOT_LOOKED_AT,
+        "to do": story(records).to_do,
+    }
+    rows = []
+    for label, answer in answers.items():
+        room = max(width - 1, 2 * LABEL)
+        head = f"{label:{LABEL}}"
+        rows += textwrap.wrap(
+            answer,
+            room,
+            initial_indent=head,
+            subsequent_indent=" " * LABEL,
+            max_lines=LINES_EACH,
+            placeholder=" ...",
+            break_on_hyphens=False,
+        )
+    return rows
+
+
+def _audited(records: tuple[AuditRecord, ...]) -> str:
+    names = listed(sorted({record.mechanism.name for record in records}))
+    how = listed(sorted({record.neighbours.kind for record in records}))
+    trials = sum(record.trials for record in records)
+    return f"{counted(len(records), 'audit')}, {trials:,} outputs of {names}; neighbours: {how}"
+
+
+def _claims(records: tuple[AuditRecord, ...]) -> str:
+    return listed(sorted({record.claim.name for record in records}))
+
+
+def _proven(records: tuple[AuditRecord, ...]) -> str:
+    broken = sum(record.verdict == "violation" for record in records)
+    unknown = sum(record.verdict == "inconclusive" for record in records)
+    more = f", {unknown} could not tell" if unknown else ""
+    risk = f"at risk {sum(record.risk for record in records):.3g} in all"
+    if not broken:
+        return f"no violation found{more}; bounds hold {risk}"
+    worst, says = largest_excess(records)
+    return f"{broken} of {len(records)} leak more than promised{more}, {risk}; most: {says} ({worst.name})"

@@ -1,0 +1,1 @@
+"""Likelihood ratios of mechanisms whose law is known."""

@@ -1,0 +1,1 @@
+"""Scores fitted on outputs of their own."""

@@ -1,0 +1,249 @@
+"""Distinguishers trained on outputs of their own: one half lays out features, the other trains a network over them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import rankdata
+
+from distinguishers.contract import Distinguisher, OneScore
+from distinguishers.learned import network
+from distinguishers.learned.features import learn_features
+from distinguishers.learned.output_rows import View
+from guarantees.checks import require
+from guarantees.trade_off import TradeOff
+from mechanisms.contract import OutputKind, name_of
+from mechanisms.release import Layout
+from mechanisms.structure import is_structured, structured
+
+FEWEST = 20
+"""Outputs a side below which nothing can be learnt."""
+SHARE = 0.4
+"""Fit trials for each judged one, between the two limits that follow."""
+LEAST, MOST = 200, 20_000
+ALONE = 3
+"""Features that are members of their own beside the network: those that tell the sides apart best."""
+RECORD = "record"
+"""The feature along the record's gradient. Of a transcript it is a member whatever the fit trials say: it alone needs
+no learning where a direction among many weights is to be found."""
+ROUNDS = 4
+"""First rounds in which the record's gradient is looked for one by one."""
+AT_ONCE = 2**22
+"""Coordinates whose features are computed at once."""
+
+Read = Callable[[Any], jax.Array]
+
+
+@structured(numbers=("read", "alone", "signs", "scaling", "weights"))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Learned:
+    """Several scores of one reading: the network's over all features, and some features alone."""
+
+    read: Read
+    """From an output to its features, shape (features,)."""
+    names: tuple[str, ...]
+    """Of the members: the network's, then those of single features."""
+    alone: np.ndarray
+    """Places of the single features."""
+    signs: np.ndarray
+    scaling: network.Scaling
+    weights: Any
+    trained_on: tuple[int, int]
+    name: str = "learned"
+    accepts: tuple[OutputKind, ...] = ("any",)
+    curve: TradeOff | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """How many outputs it was trained on, and its members."""
+        return {"fit_without": self.trained_on[0], "fit_with": self.trained_on[1], "members": list(self.names)}
+
+    @property
+    def members(self) -> tuple[Distinguisher, ...]:
+        """The network and the single features."""
+        return tuple(LearnedMember(whole=self, place=place) for place in range(len(self.names)))
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """All scores of one output, shape (members,)."""
+        del key
+        features = self.read(output)
+        single = features[self.alone] * jnp.asarray(self.signs, jnp.float32)
+        return jnp.append(network.apply(self.scaling, self.weights, features), single)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LearnedMember(OneScore):
+    """One of the scores alone."""
+
+    whole: Learned
+    place: int
+    curve: TradeOff | None = None
+
+    @property
+    def name(self) -> str:
+        """The network or the feature."""
+        return self.whole.names[self.place]
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Of the whole."""
+        return self.whole.parameters
+
+    @property
+    def accepts(self) -> tuple[OutputKind, ...]:
+        """Of the whole."""
+        return self.whole.accepts
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """Its score."""
+        return self.whole(key, output)[self.place]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A learner: trains on fit trials that nothing judges."""
+
+    given: Callable[[Any], Any] | None = None
+    """The user's features of one output; those of ``features.py`` where there are none."""
+    record: np.ndarray | None = None
+    """The record's gradient, where it is known."""
+    name: str = "fit"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The features' name."""
+        return {} if self.given is None else {"features": name_of(self.given)}
+
+    def fit_trials(self, trials: int) -> int:
+        """In total, half a side."""
+        return 2 * (int(np.clip(SHARE * trials, LEAST, MOST)) // 2)
+
+    def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Learned:
+        """Half of the outputs, chosen by the key, lay out the features; the other half trains the network."""
+        sides = _checked(without, with_record)
+        key_halves, key_network = jax.random.split(key)
+        halves = [_halves(jax.random.fold_in(key_halves, i), side) for i, side in enumerate(sides)]
+        if self.given is None:
+            view = View(layout=layout)
+            without_rows, with_rows = (view.rows(first) for first, _ in halves)
+            found = learn_features(without_rows, with_rows, view, given=_of_rounds(self.record, layout))
+            read, names, trained = found, found.names, [second for _, second in halves]
+        else:
+            read, trained = _Given(given=self.given), sides
+            size = jax.eval_shape(read, jax.tree.map(lambda leaf: leaf[0], sides[0])).size
+            names = tuple(f"feature {i}" for i in range(size))
+        both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *trained)
+        seen = np.split(_read_all(read, both, layout.entries), [_count(trained[0])])
+        scaling, weights = network.train(key_network, *seen)
+        alone, signs = _best_alone(*seen, always=RECORD if self.given is None and layout.rounds else "", names=names)
+        return Learned(
+            read=read,
+            names=("learned", *(f"learned {names[place]}" for place in alone)),
+            alone=alone,
+            signs=signs,
+            scaling=scaling,
+            weights=weights,
+            trained_on=(_count(sides[0]), _count(sides[1])),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Given:
+    """A user's features as one float32 row."""
+
+    given: Callable[[Any], Any]
+
+    def __call__(self, output: Any) -> jax.Array:
+        leaves = jax.tree.leaves(self.given(output))
+        return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in leaves])
+
+
+def fit(features: Callable[[Any], Any] | None = None) -> Fit:
+    """A learner: a network trained on fit trials tells the sides apart by ``features(output)``.
+
+    ``features`` is a function of one output that JAX traces, to an array or a pytree of numbers. Without it the
+    features are learnt too: directions in which the means differ, the largest standardised coordinate, variances and
+    norms of every tensor, order statistics, values that repeat, the grain of the coordinates, agreement of rounds.
+
+    The auditor draws the fit trials under keys of their own and judges none of them: a bound from a learnt score is
+    as valid as from any other. [docs/validity.md, section 19]
+    """
+    if features is not None and not callable(features):
+        raise TypeError(f"fit takes a function of an output, got {features!r}; run_audit draws the outputs itself.")
+    return Fit(given=features)
+
+
+def _count(outputs: Any) -> int:
+    return len(jax.tree.leaves(outputs)[0])
+
+
+def _checked(without: Any, with_record: Any) -> list[Any]:
+    sides = [without, with_record]
+    fewest = min(map(_count, sides))
+    require("outputs", fewest >= FEWEST, f"at least {FEWEST} a side", fewest)
+    finite = all(bool(np.isfinite(leaf).all()) for side in sides for leaf in jax.tree.leaves(side))
+    require("outputs", finite, "finite", "NaN or infinity")
+    return [jax.tree.map(np.asarray, side) for side in sides]
+
+
+def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
+    count = _count(side)
+    # on the host: the device would compile a sort for this one use
+    order = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel()).permutation(count)
+    first, second = np.sort(order[: count // 2]), np.sort(order[count // 2 :])
+    return jax.tree.map(lambda leaf: leaf[first], side), jax.tree.map(lambda leaf: leaf[second], side)
+
+
+def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarray]:
+    """The record's gradient in all rounds and in each of the first few, if it is one of this output.
+
+    It may be one for each round, or the same in all of them.
+    """
+    rounds = layout.rounds or 1
+    if record is None or len(record) not in (layout.size, layout.size * rounds):
+        return {}
+    each = np.broadcast_to(record.reshape(-1, layout.size), (rounds, layout.size))
+    found = {RECORD: each.ravel()}
+    for one in range(min(rounds, ROUNDS) if rounds > 1 else 0):
+        found[f"{RECORD} in round {one}"] = np.concatenate([np.zeros(one * layout.size), each[one]])
+    return found
+
+
+@jax.jit
+def _shared(read: Read, outputs: Any) -> jax.Array:
+    """Of all learners whose features have one structure."""
+    return jax.vmap(read)(outputs)
+
+
+def _read_all(read: Read, side: Any, entries: int) -> np.ndarray:
+    """Features of every output, in pieces of one shape."""
+    count = _count(side)
+    size = int(min(count, max(1, AT_ONCE // max(entries, 1))))
+    program = functools.partial(_shared, jax.device_put(read)) if is_structured(read) else jax.jit(jax.vmap(read))
+    found = []
+    for start in range(0, count, size):
+        # the last piece reaches back, so that one shape is compiled
+        first = max(0, min(start, count - size))
+        piece = np.asarray(program(jax.tree.map(lambda leaf, at=first: leaf[at : at + size], side)))
+        found.append(piece[start - first :])
+    return np.concatenate(found)
+
+
+def _best_alone(
+    without: np.ndarray, with_record: np.ndarray, *, always: str, names: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Places and signs of the features whose ranks tell the sides apart best, and of one that is kept always."""
+    ranks = rankdata(np.concatenate([without, with_record]), axis=0)[len(without) :]
+    n0, n1 = len(without), len(with_record)
+    area = (ranks.sum(axis=0) - n1 * (n1 + 1) / 2) / (n0 * n1) - 0.5
+    kept = [place for place, name in enumerate(names) if name == always]
+    order = np.argsort(-np.abs(area), kind="stable")
+    # as many in every audit, so that scores of one structure share their program
+    best = np.append(order[~np.isin(order, kept)][:ALONE], kept).astype(int)
+    return best, np.where(area[best] >= 0, 1.0, -1.0)

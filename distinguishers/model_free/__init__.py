@@ -1,0 +1,1 @@
+"""Scores that know a direction or a shape, but no law of the output."""

@@ -1,0 +1,161 @@
+"""Scores that need no model of the mechanism: projection on the record's gradient, norm, and their ratio."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from distinguishers.contract import OneScore
+from distinguishers.frame import Frame
+from distinguishers.model_free.directions import pair_parameters, span_of
+from guarantees.checks import require
+from guarantees.trade_off import TradeOff
+from mechanisms.contract import Collapsed, OutputKind
+from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.structure import structured
+
+SpanKind = Literal["projection", "ratio", "contrast"]
+SMALLEST = 1e-30
+
+
+@structured(numbers=("frame", "direction", "weights"), structure=("name",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SpanScore(OneScore):
+    """A score of the output's coordinate along the record's gradient, seen against the rest of the output."""
+
+    name: SpanKind
+    neighbours: Neighbours
+    frame: Frame
+    direction: np.ndarray
+    """In span coordinates."""
+    weights: jax.Array | None
+    """Of the output's coordinates; None where the first ``rank`` coordinates are the span and no others count."""
+    accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
+    curve: TradeOff | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The pair."""
+        return pair_parameters(self.neighbours)
+
+    @property
+    def length(self) -> int:
+        """Of the vectors that it reads."""
+        return self.frame.dimension
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """The score of one output."""
+        del key
+        direction = jnp.asarray(self.direction, jnp.float32)
+        if isinstance(output, Collapsed):
+            along = jnp.sum(output.along * direction)
+        elif self.weights is None:
+            along = jnp.sum(output[: self.frame.rank] * direction)
+        else:
+            along = jnp.sum(output * self.weights)
+        if self.name != "ratio":
+            return along
+        return along / jnp.sqrt(jnp.maximum(self.frame.outside_square(output), SMALLEST))
+
+
+@structured(numbers=("frame",), structure=("sign",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Norm(OneScore):
+    """``sign * ln(mean square)`` of the output, outside the gradients' span where a pair is given."""
+
+    sign: int
+    neighbours: Neighbours | None
+    frame: Frame | None
+    curve: TradeOff | None = None
+
+    @property
+    def name(self) -> str:
+        """As suites spell it."""
+        return "norm"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The sign and the pair."""
+        return {"sign": self.sign, **pair_parameters(self.neighbours)}
+
+    @property
+    def length(self) -> int | None:
+        """Of the vectors that it reads; any without a pair."""
+        return None if self.frame is None else self.frame.dimension
+
+    @property
+    def accepts(self) -> tuple[OutputKind, ...]:
+        """Collapsed statistics know the size outside the span only, which needs a pair."""
+        return ("vector",) if self.frame is None else ("vector", "collapsed")
+
+    def __call__(self, key: jax.Array, output: Any) -> jax.Array:
+        """The score of one output."""
+        del key
+        if self.frame is None or not self.frame.room:
+            square = output.rest if isinstance(output, Collapsed) else jnp.mean(output * output)
+        else:
+            square = self.frame.outside_square(output)
+        return self.sign * jnp.log(jnp.maximum(square, SMALLEST))
+
+
+def _span_score(kind: SpanKind, neighbours: Neighbours) -> SpanScore:
+    frame, direction = span_of(neighbours)
+    require("neighbours", bool(np.any(direction)), "a pair whose sums of gradients differ", neighbours.name)
+    if kind != "projection":
+        require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
+    weights = None
+    if kind == "contrast" or frame.basis is not None:
+        # On the host: XLA would fold these sums of constants at compile time, at microseconds an entry.
+        weights = np.asarray(frame.embedded(jnp.asarray(direction, jnp.float32)), np.float64)
+    if kind == "contrast" and weights is not None:
+        outside = 1.0 - weights**2
+        weights = weights - weights.sum() * outside / outside.sum()
+    return SpanScore(
+        name=kind,
+        neighbours=neighbours,
+        frame=frame,
+        direction=direction,
+        weights=None if weights is None else jnp.asarray(weights, jnp.float32),
+        accepts=("vector",) if kind == "contrast" else ("vector", "collapsed"),
+    )
+
+
+def projection(neighbours: Neighbours) -> SpanScore:
+    """``<y, g> / |g|``, g the differing record's gradient (minus the one in its place): finds a changed mean.
+
+    Blind to the normaliser; optimal for a Gaussian mechanism on a sum.
+    """
+    return _span_score("projection", neighbours)
+
+
+def ratio(neighbours: Neighbours) -> SpanScore:
+    """Projection over the root mean square of the output outside the span: a mean, whatever the divisor.
+
+    Where the divisor varies from release to release (realised batches), the plain projection drowns in its spread.
+    """
+    return _span_score("ratio", neighbours)
+
+
+def contrast(neighbours: Neighbours) -> SpanScore:
+    """Projection minus the mean of the other coordinates: finds noise that several coordinates share.
+
+    A generator that reuses one draw for many coordinates cancels here and leaves the gradient bare.
+    """
+    return _span_score("contrast", neighbours)
+
+
+def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> Norm:
+    """``sign`` times the log mean square of the output: finds a noise scale that depends on the record.
+
+    Dividing by a count that the record raises makes outputs smaller, hence the default sign -1. With a pair, the
+    coordinates in the gradients' span are left out. No model needed; at 1.5 million coordinates float32 resolves
+    the score to 1e-7 (its standard deviation there is 1e-3).
+    """
+    require("sign", sign in (-1, 1), "-1 or 1", sign)
+    frame = None if neighbours is None else span_of(neighbours)[0]
+    return Norm(sign=sign, neighbours=neighbours, frame=frame)

@@ -1,0 +1,156 @@
+"""Pairs of neighbouring datasets, and the constructions that leak most."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from guarantees.checks import require
+from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
+from guarantees.vocabulary import PairRelation as Relation
+from mechanisms.contract import Mechanism
+from mechanisms.pairs.datasets import is_torch_dataset, record_shapes, records_of
+from mechanisms.release import PLAIN
+
+DENSE_LIMIT = 2**28
+"""Entries above which a dense array of gradients is refused (1 GiB of float32)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GradientTable:
+    """Per-example gradients, grouped: row g of ``rows`` occurs ``counts[g]`` times.
+
+    ``rows`` holds coordinates in an orthonormal basis of their span, shape (groups, rank); the gradients
+    themselves live in ``dimension`` dimensions. With 60,000 equal gradients of 1.5 million coordinates this is
+    two numbers. ``basis`` (rank, dimension) is None for the first ``rank`` coordinate axes.
+    """
+
+    rows: np.ndarray
+    counts: tuple[int, ...]
+    dimension: int
+    basis: np.ndarray | None = None
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(self.counts)
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the span."""
+        return self.rows.shape[1]
+
+    def __post_init__(self):
+        require("counts", len(self.counts) == len(self.rows), "one count for every row", self.counts)
+        require("dimension", self.dimension >= self.rank, f"at least the rank {self.rank}", self.dimension)
+
+    def dense(self) -> jax.Array:
+        """All gradients as one array of shape (records, dimension)."""
+        if self.records * self.dimension > DENSE_LIMIT:
+            raise ValueError(
+                f"{self.records} gradients of {self.dimension} coordinates are too large for a dense array; "
+                "audit this pair with the collapsed simulator: mechanisms.one_round(...).collapsed()."
+            )
+        # on the host: every JAX operation here would be compiled for this one use
+        if self.basis is None:
+            full = np.pad(self.rows, ((0, 0), (0, self.dimension - self.rank)))
+        else:
+            full = self.rows @ self.basis
+        return jnp.asarray(np.repeat(full.astype(np.float32), self.counts, axis=0))
+
+
+def materialise(dataset: Any) -> Any:
+    """A GradientTable as a dense array, anything else as it is: what ordinary mechanisms read."""
+    return dataset.dense() if isinstance(dataset, GradientTable) else dataset
+
+
+def prepare(mechanism: Mechanism, dataset: Any) -> Any:
+    """The dataset in the form that a mechanism reads, found once, outside its compiled program.
+
+    A GradientTable stays one (a constant of the program) for a mechanism that says ``reads_tables``, unless its
+    basis fills the full dimension and the output is a vector: then a dense array is as good, and an argument.
+    """
+    if not isinstance(dataset, GradientTable):
+        if is_torch_dataset(dataset):
+            raise TypeError(
+                f"{mechanism.name!r} is traced by JAX and cannot read a PyTorch dataset; give it arrays, or make it a "
+                "mechanisms.callable_step or torch_training."
+            )
+        return dataset
+    reads = mechanism.reads_tables
+    return dataset if reads and (mechanism.kind == "collapsed" or dataset.basis is None) else dataset.dense()
+
+
+def shape_of(dataset: Any) -> tuple[int, ...] | None:
+    """(records, dimensions...) of a table or an array; None for anything else."""
+    if isinstance(dataset, GradientTable):
+        return (dataset.records, dataset.dimension)
+    return tuple(dataset.shape) if isinstance(dataset, np.ndarray | jax.Array) else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Neighbours:
+    """Two datasets that differ in one record, or in a group of records, and how they differ.
+
+    A dataset is whatever the mechanism reads: a GradientTable (handed to ordinary mechanisms as a dense array), an
+    array of gradients, images and labels, ... ``mechanisms.pair`` and its like build pairs of a user's own data.
+    """
+
+    without: Any
+    with_record: Any
+    relation: Relation
+    name: str = "given"
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    group: int = 1
+    """In how many records they differ: a promise about one says nothing about two."""
+    index: int = -1
+    """The place of the differing record, the last one by default."""
+
+    @property
+    def records_without(self) -> int | None:
+        """Number of records without the differing one, where datasets are of a kind whose records can be counted."""
+        return records_in(self.without)
+
+    def __repr__(self) -> str:
+        return f"<Neighbours {self.name!r}: {self.relation}, {self.records_without} records without>"
+
+    def __post_init__(self):
+        require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
+        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
+        without, with_record = shape_of(self.without), shape_of(self.with_record)
+        arrays = without is not None and with_record is not None
+        if arrays and (not without or not with_record):
+            raise ValueError(f"a dataset must have at least one record, got shapes {without} and {with_record}.")
+        less, more = records_in(self.without), records_in(self.with_record)
+        if less is None or more is None:
+            return
+        if less < 1 or more < 1:
+            found = f"shapes {without} and {with_record}" if arrays else f"{less} and {more} records"
+            raise ValueError(f"a dataset must have at least one record, got {found}.")
+        forms = _record_form(self.without), _record_form(self.with_record)
+        if forms[0] != forms[1]:
+            found = (
+                f"shapes {without} and {with_record}" if arrays else f"records of the shapes {forms[0]} and {forms[1]}"
+            )
+            raise ValueError(f"the two datasets must have equal dimension, got {found}.")
+        extra = self.group if self.relation == "add_remove" else 0
+        if more - less != extra:
+            columns = " (a list is a list of records; arrays side by side are a tuple or dict)"
+            raise ValueError(
+                f"{self.relation} neighbours must differ in size by {extra}, with_record the larger; "
+                f"got {less} records without and {more} with{columns if isinstance(self.without, list) else ''}."
+            )
+
+
+def records_in(dataset: Any) -> int | None:
+    """Number of records; None where a dataset is of no kind that is known here."""
+    return dataset.records if isinstance(dataset, GradientTable) else records_of(dataset)
+
+
+def _record_form(dataset: Any) -> Any:
+    return {PLAIN: (dataset.dimension,)} if isinstance(dataset, GradientTable) else record_shapes(dataset)

@@ -1,0 +1,212 @@
+"""The same noise on an NVIDIA GPU: kernels that draw, transform and store or reduce, with the hardware's functions.
+
+They compute what ``mechanisms.randomness.noise`` does from the same counters: normals differ by less than 1e-5.
+XLA's own code spends most of its time on logarithm and sine with all their digits; ``lg2.approx``, ``sqrt.approx``,
+``sin.approx`` and ``cos.approx`` have absolute errors of 2^-22, 2^-23 (relative), 2^-20.9 and 2^-20.5 [PTX ISA 8,
+section 9.7.3], which move a normal of 7.9 by 7e-6 at most and one below 2 by 3e-6.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from mechanisms.randomness.bits import MULTIPLIERS, ROUNDS, WEYL, Stream
+
+GROUP = 8
+"""Blocks laid out side by side, as in mechanisms.randomness.noise."""
+TILE = 256
+"""Blocks that a program draws and stores."""
+WIDE = 512
+"""Blocks that a program draws at once to reduce them, and..."""
+LOOPS = 16
+"""... how often it does so at most."""
+NARROW = 256
+"""The same for short vectors, of which a program reads several: blocks of all of them together."""
+Unary = Callable[[jax.Array], jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Functions:
+    """What a kernel computes with."""
+
+    high_product: Callable[[jax.Array, int], jax.Array]
+    """Upper 32 bits of a product of unsigned words."""
+    log2: Unary
+    sqrt: Unary
+    sin: Unary
+    cos: Unary
+
+
+def _assembly(code: str, register: str, x: jax.Array) -> jax.Array:
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    (found,) = plgpu.elementwise_inline_asm(
+        code, args=[x], constraints=f"={register},{register}", pack=1, result_shape_dtypes=[shape]
+    )
+    return found
+
+
+HARDWARE = Functions(
+    high_product=lambda x, factor: _assembly(f"mul.hi.u32 $0, $1, {factor};", "r", x),
+    log2=functools.partial(_assembly, "lg2.approx.f32 $0, $1;", "f"),
+    sqrt=functools.partial(_assembly, "sqrt.approx.f32 $0, $1;", "f"),
+    sin=functools.partial(_assembly, "sin.approx.f32 $0, $1;", "f"),
+    cos=functools.partial(_assembly, "cos.approx.f32 $0, $1;", "f"),
+)
+
+
+def _word(value: int) -> int:
+    """A 32-bit word as the signed number with its bits: kernels compute in signed words."""
+    return value - 2**32 if value >= 2**31 else value
+
+
+def _philox(own: Functions, keys: tuple[jax.Array, jax.Array], index: jax.Array) -> tuple[jax.Array, ...]:
+    """The four words of block ``index`` (below 2^32) of the stream of normals."""
+    one, two = keys
+    a, b, c, d = index, jnp.zeros_like(index), jnp.full_like(index, int(Stream.NORMAL)), jnp.zeros_like(index)
+    for count in range(ROUNDS):
+        step = [jnp.int32(_word(count * weyl & 0xFFFFFFFF)) for weyl in WEYL]
+        left, right = a * jnp.int32(_word(MULTIPLIERS[0])), c * jnp.int32(_word(MULTIPLIERS[1]))
+        top, bottom = own.high_product(a, MULTIPLIERS[0]), own.high_product(c, MULTIPLIERS[1])
+        a, b, c, d = bottom ^ b ^ (one + step[0]), right, top ^ d ^ (two + step[1]), left
+    return a, b, c, d
+
+
+def _unsigned(bits: jax.Array) -> jax.Array:
+    """A word as a float32, through its upper 24 and its lower 8 bits."""
+    top = lax.shift_right_logical(bits, jnp.int32(8)).astype(jnp.float32)
+    return top * 256.0 + (bits & jnp.int32(0xFF)).astype(jnp.float32)
+
+
+def _uniform(high: jax.Array, low: jax.Array) -> jax.Array:
+    """(V + 1/2) / 2^44 for V = high and the top 12 bits of low."""
+    rest = lax.shift_right_logical(low, jnp.int32(20)).astype(jnp.float32)
+    return _unsigned(high) * 2.0**-32 + (rest * 2.0**-44 + 2.0**-45)
+
+
+def _square(own: Functions, high: jax.Array, low: jax.Array) -> jax.Array:
+    """The squared radius of a pair: -2 ln u, by the complement where u is near 1."""
+    rest = _uniform(~high, ~low)
+    near_one = rest * (rest * (rest * (2 / 3) + 1.0) + 2.0)
+    return jnp.where(rest < 2.0**-8, near_one, own.log2(_uniform(high, low)) * jnp.float32(-2 * math.log(2)))
+
+
+def _pair(own: Functions, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both normals: 32-bit angles wrap around as full turns do."""
+    radius = own.sqrt(_square(own, high, low))
+    turned = lax.shift_left(low, jnp.int32(14)) | lax.shift_left(
+        lax.shift_right_logical(low, jnp.int32(20)), jnp.int32(2)
+    )
+    quadrant = lax.shift_left(lax.shift_right_logical(low, jnp.int32(18)), jnp.int32(30))
+    angle = (quadrant + lax.shift_right_arithmetic(turned, jnp.int32(2))).astype(jnp.float32) * jnp.float32(
+        math.pi / 2**31
+    )
+    return radius * own.cos(angle), radius * own.sin(angle)
+
+
+def _store(keys_ref, out_ref, *, own: Functions) -> None:
+    """One tile of blocks of one key, in groups of eight."""
+    trial, part = pl.program_id(0), pl.program_id(1)
+    keys = keys_ref[trial, 0], keys_ref[trial, 1]
+    rows = TILE // GROUP
+    row = lax.broadcasted_iota(jnp.int32, (rows, GROUP), 0)
+    index = part * TILE + row * GROUP + lax.broadcasted_iota(jnp.int32, (rows, GROUP), 1)
+    a, b, c, d = _philox(own, keys, index)
+    for lane, values in enumerate((*_pair(own, a, b), *_pair(own, c, d))):
+        out_ref[0, :, lane, :] = values
+
+
+def _reduce(keys_ref, out_ref, *, own: Functions, start: int, stop: int, shape: tuple[int, int], loops: int) -> None:
+    """The sum of z^2 - 1 over blocks of several keys: the squares of a pair are the squared radius, at any angle."""
+    tile, part = pl.program_id(0), pl.program_id(1)
+    trials, width = shape
+    row = tile * trials + jnp.arange(trials, dtype=jnp.int32)
+    keys = keys_ref[row, jnp.zeros_like(row)][:, None], keys_ref[row, jnp.ones_like(row)][:, None]
+    first = start + part * (width * loops) + lax.broadcasted_iota(jnp.int32, shape, 1)
+
+    def add(count: jax.Array, total: jax.Array) -> jax.Array:
+        index = first + count * width
+        a, b, c, d = _philox(own, keys, index)
+        squares = _square(own, a, b) + _square(own, c, d) - 4.0
+        return total + jnp.where(index < stop, squares, 0.0)
+
+    total = lax.fori_loop(0, loops, add, jnp.zeros(shape, jnp.float32))
+    out_ref[:, 0] = jnp.sum(total, axis=1)
+
+
+def _signed(keys: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(keys, jnp.int32)
+
+
+def store_normals(keys: jax.Array, count: int, *, own: Functions = HARDWARE, interpret: bool = False) -> jax.Array:
+    """The normals of ``count`` blocks and a few more for every key (keys, 2), laid out in groups of eight blocks."""
+    tiles = -(-count // TILE)
+    rows = TILE // GROUP
+    drawn = pl.pallas_call(
+        functools.partial(_store, own=own),
+        out_shape=jax.ShapeDtypeStruct((len(keys), tiles * rows, 4, GROUP), jnp.float32),
+        grid=(len(keys), tiles),
+        in_specs=[pl.BlockSpec()],
+        out_specs=pl.BlockSpec((1, rows, 4, GROUP), lambda trial, part: (trial, part, 0, 0)),
+        compiler_params=plgpu.CompilerParams(num_warps=2, num_stages=1),
+        interpret=interpret,
+        name="store_normals",
+    )(_signed(keys))
+    return drawn.reshape(len(keys), -1)
+
+
+def sum_squares(
+    keys: jax.Array, start: int, stop: int, *, own: Functions = HARDWARE, interpret: bool = False
+) -> jax.Array:
+    """The sum of z^2 - 1 over the normals of blocks ``start`` to ``stop``, for every key (keys, 2)."""
+    count = stop - start
+    width = min(WIDE, 1 << max(count - 1, 1).bit_length())
+    trials = max(1, NARROW // width)
+    loops = min(LOOPS, -(-count // width))
+    parts = -(-count // (width * loops))
+    padded = jnp.pad(_signed(keys), ((0, -len(keys) % trials), (0, 0)))
+    sums = pl.pallas_call(
+        functools.partial(_reduce, own=own, start=start, stop=stop, shape=(trials, width), loops=loops),
+        out_shape=jax.ShapeDtypeStruct((len(padded), parts), jnp.float32),
+        grid=(len(padded) // trials, parts),
+        in_specs=[pl.BlockSpec()],
+        out_specs=pl.BlockSpec((trials, 1), lambda tile, part: (tile, part)),
+        compiler_params=plgpu.CompilerParams(num_warps=1 if trials > 1 else 8, num_stages=1),
+        interpret=interpret,
+        name="sum_squares",
+    )(padded)
+    return jnp.sum(sums[: len(keys)], axis=1)
+
+
+@functools.cache
+def stored(count: int) -> Callable[[jax.Array], jax.Array]:
+    """``store_normals`` of one key, a whole batch of keys at once under vmap."""
+    return _batched(functools.partial(store_normals, count=count))
+
+
+@functools.cache
+def summed(start: int, stop: int) -> Callable[[jax.Array], jax.Array]:
+    """``sum_squares`` of one key, likewise."""
+    return _batched(functools.partial(sum_squares, start=start, stop=stop))
+
+
+def _batched(many: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    @custom_vmap
+    def one(key: jax.Array) -> jax.Array:
+        return many(key[None])[0]
+
+    @one.def_vmap
+    def batch(size: int, batched: list[bool], keys: jax.Array) -> tuple[jax.Array, bool]:
+        del size
+        return (many(keys), True) if batched[0] else (one(keys), False)
+
+    return one

@@ -1,0 +1,1 @@
+"""Mechanisms of our own, compiled: one round, many rounds, trainings, textbook mechanisms."""

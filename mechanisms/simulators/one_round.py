@@ -1,0 +1,157 @@
+"""One round of DP-SGD: Poisson batch, clipped gradients, Gaussian noise, one of four normalisers."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from guarantees.checks import require
+from guarantees.vocabulary import NORMALISERS, Normaliser
+from mechanisms.contract import Collapsed, Described, OutputKind
+from mechanisms.pairs.neighbours import GradientTable, materialise
+from mechanisms.randomness.counts import joining
+from mechanisms.simulators.rounds import CollapsedTable, DenseRound, TableRound, collapsed_table, inverse, table_round
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRound(Described):
+    """One round of DP-SGD on an array of per-example gradients.
+
+    Every record joins the batch with probability ``rate``; gradients are clipped to ``clip`` in l2; the sum gets
+    N(0, (noise_multiplier * clip)^2 I) and is divided by nothing (SGM), N * rate (EASGM), the batch's size or 1
+    (ASGM), or floor(N * rate) or 1 (FEASGM). [wang2026, definitions 2.7, 2.8, 2.9 and A.1]
+
+    N is the size of the dataset at hand: under add_remove neighbours the divisor itself leaks.
+    """
+
+    normalise_by: Normaliser
+    rate: float
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self):
+        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return True
+
+    def divisor(self, records: int) -> float | None:
+        """What the noisy sum is divided by; None where it depends on the batch."""
+        return divisor(self.normalise_by, records=records, rate=self.rate)
+
+    def collapsed(self) -> CollapsedRound:
+        """The same law through sufficient statistics."""
+        return CollapsedRound(**dataclasses.asdict(self))
+
+    def release_on(self, dataset: Any) -> TableRound | DenseRound:
+        """The round on a table or an array of per-example gradients, shape (records, dimension)."""
+        deviation = self.noise_multiplier * self.clip
+        if isinstance(dataset, GradientTable) and dataset.basis is None:
+            return table_round(
+                dataset, clip=self.clip, rate=self.rate, deviation=deviation, divisor=self.divisor(dataset.records)
+            )
+        gradients = jnp.asarray(materialise(dataset), jnp.float32)
+        if gradients.ndim != 2 or gradients.shape[0] < 1:
+            raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {gradients.shape}.")
+        return DenseRound(
+            gradients=gradients,
+            clip=self.clip,
+            joins=joining(self.rate),
+            deviation=deviation,
+            shrink=inverse(self.divisor(len(gradients))),
+        )
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The update on a table or an array of per-example gradients, shape (records, dimension)."""
+        return self.release_on(dataset)(key)
+
+
+one_round = OneRound
+"""The constructor, by the name that suites and records use."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollapsedRound(Described):
+    """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``.
+
+    The update in the span of the gradients, with the mean square of the rest: the same law, O(1) in the dimension. The
+    noise outside the span is independent of everything, so its mean square is one scaled chi-square; a group of equal
+    gradients enters the batch by a binomial count. [wang2026, definitions 2.7-2.9]
+    """
+
+    normalise_by: Normaliser
+    rate: float
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self):
+        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return True
+
+    @property
+    def kind(self) -> OutputKind:
+        """Sufficient statistics."""
+        return "collapsed"
+
+    def divisor(self, records: int) -> float | None:
+        """What the noisy sum is divided by; None where it depends on the batch."""
+        return divisor(self.normalise_by, records=records, rate=self.rate)
+
+    def release_on(self, dataset: Any) -> CollapsedTable:
+        """The round on a GradientTable."""
+        if not isinstance(dataset, GradientTable):
+            raise ValueError(
+                "the collapsed simulator reads a GradientTable (worst_case_pair, neighbours_from_gradients, ...), "
+                f"got {type(dataset).__name__}."
+            )
+        return collapsed_table(
+            dataset,
+            clip=self.clip,
+            rate=self.rate,
+            deviation=self.noise_multiplier * self.clip,
+            divisor=self.divisor(dataset.records),
+        )
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
+        """The update's statistics on a GradientTable."""
+        return self.release_on(dataset)(key)
+
+
+collapsed_round = CollapsedRound
+"""The constructor, by the name that suites and records use."""
+
+
+def divisor(normalise_by: str, *, records: int, rate: float) -> float | None:
+    """1, N q, or floor(N q) with 1 for 0; None for the realised batch. [wang2026, definitions 2.7-2.9 and A.1]
+
+    The floor is of the float64 product, as implementations compute it.
+    """
+    if normalise_by == "realised_batch":
+        return None
+    if normalise_by == "none":
+        return 1.0
+    expected = records * rate
+    return expected if normalise_by == "expected_batch" else float(max(math.floor(expected), 1))
+
+
+def check_parameters(normalise_by: str, rate: float, clip: float, noise_multiplier: float) -> None:
+    """Refuse parameters outside the definition."""
+    if normalise_by not in NORMALISERS:
+        near = difflib.get_close_matches(str(normalise_by), NORMALISERS, n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"normalise_by must be one of {NORMALISERS}, got {normalise_by!r}.{hint}")
+    require("rate", bool(0 < rate <= 1), "in (0, 1]", rate)
+    require("clip", bool(clip > 0 and math.isfinite(clip)), "> 0 and finite", clip)
+    good = bool(noise_multiplier > 0 and math.isfinite(noise_multiplier))
+    require("noise_multiplier", good, "> 0 and finite", noise_multiplier)

@@ -1,0 +1,169 @@
+"""Mechanisms whose truth is known in closed form, and the pairs that show it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from guarantees.checks import require
+from mechanisms.contract import Described
+from mechanisms.pairs.neighbours import Neighbours, Relation, materialise
+from mechanisms.randomness import noise
+from mechanisms.randomness.bits import Stream, Words, below, positions, words
+from mechanisms.randomness.counts import integer_words, probability_to_integer
+from mechanisms.structure import structured
+
+
+def _positive(argument: str, value: float) -> None:
+    require(argument, bool(value > 0 and math.isfinite(value)), "> 0 and finite", value)
+
+
+def _records(dataset: Any) -> jax.Array:
+    values = jnp.asarray(materialise(dataset), jnp.float32)
+    if values.ndim != 2 or values.shape[0] < 1:
+        raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {values.shape}.")
+    return values
+
+
+@structured(numbers=("records", "scale"), structure=("law",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NoisySum:
+    """The sum of the records plus noise of one scale."""
+
+    records: jax.Array
+    scale: float
+    law: Literal["normal", "laplace"]
+
+    def __call__(self, key: jax.Array) -> jax.Array:
+        """The sum of one key."""
+        total = jnp.sum(self.records, axis=0)
+        draw = noise.normal if self.law == "normal" else noise.laplace
+        return total + self.scale * draw(key, total.shape)
+
+
+@structured(numbers=("truth", "lies"))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ToldBits:
+    """Bits, each of them flipped where 64 random bits are below a threshold."""
+
+    truth: jax.Array
+    lies: Words
+
+    def __call__(self, key: jax.Array) -> jax.Array:
+        """The bits of one key."""
+        lie = below(words(key, Stream.RESPONSE, positions(self.truth.shape)), self.lies)
+        return jnp.where(lie, 1.0 - self.truth, self.truth)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianMechanism(Described):
+    """The Gaussian mechanism on a sum, ``1 / noise_multiplier``-GDP for records of l2 norm ``sensitivity``.
+
+    The sum of the records plus ``noise_multiplier * sensitivity * N(0, I)``. [dong2022, theorem 2.7] The records are
+    not clipped: the pair must keep the sensitivity.
+    """
+
+    noise_multiplier: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self):
+        _positive("noise_multiplier", self.noise_multiplier)
+        _positive("sensitivity", self.sensitivity)
+
+    def release_on(self, dataset: Any) -> NoisySum:
+        """The noisy sum of one dataset."""
+        return NoisySum(records=_records(dataset), scale=self.noise_multiplier * self.sensitivity, law="normal")
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The noisy sum of an array of shape (records, dimension)."""
+        return self.release_on(dataset)(key)
+
+
+gaussian_mechanism = GaussianMechanism
+"""The constructor, by the name that suites and records use."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaplaceMechanism(Described):
+    """The Laplace mechanism on a sum, epsilon-DP for records of l1 norm ``sensitivity``. [dwork2006]
+
+    The sum of the records plus ``sensitivity / epsilon`` times standard Laplace noise a coordinate. The records are
+    not clipped: the pair must keep the sensitivity.
+    """
+
+    epsilon: float
+    sensitivity: float = 1.0
+
+    def __post_init__(self):
+        _positive("epsilon", self.epsilon)
+        _positive("sensitivity", self.sensitivity)
+
+    def release_on(self, dataset: Any) -> NoisySum:
+        """The noisy sum of one dataset."""
+        return NoisySum(records=_records(dataset), scale=self.sensitivity / self.epsilon, law="laplace")
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The noisy sum of an array of shape (records, dimension)."""
+        return self.release_on(dataset)(key)
+
+
+laplace_mechanism = LaplaceMechanism
+"""The constructor, by the name that suites and records use."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomisedResponse(Described):
+    """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]
+
+    Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped.
+    """
+
+    epsilon: float
+
+    def __post_init__(self):
+        require("epsilon", bool(self.epsilon >= 0 and math.isfinite(self.epsilon)), ">= 0 and finite", self.epsilon)
+
+    def release_on(self, dataset: Any) -> ToldBits:
+        """The told bits of one dataset."""
+        lies = integer_words(probability_to_integer(1 / (1 + math.exp(self.epsilon))))
+        return ToldBits(truth=jnp.ravel(jnp.asarray(dataset, jnp.float32)), lies=lies)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The told bits of an array of zeros and ones."""
+        return self.release_on(dataset)(key)
+
+
+randomised_response = RandomisedResponse
+"""The constructor, by the name that suites and records use."""
+
+
+def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:
+    """One coordinate, a common record 0 and the extra record ``sensitivity``: the sums differ by it.
+
+    Without the record its place is empty (add_remove) or holds 0 (zero_out, substitution).
+    """
+    _positive("sensitivity", sensitivity)
+    empty = np.zeros((1 if relation == "add_remove" else 2, 1), np.float32)
+    return Neighbours(
+        without=empty,
+        with_record=np.array([[0.0], [sensitivity]], np.float32),
+        relation=relation,
+        name="scalar_pair",
+        parameters={"sensitivity": sensitivity, "relation": relation},
+    )
+
+
+def bit_pair() -> Neighbours:
+    """One record whose bit is 0 without and 1 with: what randomised response is asked."""
+    return Neighbours(
+        without=np.zeros((1,), np.float32),
+        with_record=np.ones((1,), np.float32),
+        relation="substitution",
+        name="bit_pair",
+        parameters={},
+    )

@@ -1,0 +1,350 @@
+"""Many rounds of DP-SGD over epochs of batches: adaptive batch linear queries, and what an adversary sees of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+
+from guarantees.checks import require
+from mechanisms import sampling
+from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, release_on
+from mechanisms.pairs.neighbours import GradientTable, materialise, records_in
+from mechanisms.randomness.chi_square import MeanSquare, mean_square_law
+from mechanisms.randomness.noise import normal
+from mechanisms.sampling import Sampler, epoch_keys
+from mechanisms.simulators.rounds import clip_rows, clipped_rows
+from mechanisms.simulators.table_rounds import TableRounds, table_rounds
+from mechanisms.structure import is_ours, structured
+
+Sees = Literal["updates", "isolated"]
+SEES: tuple[str, ...] = get_args(Sees)
+Query = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""``query(history, round, records) -> gradients``: the released updates so far (zero where still to come), the number
+of the round, and the dataset, as per-example gradients (records, dimension) before clipping."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ManyRounds(Described):
+    """Rounds ``sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)``, batch after batch.
+
+    ``query`` makes the next round's gradients from what was released before; by default every record has one gradient,
+    its row. [chua2024, algorithm 1] What is seen: every noisy sum ("updates"), or the same with the other records'
+    gradients taken off ("isolated": an adversary who knows them). [ertan2026, assumptions 4.1 and 4.2]
+    What is released: the transcript of all rounds, or only their sum ("final": weights after plain steps of length 1).
+    The last ``group`` records are those that differ between neighbours.
+    """
+
+    sampler: Sampler
+    clip: float
+    noise_multiplier: float
+    epochs: int = 1
+    sees: Sees = "updates"
+    releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
+    group: int = 1
+    query: Query | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "sampler", sampling.sampler(self.sampler))
+        require("sampler", isinstance(self.sampler, Sampler), "one of mechanisms.sampling", self.sampler)
+        require("clip", self.clip > 0 and math.isfinite(self.clip), "> 0 and finite", self.clip)
+        good = self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)
+        require("noise_multiplier", good, "> 0 and finite", self.noise_multiplier)
+        require("epochs", isinstance(self.epochs, int) and self.epochs >= 1, "an integer >= 1", self.epochs)
+        require("sees", self.sees in SEES, f"one of {SEES}", self.sees)
+        require("releases", self.releases in ("transcript", "final"), "transcript or final", self.releases)
+        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
+
+    @property
+    def parameters(self):
+        """What its constructor was given; the sampler by its name and parameters."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "sampler"}
+        return {"sampler": {"kind": self.sampler.name, **self.sampler.parameters}, **own}
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript, or a vector."""
+        return "transcript" if self.releases == "transcript" else "vector"
+
+    def rounds(self, records: int) -> int:
+        """Rounds of the whole training."""
+        return self.epochs * self.sampler.rounds(records)
+
+    def steps_on(self, dataset: Any) -> int | None:
+        """The same, from the dataset."""
+        records = records_in(dataset)
+        return None if records is None else self.rounds(records)
+
+    def collapsed(self) -> CollapsedRounds:
+        """The same law through sufficient statistics, for aligned gradients that do not adapt."""
+        require("query", self.query is None, "None: the collapsed simulator does not adapt", self.query)
+        return CollapsedRounds(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "query"})
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return self.query is None and sampling.is_ours(self.sampler)
+
+    def release_on(self, dataset: Any) -> TableRounds | None:
+        """The rounds on a table of gradients along the first axes; a user's own sampler is compiled as it is."""
+        along_axes = isinstance(dataset, GradientTable) and dataset.basis is None
+        if self.query is not None or not along_axes or not sampling.is_ours(self.sampler):
+            return None
+        return table_rounds(
+            dataset,
+            sampler=self.sampler,
+            clip=self.clip,
+            deviation=self.noise_multiplier * self.clip,
+            epochs=self.epochs,
+            isolated=self.sees == "isolated",
+            final=self.releases == "final",
+            group=self.group,
+        )
+
+    def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
+        """The transcript (rounds, dimension), or the sum of it."""
+        if (known := self.release_on(dataset)) is not None:
+            return known(key)
+        records = jnp.asarray(materialise(dataset), jnp.float32)
+        if records.ndim != 2 or records.shape[0] < 1:
+            raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {records.shape}.")
+        rows, dimension = records.shape
+        keys = epoch_keys(key, self.sampler, self.epochs)
+        batches = jax.vmap(lambda own: self.sampler(own, rows))(keys)
+        index, mask = (part.reshape(-1, part.shape[-1]) for part in batches)
+        steps = jnp.arange(len(index))
+        fixed = clip_rows(records, self.clip) if self.query is None else None
+
+        def take(history: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array | None]:
+            number, own, present = step
+            if fixed is None:
+                assert self.query is not None
+                gradients = clip_rows(self.query(history, number, records), self.clip)
+            else:
+                gradients = fixed
+            if self.sees == "isolated":
+                present = present * (own >= rows - self.group)
+            total = jnp.dot(present, gradients[own], precision=jax.lax.Precision.HIGHEST)
+            noise = normal(jax.random.fold_in(key, number + 1), (dimension,))
+            released = total + self.noise_multiplier * self.clip * noise
+            if self.query is not None:
+                return history.at[number].set(released), None
+            return (history + released, None) if self.releases == "final" else (history, released)
+
+        # An adaptive query reads the history; otherwise it is only summed, or not kept at all.
+        size = (len(index), dimension) if self.query is not None else (dimension,)
+        history, transcript = jax.lax.scan(take, jnp.zeros(size, jnp.float32), (steps, index, mask))
+        if self.query is not None:
+            return history if self.releases == "transcript" else jnp.sum(history, axis=0)
+        return history if transcript is None else transcript
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollapsedRounds(Described):
+    """The rounds of ``many_rounds`` in the one direction that the gradients have: a number a round, not a vector.
+
+    The common records share one gradient and the differing record's is parallel to it (worst_case_pair): what the batch
+    adds is known from how many others attend and whether the record does. The noise across is left out unless the
+    final sum is asked for in full: it is independent of the data, and so of everything.
+    """
+
+    sampler: Sampler
+    clip: float
+    noise_multiplier: float
+    epochs: int = 1
+    sees: Sees = "updates"
+    releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
+    group: int = 1
+
+    def __post_init__(self):
+        object.__setattr__(self, "sampler", self._full().sampler)
+
+    def _full(self) -> ManyRounds:
+        return ManyRounds(**{field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
+
+    @property
+    def parameters(self):
+        """What its constructor was given."""
+        return {key: value for key, value in self._full().parameters.items() if key != "query"}
+
+    @property
+    def kind(self) -> OutputKind:
+        """Sufficient statistics, of every round or of their sum."""
+        return "collapsed_transcript" if self.releases == "transcript" else "collapsed"
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether it reads a GradientTable as it is."""
+        return True
+
+    def rounds(self, records: int) -> int:
+        """Rounds of the whole training."""
+        return self.epochs * self.sampler.rounds(records)
+
+    def steps_on(self, dataset: Any) -> int | None:
+        """The same, from the dataset."""
+        records = records_in(dataset)
+        return None if records is None else self.rounds(records)
+
+    def release_on(self, dataset: Any) -> CollapsedEpochs | None:
+        """Both datasets of a pair are one program; a user's own sampler is compiled as it is."""
+        return self._epochs(dataset) if sampling.is_ours(self.sampler) else None
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
+        """The statistics (rounds, 1) of a transcript, or (1,) of the sum, on an aligned GradientTable."""
+        return self._epochs(dataset)(key)
+
+    def _epochs(self, dataset: Any) -> CollapsedEpochs:
+        shared, own = aligned(dataset, self.clip, self.group)
+        deviation, degrees = self.noise_multiplier * self.clip, dataset.dimension - 1
+        final = self.releases == "final"
+        if final:
+            deviation *= math.sqrt(self.rounds(dataset.records))
+        return CollapsedEpochs(
+            shared=None if self.sees == "isolated" else shared,
+            own=own,
+            deviation=deviation,
+            rest=mean_square_law(degrees, scale=deviation**2) if final and degrees else None,
+            sampler=self.sampler,
+            records=dataset.records,
+            epochs=self.epochs,
+            group=self.group,
+            final=final,
+        )
+
+
+@structured(
+    numbers=("shared", "own", "deviation", "rest"), structure=("sampler", "records", "epochs", "group", "final")
+)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CollapsedEpochs:
+    """Epochs along the gradients' one direction."""
+
+    shared: float | None
+    """The gradient of the common records; None where they are taken off."""
+    own: float
+    deviation: float
+    """Of a round's noise, or of the sum's."""
+    rest: MeanSquare | None
+    sampler: Sampler
+    records: int
+    epochs: int
+    group: int
+    final: bool
+
+    def __call__(self, key: jax.Array) -> Collapsed:
+        """The statistics of one key."""
+        keys = epoch_keys(key, self.sampler, self.epochs)
+        seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, self.records, self.group))(keys)
+        others, record = seen.others.reshape(-1), seen.record.reshape(-1)
+        means = self.own * record if self.shared is None else self.shared * others + self.own * record
+        if self.final:
+            along = jnp.sum(means) + self.deviation * normal(key, (1,))
+            return Collapsed(along, jnp.float32(0.0) if self.rest is None else self.rest(key))
+        along = means + self.deviation * normal(key, means.shape)
+        return Collapsed(along[:, None], jnp.zeros(means.shape, jnp.float32))
+
+
+def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
+    """The clipped gradient of the common records and that of the differing ones, along their one direction."""
+    if (
+        not isinstance(dataset, GradientTable)
+        or dataset.rank != 1
+        or len(dataset.counts) != 2
+        or dataset.counts[1] != group
+    ):
+        raise ValueError(
+            f"the collapsed simulator of many rounds reads aligned gradients with the {group} differing record(s) in "
+            "place: worst_case_pair(..., relation='zero_out' or 'substitution', and the same group)."
+        )
+    shared, own = clipped_rows(dataset.rows, clip)[:, 0]
+    return float(shared), float(own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeated(Described):
+    """``times`` independent releases of one mechanism on the same dataset, all of them seen.
+
+    With ``one_round`` this is training on Poisson batches with any normaliser and gradients that do not change.
+    """
+
+    step: Mechanism
+    times: int
+
+    def __post_init__(self):
+        require("step", isinstance(self.step, Mechanism), "a mechanism that JAX can trace", self.step)
+        require("step", self.step.kind in ("vector", "collapsed"), "a mechanism of one release", self.step.kind)
+        require("times", isinstance(self.times, int) and self.times >= 1, "an integer >= 1", self.times)
+
+    @property
+    def parameters(self):
+        """The step by its name and parameters."""
+        return {"step": {"kind": self.step.name, **self.step.parameters}, "times": self.times}
+
+    @property
+    def kind(self) -> OutputKind:
+        """A transcript of what the step gives."""
+        return "collapsed_transcript" if self.step.kind == "collapsed" else "transcript"
+
+    @property
+    def releases(self) -> Releases:
+        """Every release."""
+        return "transcript"
+
+    def steps_on(self, dataset: Any) -> int:
+        """One for every release."""
+        del dataset
+        return self.times
+
+    @property
+    def reads_tables(self) -> bool:
+        """As the step does."""
+        return self.step.reads_tables
+
+    def collapsed(self) -> Repeated | None:
+        """The same with the step's sufficient statistics."""
+        step = self.step.collapsed()
+        return None if step is None else Repeated(step=step, times=self.times)
+
+    def release_on(self, dataset: Any) -> Stacked | None:
+        """The step's releases, where it is structured."""
+        step = release_on(self.step, dataset)
+        return None if step is None else Stacked(step=step, times=self.times)
+
+    def __call__(self, key: jax.Array, dataset: Any) -> Any:
+        """Every release, stacked."""
+        return Stacked(step=lambda own: self.step(own, dataset), times=self.times)(key)
+
+
+@structured(numbers=("step",), structure=("times",))
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Stacked:
+    """Independent releases of one step."""
+
+    step: Callable[[jax.Array], Any]
+    times: int
+
+    def __call__(self, key: jax.Array) -> Any:
+        """Every release, stacked."""
+        return jax.vmap(self.step)(self._keys(key))
+
+    def sums(self, span: int) -> bool:
+        """Whether the step can give its sums without its vector."""
+        own = getattr(self.step, "sums", None) if is_ours(self.step) else None
+        return own is not None and own(span)
+
+    def summary(self, key: jax.Array, span: int) -> Collapsed:
+        """What the step gives of every release, one after the other: no vector is kept."""
+        step: Any = self.step
+        return jax.lax.map(lambda own: step.summary(own, span), self._keys(key))
+
+    def _keys(self, key: jax.Array) -> jax.Array:
+        return jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.arange(self.times))
+
+
+many_rounds = ManyRounds
+repeated = Repeated

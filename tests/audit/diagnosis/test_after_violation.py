@@ -1,0 +1,240 @@
+import dataclasses
+import json
+
+import foreign
+import jax
+import pytest
+from toys import PAIR as SCALAR_PAIR
+from toys import Shift
+
+import audit
+import distinguishers
+import guarantees
+import mechanisms
+from audit.diagnosis import after_violation as after
+from audit.record.diagnosis_answer import Diagnosis
+from audit.record.record import from_json, plain
+from audit.report.diagnoses import looks_wrong
+from audit.report.formats import junit, markdown
+from audit.report.page import write_report
+from audit.report.table import print_table
+from audit.report.text import record_lines
+from audit.suites.file import SuiteError, parse_suite
+from audit.suites.run import run_suite
+
+PAIR = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
+STEP = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=0.1, noise_multiplier=10.0)
+CLAIM = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=10.0)
+KEY = jax.random.key(11)
+
+
+def audited(step=STEP, pair=PAIR, claim=CLAIM, **more):
+    given = {"trials": 2000, "risk": 0.05, "key": KEY, **more}
+    return audit.run_audit(step, pair, distinguishers.battery(pair), claim=claim, **given)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return audited()
+
+
+def test_a_violation_says_what_looks_wrong(record):
+    assert record.verdict == "violation"
+    (says,) = looks_wrong(record.diagnoses)
+    assert "its scale reads the dataset" in says
+    assert sum(d.risk for d in record.diagnoses) == pytest.approx(after.SHARE * record.risk)
+
+
+def test_diagnoses_change_nothing_else(record):
+    silent = audited(diagnose=False)
+    assert silent.diagnoses == ()
+    told = dataclasses.replace(record, diagnoses=(), seconds=0.0, started="")
+    assert told == dataclasses.replace(silent, seconds=0.0, started="")
+
+
+def test_diagnoses_survive_json(record):
+    again = from_json(json.loads(json.dumps(record.to_json(), allow_nan=False)))
+    assert again == record
+    odd = Diagnosis(
+        question="?",
+        wrong=True,
+        says="!",
+        p_value=0.0,
+        risk=0.1,
+        assumes="",
+        estimate=float("inf"),
+        interval=(0.0, 1.0),
+    )
+    record = dataclasses.replace(record, diagnoses=(odd,))
+    assert from_json(json.loads(json.dumps(record.to_json(), allow_nan=False))) == record
+
+
+def test_records_without_diagnoses_stay_readable(record):
+    assert from_json({**record.to_json(), "diagnoses": []}).diagnoses == ()
+
+
+def test_no_violation_is_not_diagnosed(record):
+    fine = dataclasses.replace(record, verdict="no_violation_found", diagnoses=())
+    assert after.explain(fine, STEP, PAIR, key=KEY) is fine
+
+
+def test_the_direction_with_the_larger_bound_is_told(record):
+    answer = record.diagnoses[-1]
+    assert answer.question == "which direction leaks more?"
+    # by the rectangles, which prove less than both counts together
+    assert 0 < answer.estimate <= record.epsilon(record.report_delta)
+    assert not answer.wrong
+    assert answer.risk == 0
+
+
+def reason(found):
+    """Why nothing was asked: it stands in the record, and no report calls it wrong."""
+    assert found.verdict == "violation"
+    assert looks_wrong(found.diagnoses) == []
+    assert "not asked" not in markdown((found,), title="one") + junit((found,), title="one") + "".join(
+        record_lines(found)
+    )
+    return next(d.says for d in found.diagnoses if d.says.startswith("not asked: "))
+
+
+def test_what_cannot_be_diagnosed_says_why(record):
+    bare = dataclasses.replace(record, diagnoses=())
+    assert "gives collapsed outputs" in reason(after.explain(bare, STEP.collapsed(), PAIR, key=KEY))
+    assert "none carries noise alone" in reason(
+        after.explain(bare, mechanisms.mechanism(Shift(mu=3.0)), SCALAR_PAIR, key=KEY)
+    )
+
+
+def test_a_pair_that_cannot_be_read_and_a_budget_that_is_over_are_said(record):
+    bare = dataclasses.replace(record, diagnoses=())
+    odd = mechanisms.Neighbours(without=("a",), with_record=("a", "b"), relation="add_remove")
+    assert "cannot be read" in reason(after.explain(bare, STEP, odd, key=KEY))
+    assert "time budget is over" in reason(after.explain(bare, STEP, PAIR, key=KEY, deadline=0.0))
+
+
+def test_a_diagnosis_that_fails_keeps_the_record(record):
+    bare = dataclasses.replace(record, diagnoses=())
+    kept = after.explain(bare, mechanisms.callable_step(foreign.fails_sometimes), PAIR, key=KEY)
+    assert "not asked: ForeignError" in reason(kept)
+    assert kept.p_value == record.p_value
+
+
+def test_fresh_outputs_never_come_from_the_audits_own_seeds():
+    seeds = []
+
+    def step(seed, dataset):
+        seeds.append(seed)
+        return foreign.too_little_noise(seed, dataset)
+
+    given = {"step": mechanisms.callable_step(step), "claim": guarantees.gaussian(mu=1 / foreign.NOISE)}
+    pair = mechanisms.worst_case_pair(records=4, dimension=10, clip=foreign.CLIP)
+    assert audited(pair=pair, **given).verdict == "violation"
+    told, seeds[:] = set(seeds), []
+    audited(pair=pair, diagnose=False, **given)
+    assert set(seeds) < told
+    assert len(told - set(seeds)) == 2 * after.MOST_TRIALS
+
+
+def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
+    assert after.stated(record) == (0.1, 10.0, 0.5)
+    bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
+    assert after.stated(bare) == (0.1, 10.0, 0.5)
+    unknown = dataclasses.replace(bare, claim=dataclasses.replace(bare.claim, parameters=plain({"mu": 1.0})))
+    assert after.stated(unknown) == (None, None, 1.0)
+
+
+def test_the_rate_may_be_the_accountants(record):
+    told = dataclasses.replace(record.claim, parameters={"sample_rate": 0.25})
+    step = dataclasses.replace(record.mechanism, parameters={"clip": 0.1, "noise_multiplier": 10.0})
+    assert after.stated(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
+
+
+def test_no_noise_is_due_where_one_output_is_made_of_several(record):
+    several = dataclasses.replace(record, claim=dataclasses.replace(record.claim, times=4))
+    assert after.stated(several) == (None, None, 1.0)
+    assert after.stated(dataclasses.replace(several, releases="transcript")) == after.stated(record)
+    assert after.stated(record) != (None, None, 1.0)
+
+
+def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
+    bare = dataclasses.replace(record, diagnoses=())
+    step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser")
+    assert "the same in every trial" in reason(after.explain(bare, step, mechanisms.image_pair(), key=KEY))
+
+
+@pytest.mark.long
+def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
+    pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
+    settings = {"rate": 1.0, "clip": 0.1, "noise_multiplier": 0.1}
+    bare = dataclasses.replace(record, diagnoses=(), trials=60, risk=1e-6)
+
+    def told(normalise_by):
+        step = mechanisms.flax_step(normalise_by=normalise_by, **settings)
+        part = dataclasses.replace(record.mechanism, parameters=plain(step.parameters))
+        pair = mechanisms.image_pair(records=4)
+        return after.explain(dataclasses.replace(bare, mechanism=part), step, pair, key=KEY).diagnoses
+
+    right = told("none")
+    assert len(right) == 17
+    assert not [d.says for d in right if d.wrong]
+    assert looks_wrong(told("expected_batch"))[0].endswith("its scale reads the dataset.")
+
+
+def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path, capsys):
+    page = write_report((record,), tmp_path, title="one").read_text()
+    text = markdown((record,), title="one")
+    print_table((record,), suite_risk=0.05)
+    printed = " ".join(capsys.readouterr().out.split())
+    for told in (page, text, printed, junit((record,), title="one")):
+        assert "its scale reads the dataset" in told
+        assert "one scale fits every trial" not in told
+    for told in (page, text):
+        assert "14 questions asked of fresh outputs, at risk 0.01 together" in told
+    assert "epsilon &gt;=" in page.split("What looks wrong")[1]
+
+
+SUITE = """
+risk = 0.05
+[defaults]
+trials = 2000
+neighbours = {{ kind = "worst_case_pair", records = 4, dimension = 100, clip = 0.1 }}
+claim = {{ kind = "subsampled_gaussian", rate = 0.5, noise_multiplier = 10.0 }}
+{more}
+[[audit]]
+name = "one"
+mechanism = {{ kind = "one_round", normalise_by = "expected_batch", rate = 0.5, clip = 0.1, noise_multiplier = 10.0 }}
+"""
+
+
+def suite(more=""):
+    return parse_suite(SUITE.format(more=more), "suite.toml")
+
+
+@pytest.mark.long
+def test_suites_diagnose_resume_and_can_be_told_not_to(tmp_path):
+    (first,) = run_suite(suite(), resume_in=tmp_path)
+    (again,) = run_suite(suite(), resume_in=tmp_path)
+    assert first.diagnoses
+    assert again == first
+    (silent,) = run_suite(suite("diagnose = false"))
+    assert silent.verdict == "violation"
+    assert silent.diagnoses == ()
+
+
+def test_what_only_holm_calls_a_violation_is_diagnosed_too(monkeypatch):
+    import audit.suites.run
+
+    def not_yet(*given, **named):
+        return dataclasses.replace(
+            audit.procedure.run_audit(*given, **named), verdict="no_violation_found", diagnoses=()
+        )
+
+    monkeypatch.setattr(audit.suites.run, "run_audit", not_yet)
+    (record,) = run_suite(suite())
+    assert record.reason == audit.suites.run.HOLM_REASON
+    assert any(d.wrong for d in record.diagnoses)
+
+
+def test_a_wrong_word_for_diagnose_is_refused():
+    with pytest.raises(SuiteError, match="diagnose must be true or false, got 'no'"):
+        suite('diagnose = "no"')

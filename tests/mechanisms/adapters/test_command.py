@@ -1,0 +1,139 @@
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checks import assert_has_law
+from scipy import stats
+
+from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.for_command import CommandError, command_step
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "command"
+ROWS = np.array([[3.0, 4.0, 0.0], [0.0, 0.5, 0.0]], np.float32)
+SEEDS = trial_seeds(np.array([5, 6], np.uint32), 0, 2000)
+
+
+def python(code, **more):
+    return command_step(command=(sys.executable, "-c", code), **more).prepare(ROWS)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    found = {"python": (sys.executable, str(EXAMPLES / "step.py"), "1", "2")}
+    compiler = shutil.which("cc")
+    if compiler:
+        program = tmp_path_factory.mktemp("c") / "step"
+        subprocess.run([compiler, "-O2", "-o", program, EXAMPLES / "step.c", "-lm"], check=True)
+        found["c"] = (str(program), "1", "2")
+    return found
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+def test_the_examples_are_gaussian_mechanisms(language, commands):
+    if language not in commands:
+        pytest.skip("no C compiler")
+    found = command_step(command=commands[language]).prepare(ROWS)(SEEDS)
+    assert found.dtype == np.float32
+    expected = np.array([0.6, 0.8 + 0.5, 0.0])
+    for coordinate in range(3):
+        assert_has_law(found[:, coordinate], stats.norm(expected[coordinate], 2.0).cdf)
+    with pytest.raises(AssertionError, match="Kolmogorov"):
+        assert_has_law(found[:, 1], stats.norm(0.8, 2.0).cdf)
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+def test_a_trial_depends_on_its_seed_alone(language, commands):
+    if language not in commands:
+        pytest.skip("no C compiler")
+    step = command_step(command=commands[language])
+    np.testing.assert_array_equal(step.prepare(ROWS)(SEEDS[7:9]), step.prepare(ROWS)(SEEDS[:20])[7:9])
+
+
+def test_a_program_that_stops_shows_what_it_said():
+    draw = python("import sys; sys.stdin.buffer.read(36); sys.exit('no such layer')")
+    with pytest.raises(CommandError, match=r"exit code 1 .*no such layer"):
+        draw(SEEDS[:1])
+
+
+def test_a_program_that_is_late_is_an_error():
+    draw = python("import time; time.sleep(30)", timeout=0.3)
+    with pytest.raises(CommandError, match=r"within 0.3 s \(0 of 12 bytes came\)"):
+        draw(SEEDS[:1])
+
+
+def test_a_program_that_says_too_much_is_an_error():
+    draw = python(
+        "import sys; sys.stdin.buffer.read(56); sys.stdout.buffer.write(b'0' * 13); sys.stdout.flush(); input()"
+    )
+    with pytest.raises(CommandError, match="13 bytes where 12 were asked for"):
+        draw(SEEDS[:1])
+
+
+def test_a_program_that_is_not_there_is_an_error():
+    with pytest.raises(CommandError, match="cannot start 'no-such-program'"):
+        command_step(command=("no-such-program",)).prepare(ROWS)
+
+
+def test_a_command_is_a_sequence_of_words():
+    with pytest.raises(ValueError, match="command must be a sequence of words"):
+        command_step(command="step 1 2")  # type: ignore[arg-type]
+
+
+FAMILY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1], "w").write(f"{child.pid} {os.getpgid(0)} {os.getpid()}")
+sys.stdin.buffer.read(36)
+time.sleep(600)
+"""
+
+
+def alive(pid):
+    """Whether a process runs; one that ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_a_program_that_is_late_is_ended_with_all_that_it_started(tmp_path):
+    draw = command_step(command=(sys.executable, "-c", FAMILY, str(tmp_path / "pids")), timeout=8.0).prepare(ROWS)
+    with pytest.raises(CommandError, match="did not answer within 8 s"):
+        draw(SEEDS[:1])
+    child, group, program = map(int, (tmp_path / "pids").read_text().split())
+    assert group == program
+    for _ in range(100):
+        if not alive(child) and not alive(program):
+            return
+        time.sleep(0.05)
+    pytest.fail("the program or its child is still running")
+
+
+def test_much_on_standard_error_costs_no_memory_and_blocks_nobody():
+    loud = "import sys; [sys.stderr.write('x' * 10**6) for _ in range(100)]; sys.stdin.buffer.read(36); sys.exit('end')"
+    tracemalloc.start()
+    with pytest.raises(CommandError, match=r"xxx.*end") as raised:
+        python(loud)(SEEDS[:1])
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    assert len(str(raised.value)) < 10_000
+
+
+def test_a_program_is_given_the_environment_that_is_listed(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "s3cret")
+    monkeypatch.setenv("WANTED", "yes")
+    code = "import os, sys; sys.stdin.buffer.read(36); sys.exit(str(sorted(os.environ.items())))"
+    with pytest.raises(CommandError) as raised:
+        python(code, environment=("PATH", "WANTED", "THREADS=1"))(SEEDS[:1])
+    assert "s3cret" not in str(raised.value)
+    assert "('THREADS', '1'), ('WANTED', 'yes')" in str(raised.value)
+    with pytest.raises(CommandError) as raised:
+        python(code)(SEEDS[:1])
+    assert "SECRET_TOKEN" not in str(raised.value)
