@@ -14,6 +14,8 @@ from scipy.stats import binom
 from audit.bounds import guesses as worst
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.label_scan import correct_guesses
+from audit.bounds.ranking import from_highest, tied
+from audit.bounds.rounding import at_least
 from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
@@ -25,6 +27,8 @@ DECLARED = 8
 """Numbers of guesses in each half of the default list."""
 UNFAIR = 1e-9
 """Coins are refused where their number of heads is less likely than this."""
+MISSED = 0.5
+"""A leak found with less power than this would be missed."""
 EPSILON_CLAIMS = ("epsilon_delta", "randomised_response")
 FLIPS = {
     "add_remove": "adds or removes one canary",
@@ -91,6 +95,10 @@ class OneRun:
     relation: Relation
     """What flipping one coin does to the training set."""
     risk: float
+    seed: int
+    """Ordered tied scores."""
+    tied: int
+    """Canaries whose score another one shares."""
     conditions: tuple[str, ...]
     judgement: OneRunJudgement | None
 
@@ -122,6 +130,7 @@ def one_run(
     guesses: Sequence[tuple[int, int]] | None = None,
     claim: Claim | None = None,
     relation: Relation = "add_remove",
+    seed: int = 0,
 ) -> OneRun:
     """Bounds from one training in which each canary was included by its own fair coin.
 
@@ -132,7 +141,8 @@ def one_run(
     [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries']
 
     Does not hold for coins that are not fair and independent, for an equal number on either side drawn on purpose, or
-    for a number of guesses chosen on these scores and coins. Tied scores count against the bounds.
+    for a number of guesses chosen on these scores and coins. Tied scores are ordered at random by ``seed``, which must
+    not be tried out on these coins either.
     """
     require_risk(risk)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
@@ -147,14 +157,17 @@ def one_run(
     for pair in pairs:
         require("guesses", min(pair) >= 0 and 1 <= sum(pair) <= len(values), f"1..{len(values)} in all", pair)
     require("guesses", len(pairs) > 0, "at least one pair", pairs)
-    found = _count(values, coins, pairs, risk=risk / len(pairs))
+    found = _count(coins[from_highest(values, seed=seed)], pairs, risk=risk / len(pairs))
+    shared = tied(values)
     return OneRun(
         guesses=found,
         canaries=len(values),
         included=int(coins.sum()),
         relation=relation,
         risk=risk,
-        conditions=_conditions(relation, declared=guesses is not None),
+        seed=seed,
+        tied=shared,
+        conditions=_conditions(relation, declared=guesses is not None, seed=seed if shared else None),
         judgement=None if claim is None else _judge(found, claim, delta=delta),
     )
 
@@ -170,8 +183,9 @@ def declared_guesses(canaries: int) -> tuple[tuple[int, int], ...]:
     return tuple((k, k) for k in ks if 2 * k <= canaries) + tuple((k, 0) for k in ks)
 
 
-def _conditions(relation: Relation, *, declared: bool) -> tuple[str, ...]:
+def _conditions(relation: Relation, *, declared: bool, seed: int | None) -> tuple[str, ...]:
     numbers = "the numbers of guesses were fixed before looking at these scores and coins"
+    ties = () if seed is None else (f"the seed {seed}, which ordered tied scores, was not tried out on these coins",)
     return (
         "each canary was included by its own fair coin, independent of the other coins and of everything else",
         "the scores were computed from what the training released and from the canaries, never from the coins; "
@@ -179,6 +193,7 @@ def _conditions(relation: Relation, *, declared: bool) -> tuple[str, ...]:
         "one rule made every guess: highest scores 'in', lowest 'out'",
         f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
         numbers if declared else f"{numbers} (the default list depends on the number of canaries alone)",
+        *ties,
     )
 
 
@@ -199,19 +214,17 @@ def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.nd
     return values, coins.astype(bool)
 
 
-def _count(
-    values: np.ndarray, coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float
-) -> tuple[Guesses, ...]:
-    """The right guesses of every pair; within ties the order that makes them fewest."""
-    top = (0, *correct_guesses(values, coins, range(1, len(values) + 1)))
-    bottom = (0, *correct_guesses(-values, ~coins, range(1, len(values) + 1)))
+def _count(coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float) -> tuple[Guesses, ...]:
+    """The right guesses of every pair; the coins come in the order of their scores, the highest first."""
+    top = (0, *correct_guesses(coins, range(1, len(coins) + 1)))
+    bottom = (0, *correct_guesses(~coins[::-1], range(1, len(coins) + 1)))
     return tuple(
         Guesses(
             guessed_in=k_in,
             guessed_out=k_out,
             right_in=top[k_in],
             right_out=bottom[k_out],
-            canaries=len(values),
+            canaries=len(coins),
             risk=risk,
         )
         for k_in, k_out in pairs
@@ -257,21 +270,34 @@ def _judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJ
         return OneRunJudgement(verdict="violation", p_value=p, judged_by=how, reason=reason)
     chance = _leak(claim, delta=delta)
     needed = [_critical(judge, each) for each in found]
-    power = max(
-        0.0 if v is None else float(binom.sf(v - 1, each.guessed, chance))
-        for v, each in zip(needed, found, strict=True)
-    )
+    power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, found, strict=True))
     leak = f"a training that answers each coin by randomised response, right with probability {chance:.6g},"
+    # never rounded up: .996 is not 1
+    sure = f"would have been found with power {at_least(power, '.2g')}"
     if power >= POWER:
-        reason = f"{leak} would have been found with power {power:.2g}."
+        reason = f"{leak} {sure}."
         return OneRunJudgement(verdict="no_violation_found", p_value=p, judged_by=how, reason=reason)
-    why = (
-        "even if all guesses were right the claim could not be refuted"
-        if not any(needed)
-        else f"{leak} would be missed"
-    )
+    if not any(needed):
+        why = "even if all guesses were right the claim could not be refuted"
+    elif power < MISSED:
+        why = f"{leak} would be missed more often than found (power {at_least(power, '.2g')})"
+    else:
+        why = f"{leak} {sure} only"
     reason = f"{why}; use more canaries or more trainings."
     return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
+
+
+def _power(each: Guesses, needed: int, chance: float) -> float:
+    """At least the probability of so many right guesses if each coin is answered rightly with probability ``chance``.
+
+    The answers say 'in' for Bin(m, 1/2) canaries: where these are fewer than the guesses 'in', the missing guesses
+    contradict their answers and are counted as wrong; likewise 'out'.
+    """
+    m = each.canaries
+    told_in = np.arange(*binom.ppf([1e-9, 1 - 1e-9], m, 0.5).astype(int))
+    lacking = np.maximum(each.guessed_in - told_in, 0) + np.maximum(each.guessed_out - (m - told_in), 0)
+    found = binom.sf(needed - 1, each.guessed - lacking, chance)
+    return float(np.sum(binom.pmf(told_in, m, 0.5) * found))
 
 
 def _leak(claim: Claim, *, delta: float) -> float:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import bdtrc, expit, ndtr, ndtri
-from scipy.stats import binom
+from scipy.special import expit, ndtr, ndtri
 
+from audit.bounds.binomial import binomial_cdf, binomial_tail
 from audit.bounds.supporting_lines import tabulate
 from guarantees.trade_off import TradeOff
 
@@ -19,6 +19,8 @@ TOLERANCE = 1e-7
 """Searched bounds are lowered by this, more than the search and its special functions err."""
 ROUNDING = 1e-15
 """Absolute error of rates near 1, taken off what a supporting line demands."""
+REACH = 10.0
+"""Deviations after which binomial masses are too small to be summed."""
 Inverse = Callable[[float], float]
 """Smallest false-alarm rate at which a trade-off curve allows a detection rate."""
 
@@ -26,19 +28,36 @@ Inverse = Callable[[float], float]
 def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) -> float:
     """Largest probability that an (epsilon, delta)-DP training lets ``correct`` or more of the guesses be right.
 
-    ``P(C >= v) <= F + F (1 - F) B / (v b)``, F and b being the tail and the mass at v of Bin(k, e^eps/(1 + e^eps)) and
-    ``B`` (``exposed``) delta times the coins, or half of it where all guesses are for the same side. Equality is
-    reached where both sides are guessed; below one half it is less than theorem 5.2 of [steinke2023] allows.
+    ``P(C >= v) <= F + (1 - F) (B / v) F / b``, F and b being the tail and the mass at v of Bin(k, e^eps/(1 + e^eps))
+    and ``B`` (``exposed``) delta times the coins, or half of it where all guesses are for the same side. It grows with
+    epsilon. Sharp where the training is free in how many coins it guesses 'in' and how many 'out', valid where these
+    numbers are fixed; below one half it is less than theorem 5.2 of [steinke2023] allows.
     [docs/validity.md, 'One training, many canaries']
     """
     if correct <= 0:
         return 1.0
-    chance = float(expit(epsilon))
-    tail = float(bdtrc(correct - 1, guesses, chance))
-    if exposed == 0 or tail == 0:
+    chance = expit(epsilon)
+    tail = float(binomial_tail(correct - 1, guesses, chance))
+    below = 1 - tail if tail < 0.5 else float(binomial_cdf(correct - 1, guesses, chance))
+    if exposed == 0 or below == 0:
         return tail
-    odds = math.log(tail) - float(binom.logpmf(correct, guesses, chance))
-    return min(1.0, tail + (1 - tail) * math.exp(min(odds + math.log(exposed / correct), 1.0)))
+    # F / b and not F alone: far in the tail F is 0 to machine precision, and what delta exposes is not.
+    log_leak = math.log(below) + log_tail_ratio(correct, guesses, epsilon=epsilon) + math.log(exposed / correct)
+    return min(1.0, tail + math.exp(min(log_leak, 0.0)))
+
+
+def log_tail_ratio(correct: int, guesses: int, *, epsilon: float) -> float:
+    """``log(P(X >= v) / P(X = v))`` for X ~ Bin(k, e^eps/(1 + e^eps)), summed up from ratios of neighbouring masses.
+
+    ``b_{j+1}/b_j = e^eps (k - j)/(j + 1)`` falls with j and grows with epsilon, so every term of the sum grows with
+    epsilon. Terms beyond ``REACH`` deviations of the wrong guesses are left out: together less than 1e-20 of the sum.
+    """
+    wrong = guesses * float(expit(-epsilon))
+    terms = math.ceil(max(0.0, guesses - wrong - correct) + REACH * math.sqrt(wrong) + REACH**2)
+    steps = np.arange(min(guesses - correct, terms))
+    logs = np.cumsum(epsilon + np.log((guesses - correct - steps) / (correct + 1 + steps)))
+    most = max(0.0, float(logs.max(initial=0.0)))
+    return most + math.log(math.exp(-most) + float(np.exp(logs - most).sum()))
 
 
 def epsilon_from_guesses(correct: int, guesses: int, *, exposed: float, risk: float) -> float:

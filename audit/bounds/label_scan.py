@@ -15,6 +15,7 @@ from scipy.stats import binom
 
 from audit.bounds.binomial import binomial_tail
 from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.ranking import from_highest
 from guarantees.checks import require
 from guarantees.numerics.array import Array
 
@@ -40,6 +41,8 @@ class LabelScan:
     trials: int
     delta: float
     risk: float
+    seed: int
+    """Ordered tied scores; fixed before looking at the labels."""
 
     @property
     def epsilon(self) -> float:
@@ -55,6 +58,7 @@ def label_scan(
     risk: float,
     guesses: Sequence[int] | None = None,
     top_share: float = 0.5,
+    seed: int = 0,
 ) -> LabelScan:
     """Lower bounds on epsilon from trials that each took their side by a fair coin.
 
@@ -64,7 +68,8 @@ def label_scan(
     [steinke2023; docs/validity.md, section 5]
 
     Holds when sides were drawn by independent fair coins (with sides of fixed size use ``as_coin_flips``) and
-    ``guesses`` and ``top_share`` were fixed beforehand. Ties count against the bound. Zero shows nothing.
+    ``guesses``, ``top_share`` and ``seed``, which orders tied scores at random, were fixed beforehand. Zero shows
+    nothing.
     """
     values, labels = np.asarray(scores, float), np.asarray(with_record)
     require("scores", values.ndim == 1 and values.size > 0, "a non-empty vector", values.shape)
@@ -77,8 +82,8 @@ def label_scan(
     trials = values.size
     ks = default_guesses(trials) if guesses is None else tuple(int(k) for k in guesses)
     require("guesses", all(1 <= k <= trials for k in ks) and len(ks) > 0, f"in 1..{trials}", ks)
-    labels = labels.astype(bool)
-    top, bottom = correct_guesses(values, labels, ks), correct_guesses(-values, ~labels, ks)
+    labels = labels.astype(bool)[from_highest(values, seed=seed)]
+    top, bottom = correct_guesses(labels, ks), correct_guesses(~labels[::-1], ks)
 
     def best(correct: tuple[int, ...], share: float) -> float:
         if share == 0:
@@ -95,6 +100,7 @@ def label_scan(
         trials=trials,
         delta=delta,
         risk=risk,
+        seed=seed,
     )
 
 
@@ -104,10 +110,9 @@ def default_guesses(trials: int, count: int = 12) -> tuple[int, ...]:
     return tuple(int(k) for k in np.unique(np.geomspace(min(first, last), last, count).round().astype(int)))
 
 
-def correct_guesses(scores: Array, labels: Array, ks: Sequence[int]) -> tuple[int, ...]:
-    """Labels 'with' among the k highest scores, tied scores ordered to make them fewest."""
-    order = np.lexsort((labels, -scores))
-    seen = np.cumsum(labels[order])
+def correct_guesses(labels: Array, ks: Sequence[int]) -> tuple[int, ...]:
+    """How many of the first k labels are true, for every k."""
+    seen = np.cumsum(labels)
     return tuple(int(seen[k - 1]) for k in ks)
 
 

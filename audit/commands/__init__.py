@@ -159,7 +159,8 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         default=0,
-        help="draws the tenth of the scores that chooses thresholds; name it before looking (default: %(default)s)",
+        help="draws the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
+        "name it before looking (default: %(default)s)",
     )
     parser.add_argument(
         "--plot",

@@ -28,6 +28,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         delta=arguments.delta,
         guesses=arguments.guesses,
         claim=None if arguments.claim is None else claim_from_text(arguments.claim),
+        seed=arguments.seed,
     )
     if arguments.json:
         epsilon = {"epsilon": found.epsilon(arguments.delta), "epsilon_at_delta": arguments.delta}

@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import audit
 import guarantees
 from audit.bounds.guesses import epsilon_from_guesses
 from audit.cli import main
-from audit.one_run import declared_guesses
+from audit.one_run import Guesses, _power, declared_guesses
 
 JAX_PRIVACY = {1: (1.13346, 2.164749), 2: (2.311945, 4.7218075), 4: (4.395568, 9.133752)}
 """Its one-run bounds on these scores at risk .05 and delta 1e-6: epsilon, and epsilon if the training is Gaussian."""
@@ -55,6 +56,68 @@ def test_no_right_guesses_prove_more_than_their_number_allows():
     scores = np.arange(20_000.0)
     found = audit.one_run(scores, scores >= 10_000, risk=0.05, guesses=[(10_000, 10_000)])
     assert found.epsilon(1e-6) == pytest.approx(8.81, abs=0.01)
+
+
+def reveals_all(rng, coins, *, epsilon, delta):
+    """(epsilon, delta)-DP: shows every coin with probability delta, else answers each by randomised response."""
+    if rng.random() < delta:
+        return coins + rng.random(len(coins))
+    return (coins ^ (rng.random(len(coins)) > expit(epsilon))) + rng.random(len(coins))
+
+
+def reveals_most(rng, coins, *, epsilon, delta):
+    """The worst (epsilon, delta)-DP training at three deviations above what randomised response gets right."""
+    m, chance = len(coins), expit(epsilon)
+    law = agreement_law(m, int(m * chance + 3 * math.sqrt(m * chance * (1 - chance))), epsilon=epsilon, delta=delta)
+    return dependent_training(rng, law, coins)
+
+
+NULLS = [
+    (reveals_all, 2_600, 0.0, 0.1, 0.1),
+    (reveals_all, 10_000, 0.5, 0.06, 0.5),
+    (reveals_all, 4_000, 1.0, 1e-3, 1.0),
+    (reveals_most, 3_000, 1.0, 0.02, 1.0),
+]
+"""Training, canaries, its epsilon and delta, and the claimed epsilon at that delta: canaries times delta is above 1."""
+
+
+def accused(training, canaries, epsilon, delta, claimed, *, runs, seed):
+    """How often a training that keeps the claim is called a violation, and how often its epsilon is exceeded."""
+    rng = np.random.default_rng(seed)
+    claim = guarantees.epsilon_delta(epsilon=claimed, delta=delta)
+    violations = exceeded = 0
+    for _ in range(runs):
+        coins = rng.random(canaries) < 0.5
+        found = audit.one_run(training(rng, coins, epsilon=epsilon, delta=delta), coins, risk=0.05, claim=claim)
+        violations += found.verdict == "violation"
+        exceeded += max(each.epsilon(delta) for each in found.guesses) > epsilon
+    return violations, exceeded
+
+
+@pytest.mark.parametrize("canaries", [1_000, 2_600, 20_000])
+def test_a_training_that_reveals_all_as_often_as_delta_allows_is_not_accused(canaries):
+    coins = np.random.default_rng(24).random(canaries) < 0.5
+    claim = guarantees.epsilon_delta(epsilon=0.1, delta=0.051)
+    found = audit.one_run(coins + 0.0, coins, risk=0.05, claim=claim)
+    assert found.verdict != "violation"
+    assert found.epsilon(0.051) == 0.0
+    assert found.epsilon(1e-6) > 3, "revealed every time it is a leak"
+
+
+def test_null_runs_with_canaries_times_delta_above_one_keep_the_risk():
+    violations, exceeded = accused(reveals_all, 1_500, 0.0, 0.1, 0.1, runs=60, seed=25)
+    assert_rate_at_most(violations, 60, 0.05)
+    assert_rate_at_most(exceeded, 60, 0.05)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("training", "canaries", "epsilon", "delta", "claimed"), NULLS)
+def test_four_hundred_null_runs_keep_the_risk(training, canaries, epsilon, delta, claimed):
+    violations, exceeded = accused(training, canaries, epsilon, delta, claimed, runs=400, seed=26)
+    print(f"{training.__name__} m {canaries} epsilon {epsilon} delta {delta} claim {claimed}:", end=" ")
+    print(f"{violations} violations, {exceeded} bounds above the truth, of 400 at risk .05")
+    assert_rate_at_most(violations, 400, 0.05)
+    assert_rate_at_most(exceeded, 400, 0.05)
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.01])
@@ -133,6 +196,77 @@ def test_a_p_value_is_the_smallest_risk_at_which_the_verdict_is_violation():
         assert 1e-12 < p < 0.3
         assert audit.one_run(scores, included, risk=min(p * 1.02, 0.9), claim=claim).verdict == "violation"
         assert audit.one_run(scores, included, risk=p * 0.98, claim=claim).verdict != "violation"
+
+
+def answers(rng, coins, epsilon):
+    """0 or 1 for each coin, by randomised response: nothing but ties."""
+    return (coins ^ (rng.random(len(coins)) > expit(epsilon))).astype(float)
+
+
+def test_answers_of_zero_and_one_are_found_as_often_as_promised_and_accused_no_oftener_than_the_risk():
+    rng = np.random.default_rng(27)
+    claim = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
+    found, accused, against, runs, m = 0, 0, 0, 60, 400
+    quiet = audit.one_run(rng.random(m), rng.random(m) < 0.5, risk=0.05, claim=claim).judgement
+    promised = float(re.search(r"with power (0\.\d+)", quiet.reason).group(1))
+    assert promised >= 0.8
+    for _ in range(runs):
+        coins = rng.random(m) < 0.5
+        leaks = answers(rng, coins, 1.5)
+        found += audit.one_run(leaks, coins, risk=0.05, claim=claim).verdict == "violation"
+        accused += audit.one_run(answers(rng, coins, 1.0), coins, risk=0.05, claim=claim).verdict == "violation"
+        # what ordering ties against the guesser would find
+        against += audit.one_run(leaks - 1e-9 * coins, coins, risk=0.05, claim=claim).verdict == "violation"
+    assert_rate_at_most(runs - found, runs, 1 - promised)
+    assert_rate_at_most(accused, runs, 0.05)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(runs - against, runs, 1 - promised)
+
+
+def test_the_order_of_ties_follows_its_seed_and_not_the_coins():
+    coins = np.random.default_rng(0).random(500) < 0.5
+    found = audit.one_run(np.zeros(500), coins, risk=0.05, seed=0)
+    assert found.epsilon(0.0) == 0.0, "the same seed drew the coins and must not order them"
+    assert (found.seed, found.tied) == (0, 500)
+    assert found.conditions[-1] == "the seed 0, which ordered tied scores, was not tried out on these coins"
+    rights = {
+        tuple(each.right for each in audit.one_run(np.zeros(500), coins, risk=0.05, seed=s).guesses) for s in (0, 0, 1)
+    }
+    assert len(rights) == 2
+    assert audit.one_run(np.arange(500.0), coins, risk=0.05).tied == 0
+    with pytest.raises(ValueError, match="seed"):
+        audit.one_run(np.zeros(500), coins, risk=0.05, seed=-1)
+
+
+def test_power_is_never_rounded_up_and_a_leak_is_missed_only_where_it_mostly_is():
+    rng = np.random.default_rng(28)
+    claim = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
+
+    def reason(m):
+        judged = audit.one_run(rng.random(m), rng.random(m) < 0.5, risk=0.05, claim=claim, guesses=[(m // 3, m // 3)])
+        return judged.judgement.reason, judged.verdict
+
+    power = {m: reason(m) for m in (60, 150, 700)}
+    assert "would be missed more often than found (power 0.2" in power[60][0]
+    assert "found with power 0.6" in power[150][0]
+    assert "only; use more canaries" in power[150][0]
+    assert power[150][1] == "inconclusive"
+    assert "with power 0.99." in power[700][0]
+
+
+@pytest.mark.parametrize("pair", [(200, 200), (150, 150), (190, 0)])
+def test_the_power_is_at_most_how_often_answers_are_found(pair):
+    rng = np.random.default_rng(29)
+    m, needed, chance, runs = 400, int(0.79 * sum(pair)), expit(1.5), 2000
+    each = Guesses(guessed_in=pair[0], guessed_out=pair[1], right_in=0, right_out=0, canaries=m, risk=0.05)
+    coins = rng.random((runs, m)) < 0.5
+    told = coins ^ (rng.random((runs, m)) > chance)
+    order = np.argsort(-(told + rng.random((runs, m))), axis=1)
+    ranked = np.take_along_axis(coins, order, axis=1)
+    right = ranked[:, : pair[0]].sum(1) + (~ranked[:, m - pair[1] :]).sum(1)
+    power = _power(each, needed, chance)
+    assert_rate_at_most(int((right < needed).sum()), runs, 1 - power)
+    assert power > (right >= needed).mean() - 0.2
 
 
 def test_tied_scores_prove_nothing_and_coins_that_are_not_fair_are_refused():

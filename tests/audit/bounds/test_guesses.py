@@ -1,5 +1,6 @@
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -23,9 +24,10 @@ from audit.bounds.guesses import (
 from guarantees.trade_off import TradeOff
 
 
-def guess_vectors(coins, guesses, one_sided):
-    """Every way to guess that many of the coins: where, and what."""
-    answers = [(1,) * guesses] if one_sided else list(itertools.product((0, 1), repeat=guesses))
+def guess_vectors(coins, guesses, guessed_in=None):
+    """Every way to guess that many of the coins, so many of them 'in' if that is fixed: where, and what."""
+    free = itertools.product((0, 1), repeat=guesses)
+    answers = [each for each in free if guessed_in is None or sum(each) == guessed_in]
     return list(itertools.product(itertools.combinations(range(coins), guesses), answers))
 
 
@@ -33,10 +35,10 @@ def right_guesses(sides, guess):
     return sum(sides[i] == answer for i, answer in zip(*guess, strict=True))
 
 
-def best_training(coins, guesses, correct, profile, *, one_sided=False):
+def best_training(coins, guesses, correct, profile, *, guessed_in=None):
     """Largest P(C >= correct) over ALL mechanisms that keep every (epsilon, delta) of the profile: a linear program."""
     sides = list(itertools.product((0, 1), repeat=coins))
-    vectors = guess_vectors(coins, guesses, one_sided)
+    vectors = guess_vectors(coins, guesses, guessed_in)
     near = [
         (a, b)
         for a, b in itertools.permutations(range(len(sides)), 2)
@@ -80,8 +82,14 @@ def test_worst_tail_is_reached_by_a_training_and_by_none_exceeded(coins, guesses
 
 @pytest.mark.parametrize(("coins", "guesses", "correct"), [(3, 2, 2), (4, 2, 2), (3, 1, 1)])
 def test_guesses_for_one_side_pay_for_half_of_the_coins(coins, guesses, correct):
-    best = best_training(coins, guesses, correct, [(1.0, 0.05)], one_sided=True)
+    best = best_training(coins, guesses, correct, [(1.0, 0.05)], guessed_in=guesses)
     assert best <= worst_tail(correct, guesses, epsilon=1.0, exposed=coins * 0.05 / 2) + 1e-9
+
+
+@pytest.mark.parametrize(("coins", "guessed_in", "guesses", "correct"), [(3, 1, 2, 2), (4, 1, 2, 2), (4, 2, 4, 4)])
+def test_a_fixed_number_of_guesses_for_each_side_stays_below_the_tail_of_free_ones(coins, guessed_in, guesses, correct):
+    best = best_training(coins, guesses, correct, [(1.0, 0.05)], guessed_in=guessed_in)
+    assert best < worst_tail(correct, guesses, epsilon=1.0, exposed=coins * 0.05) - 0.01, "sharp for free guesses only"
 
 
 def test_worst_tail_is_the_binomial_without_delta_and_where_it_matters_below_theorem_5_2_with_it():
@@ -97,6 +105,53 @@ def test_worst_tail_is_the_binomial_without_delta_and_where_it_matters_below_the
             assert tail <= worst_tail(v, guesses, epsilon=epsilon, exposed=exposed) <= loose + 1e-12
 
 
+def exact_worst_tail(correct, guesses, odds, exposed):
+    """The worst tail at epsilon log(odds) in rational numbers."""
+    masses = [Fraction(math.comb(guesses, c)) * odds**c for c in range(guesses + 1)]
+    below, above = sum(masses[:correct]), sum(masses[correct:])
+    whole = below + above
+    return float(above / whole + below / whole * exposed * above / (correct * masses[correct]))
+
+
+@pytest.mark.parametrize(
+    ("correct", "guesses", "odds", "exposed"),
+    [
+        (1400, 1400, Fraction(11, 10), Fraction(260)),
+        (1390, 1400, Fraction(1), Fraction(26)),
+        (700, 1500, Fraction(1, 1), Fraction(1, 1000)),
+        (1200, 1500, Fraction(3), Fraction(7)),
+        (2, 900, Fraction(5), Fraction(1, 10**9)),
+    ],
+)
+def test_the_delta_term_survives_where_the_binomial_tail_underflows(correct, guesses, odds, exposed):
+    ours = worst_tail(correct, guesses, epsilon=math.log(odds), exposed=float(exposed))
+    assert ours == pytest.approx(min(1.0, exact_worst_tail(correct, guesses, odds, exposed)), rel=1e-11)
+
+
+@pytest.mark.parametrize("guesses", [1_000, 2_000, 10_000, 100_000, 1_000_000])
+def test_a_training_that_reveals_all_as_often_as_delta_allows_is_not_refuted_by_any_number_of_guesses(guesses):
+    risk, delta = 0.05, 0.051
+    for wrong in (0, 1, guesses // 1000):
+        assert worst_tail(guesses - wrong, guesses, epsilon=0.1, exposed=guesses * delta) > risk
+        assert epsilon_from_guesses(guesses - wrong, guesses, exposed=guesses * delta, risk=risk) == 0.0
+    assert epsilon_from_guesses(guesses, guesses, exposed=guesses * risk / 10, risk=risk) > 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 20_000),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 12.0),
+    st.floats(0.0, 1.0),
+    st.sampled_from([0.0, 1e-6, 0.1, 1.0, 100.0]),
+)
+def test_worst_tail_grows_with_epsilon(guesses, share, epsilon, step, exposed):
+    correct = round(share * guesses)
+    less = worst_tail(correct, guesses, epsilon=epsilon, exposed=exposed)
+    more = worst_tail(correct, guesses, epsilon=epsilon + step, exposed=exposed)
+    assert less <= more * (1 + 1e-10)
+
+
 def test_a_training_that_hides_behind_randomised_response_meets_the_tail_and_keeps_its_promise():
     m, k, v, epsilon, delta = 4, 3, 3, 1.0, 0.03
     mass = binom.pmf(np.arange(k + 1), k, expit(epsilon))
@@ -104,7 +159,7 @@ def test_a_training_that_hides_behind_randomised_response_meets_the_tail_and_kee
     share = m * delta * mass[v:].sum() / (v * mass[v])
     law = (1 - share) * mass + share * above
     assert law[v:].sum() == pytest.approx(worst_tail(v, k, epsilon=epsilon, exposed=m * delta), rel=1e-12)
-    vectors = guess_vectors(m, k, one_sided=False)
+    vectors = guess_vectors(m, k)
 
     def output(sides):
         right = np.array([right_guesses(sides, vector) for vector in vectors])

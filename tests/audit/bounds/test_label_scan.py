@@ -60,6 +60,17 @@ def test_tied_scores_prove_nothing():
     assert label_scan(np.zeros(500), labels, delta=0.0, risk=0.05).epsilon == 0.0
 
 
+def test_answers_of_zero_and_one_are_ordered_by_the_seed():
+    rng = np.random.default_rng(13)
+    labels = rng.random(4000) < 0.5
+    told = (labels ^ (rng.random(4000) > expit(1.5))).astype(float)
+    scan = label_scan(told, labels, delta=0.0, risk=0.05, seed=5)
+    assert scan.seed == 5
+    assert 1.0 < scan.epsilon < 1.5
+    assert label_scan(told - 1e-9 * labels, labels, delta=0.0, risk=0.05).epsilon < 1.0, "ordered against the guesser"
+    assert label_scan(told, labels, delta=0.0, risk=0.05, seed=6).correct_top != scan.correct_top
+
+
 def test_directions_mirror_each_other():
     scores, labels = normal_trials(11, 4000)
     scan = label_scan(scores, labels, delta=1e-5, risk=0.05)
