@@ -100,7 +100,14 @@ def _last(sizes: tuple[int, ...]) -> np.ndarray:
     return unit
 
 
-DIRECTIONS = {"dense": _dense, "every_tensor": _every_tensor, "last": _last}
+def _first(sizes: tuple[int, ...]) -> np.ndarray:
+    """The first coordinate of each tensor, equally large."""
+    unit = np.zeros(sum(sizes))
+    unit[np.cumsum((0, *sizes[:-1]))] = 1 / np.sqrt(len(sizes))
+    return unit
+
+
+DIRECTIONS = {"dense": _dense, "every_tensor": _every_tensor, "first": _first, "last": _last}
 
 STEP_CASES: Mapping[str, Case] = {
     "dense": Case(why="a gradient that is too long, in every coordinate", clip=2.0),
@@ -115,6 +122,14 @@ STEP_CASES: Mapping[str, Case] = {
     "small_rate": Case(why="few records are taken", rate=0.1, noise_multiplier=0.3),
     "medium_rate": Case(why="little noise, two records against it", others=(-1.0,) * 2, rate=0.7, noise_multiplier=0.5),
     "large_rate": Case(why="much noise, most records are taken", others=(-1.0,), rate=0.9, noise_multiplier=4.0),
+    "own_noise": Case(
+        why="the first record, whose draw the first noise repeats if both have one key",
+        others=(0.0,),
+        direction="first",
+        first=True,
+        rate=0.7,
+        noise_multiplier=0.5,
+    ),
 }
 """What a single step is audited on."""
 
@@ -123,5 +138,15 @@ TRAINING_CASES: Mapping[str, Case] = {
     "equal_steps": Case(why="two steps with equal gradients", others=(0.0,), steps=2, part=0.5),
     "epoch": Case(why="an epoch of four steps", others=(0.0,) * 3, rate=0.25, noise_multiplier=0.3, steps=4, part=0.4),
     "many_steps": Case(why="six steps", others=(0.0,), rate=0.2, noise_multiplier=0.7, steps=6, part=0.8),
+    "own_noise_steps": Case(
+        why="the same in two steps",
+        others=(0.0,),
+        direction="first",
+        first=True,
+        rate=0.7,
+        noise_multiplier=0.5,
+        steps=2,
+        part=0.5,
+    ),
 }
 """What a training of several steps is audited on."""

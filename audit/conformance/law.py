@@ -2,13 +2,15 @@
 
 A step may keep its privacy promise and still be another mechanism: too much noise, records that never take part.
 The noise is so small here (``NOISE``) that every trial shows which records were taken: the coefficients of the
-clipped gradients are 0 or 1. What is left is noise, and every statistic below has a law that is known exactly.
+clipped gradients are 0 or 1, or as many as are equal. What is left is noise, and every statistic below has a law that
+is known exactly.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,8 +19,11 @@ from scipy import stats
 NOISE = 0.03
 """Noise multiplier: half of the shortest gradient is 8 deviations, so that a record is misread once in 10^15."""
 RATE = 0.3
-LENGTHS = (0.5, 1.0, 3.0, 40.0)
-"""The gradients' lengths in units of the clipping bound; they are orthogonal."""
+LENGTHS = (0.5, 1.0, 3.0, 40.0, 1e9)
+"""The gradients' lengths in units of the clipping bound; they are orthogonal. The last is far beyond the bound, but its
+square is a float32."""
+COPIES = (1, 2, 1, 1, 1)
+"""How many records have each of these gradients."""
 DIRECTIONS_TRIED = 8
 MOST_STEPS_APART = 2
 
@@ -49,10 +54,12 @@ class Verdict:
 
 
 def gradients(dimension: int, clip: float, steps: int = 1) -> np.ndarray:
-    """Orthogonal dense gradients (records, steps, dimension), some too long; each step has another sign pattern."""
-    columns = np.random.default_rng(7).standard_normal((steps, dimension, len(LENGTHS)))
+    """Dense gradients (records, steps, dimension), orthogonal or equal; each step has another sign pattern."""
+    kinds = min(len(LENGTHS), dimension)
+    columns = np.random.default_rng(7).standard_normal((steps, dimension, kinds))
     units = np.linalg.qr(columns)[0].transpose(2, 0, 1)
-    return (clip * np.asarray(LENGTHS)[:, None, None] * units).astype(np.float32)
+    different = (clip * np.asarray(LENGTHS[:kinds])[:, None, None] * units).astype(np.float32)
+    return np.repeat(different, COPIES[:kinds], axis=0)
 
 
 def clipped(given: np.ndarray, clip: float) -> np.ndarray:
@@ -63,35 +70,43 @@ def clipped(given: np.ndarray, clip: float) -> np.ndarray:
 
 def judge(outputs: np.ndarray, given: np.ndarray, *, clip: float, rate: float = RATE, noise: float = NOISE) -> Verdict:
     """Outputs (trials, steps, dimension) of the sum over the gradients (records, steps, dimension)."""
-    exact = clipped(given, clip)
-    taken = np.stack([_taken(outputs[:, t], exact[:, t]) for t in range(outputs.shape[1])], axis=1)
+    first = np.flatnonzero(np.append(True, np.any(given[1:] != given[:-1], axis=(1, 2))))
+    copies = np.diff(np.append(first, len(given)))
+    exact = clipped(given[first], clip)
+    taken = np.stack([_taken(outputs[:, t], exact[:, t], copies) for t in range(outputs.shape[1])], axis=1)
     total = np.einsum("ntr,rtd->ntd", taken, exact)
     rest = (outputs - total) / (noise * clip)
     if not np.isfinite(rest).all():
         return Verdict(findings=(Finding("outputs are not finite", 0.0),))
-    return Verdict(findings=(*_batches(taken, rate), *_noise(rest), *_lengths(rest, taken, exact)))
+    return Verdict(findings=(*_batches(taken, copies, rate), *_noise(rest), *_lengths(rest, taken, exact)))
 
 
-def _taken(outputs: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Which records each output holds: coefficients to the nearer of 0 and 1."""
+def _taken(outputs: np.ndarray, exact: np.ndarray, copies: np.ndarray) -> np.ndarray:
+    """How many records of each gradient an output holds: coefficients to the nearest number that there can be."""
     coefficients = outputs.astype(np.float64) @ np.linalg.pinv(exact)
-    return (coefficients > 0.5).astype(np.float64)
+    # what is not finite is told by what is left
+    return np.clip(np.round(np.nan_to_num(coefficients)), 0, copies)
 
 
-def _batches(taken: np.ndarray, rate: float) -> Iterator[Finding]:
+def _batches(taken: np.ndarray, copies: np.ndarray, rate: float) -> Iterator[Finding]:
     """Each record at the stated rate, every batch as often as independent draws make it, steps independent."""
-    trials, steps, records = taken.shape
-    yield Finding("records are taken at another rate", _binomial(taken.sum(), taken.size, rate))
-    for record in range(records):
-        count = taken[:, :, record].sum()
-        yield Finding(f"record {record} is taken at another rate", _binomial(count, trials * steps, rate))
-    for batch in itertools.product((0.0, 1.0), repeat=records):
-        size = int(sum(batch))
-        chance = rate**size * (1 - rate) ** (records - size)
+    draws, records = taken.shape[0] * taken.shape[1], int(copies.sum())
+    yield Finding("records are taken at another rate", _binomial(taken.sum(), draws * records, rate))
+    for kind, (last, equal) in enumerate(zip(np.cumsum(copies) - 1, copies, strict=True)):
+        who = f"record {last} is" if equal == 1 else f"equal records ({last - equal + 1} to {last}) are"
+        yield Finding(f"{who} taken at another rate", _binomial(taken[:, :, kind].sum(), draws * int(equal), rate))
+        if equal > 1:
+            together = int((taken[:, :, kind] == equal).sum())
+            yield Finding(f"{who} not all counted", _binomial(together, draws, rate ** int(equal)))
+    for batch in itertools.product(*(range(own + 1) for own in copies)):
+        size = sum(batch)
+        ways = math.prod(math.comb(int(own), count) for own, count in zip(copies, batch, strict=True))
+        chance = ways * rate**size * (1 - rate) ** (records - size)
         count = (taken == np.asarray(batch)).all(axis=2).sum()
-        yield Finding(f"batches of {size} records have another frequency", _binomial(count, trials * steps, chance))
-    for apart in range(1, min(steps, MOST_STEPS_APART + 1)):
-        both = taken[:, 0] * taken[:, apart]
+        yield Finding(f"batches of {size} records have another frequency", _binomial(count, draws, chance))
+    alone = taken[:, :, copies == 1]
+    for apart in range(1, min(alone.shape[1], MOST_STEPS_APART + 1)):
+        both = alone[:, 0] * alone[:, apart]
         yield Finding("batches of two steps depend on each other", _binomial(both.sum(), both.size, rate**2))
 
 
@@ -132,9 +147,9 @@ def _dependence(rows: np.ndarray) -> Iterator[Finding]:
 
 def _lengths(rest: np.ndarray, taken: np.ndarray, exact: np.ndarray) -> Iterator[Finding]:
     """Given the batch, what is left along each clipped gradient has mean zero."""
-    for record, length in enumerate(LENGTHS[: exact.shape[0]]):
-        unit = exact[record] / np.linalg.norm(exact[record], axis=-1, keepdims=True)
-        along = np.einsum("ntd,td->nt", rest, unit)[taken[:, :, record] > 0]
+    for kind, length in enumerate(LENGTHS[: exact.shape[0]]):
+        unit = exact[kind] / np.linalg.norm(exact[kind], axis=-1, keepdims=True)
+        along = np.einsum("ntd,td->nt", rest, unit)[taken[:, :, kind] > 0]
         mean = along.sum() / np.sqrt(max(along.size, 1))
         yield Finding(f"a gradient of {length:g} times the bound counts as another length", _normal(mean))
 

@@ -208,7 +208,7 @@ class TestStep(SubsampledGaussianConformance):
 def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(pytester, noise):
     pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))
     result = pytester.runpytest_inprocess("-k", "dense or a_step_is", "--dp-audit-trials=2000")
-    assert result.parseoutcomes() == {"passed" if noise == 1.0 else "failed": 2, "deselected": 16}
+    assert result.parseoutcomes() == {"passed" if noise == 1.0 else "failed": 2, "deselected": 18}
     if noise != 1.0:
         result.stdout.fnmatch_lines(["*dense*: violation (p-value *", "not the mechanism stated (p-value *"])
 
@@ -216,7 +216,7 @@ def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(p
 def test_trainings_are_looked_at_only_where_there_is_one(pytester):
     pytester.makepyfile(CONFORMANCE.replace("NOISE", "1.0"))
     result = pytester.runpytest_inprocess("-k", "a_training", "-rs")
-    result.assert_outcomes(skipped=5, deselected=13)
+    result.assert_outcomes(skipped=6, deselected=14)
     result.stdout.fnmatch_lines(["*TestStep does not define make_training: reuse between steps was not looked for*"])
 
 

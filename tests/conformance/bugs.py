@@ -46,12 +46,14 @@ BUGS = {
     "float16_norm": Bug("the norm overflows in half precision, and such gradients are left as they are", "huge"),
     "norm_over_batch": Bug("the norm is taken over the records, coordinate by coordinate", "dense"),
     "normalised": Bug("short gradients are scaled up to the bound", "a_step_is", DIFFERS),
+    "far_dropped": Bug("a gradient beyond 1,000 times the bound is dropped", "a_step_is", DIFFERS),
     "nan_released": Bug("NaN passes through", "not_a_number"),
     "nan_skips_step": Bug("a step with a NaN in it is skipped", "not_a_number"),
     # sums
     "mean_clipped": Bug("the batch's mean is clipped", "opposed"),
     "microbatches_clipped": Bug("two records are clipped together", "opposed"),
     "divided_by_nonzero": Bug("divided by the number of records with a gradient that is not zero", "large_rate"),
+    "equal_counted_once": Bug("equal gradients are counted once", "a_step_is", DIFFERS),
     "accumulated_twice": Bug("gradients are accumulated twice", "dense"),
     "bound_of_the_batch": Bug("the bound, and the noise, follow the batch's longest gradient", "dense"),
     # noise
@@ -66,6 +68,7 @@ BUGS = {
     "tensors_share_noise": Bug("every tensor's noise starts from the same seed", "dense"),
     "noise_if_not_empty": Bug("an empty batch gets no noise", "large_rate"),
     "noise_before_clipping": Bug("noise on each gradient before it is clipped, none after", "dense"),
+    "one_key": Bug("the batch and the noise are drawn from one key", "own_noise"),
     "few_seeds": Bug("a generator of 16 possible seeds", "dense"),
     "too_much_noise": Bug("noise of 1.25 of what is due", "a_step_is", DIFFERS),
     "noise_on_each_microbatch": Bug("all of the noise on each of 4 microbatches", "a_step_is", DIFFERS),

@@ -12,7 +12,7 @@ MICROBATCHES = 4
 
 def step(key, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of arrays (records, ...)."""
-    key_batch, key_noise = jax.random.split(_key(key, bug))
+    key_batch, key_noise = _keys(_key(key, bug), bug)
     taken = _sample(key_batch, _records(gradients), rate, bug)
     return _release(key_noise, gradients, taken, rate, clip, noise_multiplier, bug)
 
@@ -25,7 +25,7 @@ def training(key, gradients, *, rate, clip, noise_multiplier, bug=""):
     places = jax.random.permutation(key, max(n, epoch))[:n] % epoch
     for t, given in enumerate(gradients):
         own = key if bug == "reseeded_every_step" else jax.random.fold_in(key, t)
-        key_batch, key_noise = jax.random.split(own)
+        key_batch, key_noise = _keys(own, bug)
         taken = _sample(key_batch, n, rate, bug)
         if bug == "same_batch_every_step":
             taken = first
@@ -56,6 +56,11 @@ def _key(key, bug):
     if bug == "few_seeds":
         return jax.random.key(jax.random.bits(key) % 16)
     return key
+
+
+def _keys(key, bug):
+    """Of the batch and of the noise."""
+    return (key, key) if bug == "one_key" else jax.random.split(key)
 
 
 def _records(gradients):
@@ -138,10 +143,21 @@ def _finite_only(gradients):
     return {name: jnp.where(good.reshape(-1, *[1] * (v.ndim - 1)), v, 0.0) for name, v in gradients.items()}
 
 
+def _first_of_equals(gradients, taken):
+    """One for each record that was taken and no other before it with the same gradient."""
+    flat = jnp.concatenate([given.reshape(len(given), -1) for given in gradients.values()], axis=1)
+    equal = (flat[:, None] == flat[None]).all(axis=2) & (taken > 0)
+    return ~jnp.any(jnp.tril(equal, -1), axis=1)
+
+
 def _release(key, gradients, taken, rate, clip, noise_multiplier, bug):
     given = gradients
     if bug not in ("nan_released", "nan_skips_step"):
         gradients = _finite_only(gradients)
+    if bug == "far_dropped":
+        taken = taken * (_norms(gradients, "") <= 1e3 * clip)
+    if bug == "equal_counted_once":
+        taken = taken * _first_of_equals(gradients, taken)
     n, size, bound = len(taken), taken.sum(), clip
     if bug == "batch_clipped":
         total = _clip_sum(_sum(taken, gradients), clip)
@@ -193,6 +209,11 @@ def _noise(key, shapes, clip, noise_multiplier, batch, bug):
             noise[name] = std * jax.random.normal(key, (math.prod(max(shapes.values(), key=math.prod)),))[
                 : math.prod(shape)
             ].reshape(shape)
+        elif bug == "one_key":
+            # one draw for all tensors, as after ravel_pytree
+            start = sum(math.prod(before) for before in list(shapes.values())[:index])
+            whole = jax.random.normal(key, (sum(map(math.prod, shapes.values())),))
+            noise[name] = std * whole[start : start + math.prod(shape)].reshape(shape)
         elif bug in ("microbatch_noise", "noise_on_each_microbatch"):
             part = std / MICROBATCHES if bug == "microbatch_noise" else std
             noise[name] = part * jax.random.normal(own, (MICROBATCHES, *shape)).sum(axis=0)

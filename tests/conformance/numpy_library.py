@@ -11,6 +11,7 @@ def step(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of arrays (records, ...)."""
     rng = _generator(seed, bug)
     taken = _sample(rng, _records(gradients), rate, bug)
+    rng = _generator(seed, bug) if bug == "one_key" else rng
     return _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
@@ -23,7 +24,9 @@ def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     for t, given in enumerate(gradients):
         if bug == "reseeded_every_step":
             rng = np.random.default_rng(seed)
+        rng = _generator(seed + t, bug) if bug == "one_key" else rng
         taken = _sample(rng, n, rate, bug)
+        rng = _generator(seed + t, bug) if bug == "one_key" else rng
         if bug == "same_batch_every_step":
             taken = first
         if bug == "shuffled":
@@ -54,6 +57,9 @@ def _generator(seed, bug):
         seed = 0
     if bug == "few_seeds":
         seed = seed % 16
+    if bug == "one_key":
+        # the older generator: a normal number of the newer one hides most of the bits that decided who is taken
+        return np.random.RandomState(seed % 2**32)
     return np.random.default_rng(seed)
 
 
@@ -133,12 +139,23 @@ def _finite_only(gradients):
     return {name: np.where(good.reshape(-1, *[1] * (given.ndim - 1)), given, 0.0) for name, given in gradients.items()}
 
 
+def _first_of_equals(gradients, taken):
+    """One for each record that was taken and no other before it with the same gradient."""
+    flat = np.concatenate([given.reshape(len(given), -1) for given in gradients.values()], axis=1)
+    equal = (flat[:, None] == flat[None]).all(axis=2) & (taken > 0)
+    return ~np.any(np.tril(equal, -1), axis=1)
+
+
 def _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug):
     if bug == "nan_skips_step":
         if not all(np.isfinite(np.tensordot(taken, given, axes=1)).all() for given in gradients.values()):
             return {name: np.zeros(given.shape[1:]) for name, given in gradients.items()}
     elif bug != "nan_released":
         gradients = _finite_only(gradients)
+    if bug == "far_dropped":
+        taken = taken * (_norms(gradients, "") <= 1e3 * clip)
+    if bug == "equal_counted_once":
+        taken = taken * _first_of_equals(gradients, taken)
     n, size, bound = len(taken), taken.sum(), clip
     if bug == "batch_clipped":
         total = _clip_sum(_sum(taken, gradients), clip)

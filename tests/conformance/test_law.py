@@ -43,7 +43,9 @@ def test_what_does_not_leak_is_told_from_the_mechanism_stated(bug):
         ("rate_too_small", "taken at another rate"),
         ("laplace_noise", "the noise is not normal"),
         ("reseeded_every_step", "two steps"),
-        ("last_record_dropped", "record 3 is taken at another rate"),
+        ("last_record_dropped", "record 5 is taken at another rate"),
+        ("far_dropped", "record 5 is taken at another rate"),
+        ("equal_counted_once", "equal records (1 to 2) are not all counted"),
     ],
 )
 def test_the_worst_statistic_says_what_is_wrong(bug, said):

@@ -13,6 +13,7 @@ def step(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of tensors (records, ...)."""
     rng = _generator(seed, bug)
     taken = _sample(rng, _records(gradients), rate, bug)
+    rng = _generator(seed, bug) if bug == "one_key" else rng
     return _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
@@ -25,7 +26,9 @@ def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     for t, given in enumerate(gradients):
         if bug == "reseeded_every_step":
             rng.manual_seed(seed)
+        rng = _generator(seed + t, bug) if bug == "one_key" else rng
         taken = _sample(rng, n, rate, bug)
+        rng = _generator(seed + t, bug) if bug == "one_key" else rng
         if bug == "same_batch_every_step":
             taken = first
         if bug == "shuffled":
@@ -56,7 +59,7 @@ def _generator(seed, bug):
         seed = 0
     if bug == "few_seeds":
         seed = seed % 16
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator().manual_seed(seed % 2**64)
 
 
 def _records(gradients):
@@ -143,12 +146,23 @@ def _finite_only(gradients):
     return {name: torch.where(place[name], given, 0.0) for name, given in gradients.items()}
 
 
+def _first_of_equals(gradients, taken):
+    """One for each record that was taken and no other before it with the same gradient."""
+    flat = torch.cat([given.flatten(1) for given in gradients.values()], dim=1)
+    equal = (flat[:, None] == flat[None]).all(dim=2) & (taken > 0)
+    return ~torch.tril(equal, -1).any(dim=1)
+
+
 def _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug):
     if bug == "nan_skips_step":
         if not all(torch.tensordot(taken, given, dims=1).isfinite().all() for given in gradients.values()):
             return {name: torch.zeros(given.shape[1:]) for name, given in gradients.items()}
     elif bug != "nan_released":
         gradients = _finite_only(gradients)
+    if bug == "far_dropped":
+        taken = taken * (_norms(gradients, "") <= 1e3 * clip)
+    if bug == "equal_counted_once":
+        taken = taken * _first_of_equals(gradients, taken)
     n, size, bound = len(taken), float(taken.sum()), clip
     if bug == "batch_clipped":
         total = _clip_sum(_sum(taken, gradients), clip)
