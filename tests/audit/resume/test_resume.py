@@ -18,7 +18,7 @@ import mechanisms
 from audit.cli import main
 from audit.resume.checkpoint import checkpoint, locked
 from audit.resume.fingerprint import code_digest, command_files, decided_by, digest_of, settings
-from audit.suites.file import SuiteError, parse_suite
+from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import StaleCountsError, Tally
 
@@ -201,7 +201,7 @@ def test_a_folder_serves_one_run_at_a_time(tmp_path, capsys):
     path.write_text(SUITE)
     with locked(tmp_path / "out" / ".resume"):
         assert not (tmp_path / "out" / ".resume" / "old.part").exists()
-        with pytest.raises(SuiteError, match="another run"), locked(tmp_path / "out" / ".resume"):
+        with pytest.raises(FileError, match="another run"), locked(tmp_path / "out" / ".resume"):
             pass
         assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 2
         assert "another run is writing to" in capsys.readouterr().err
