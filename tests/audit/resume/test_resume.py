@@ -16,6 +16,7 @@ import audit
 import guarantees
 import mechanisms
 from audit.cli import main
+from audit.record.files import FileError
 from audit.resume.checkpoint import checkpoint, locked
 from audit.resume.fingerprint import code_digest, command_files, decided_by, digest_of, settings
 from audit.suites.file import parse_suite
