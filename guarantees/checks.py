@@ -1,11 +1,202 @@
-"""Refusing a bad argument at the border."""
+"""Refusing a bad argument at the border: a parameter's type says what it may be, and one decorator asks.
+
+A plain ``float`` is any number but NaN, a plain ``int`` any integer; a ``bool`` is neither. The aliases below add a
+range. What cannot be told from a type alone, such as two parameters that must agree, is left to ``require``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+import math
+import os
+import types
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+LONGEST = 200
+"""Characters of a value that a message repeats."""
+
+Thing = TypeVar("Thing")
+
+
+class Within(NamedTuple):
+    """The range of a number, in words and as a test."""
+
+    says: str
+    holds: Callable[[float], bool]
+
+
+Positive = Annotated[float, Within("> 0 and finite", lambda x: 0 < x < math.inf)]
+AboveZero = Annotated[float, Within("> 0", lambda x: x > 0)]
+NotNegative = Annotated[float, Within(">= 0 and finite", lambda x: 0 <= x < math.inf)]
+Finite = Annotated[float, Within("a finite number", math.isfinite)]
+Rate = Annotated[float, Within("in (0, 1]", lambda x: 0 < x <= 1)]
+Share = Annotated[float, Within("in (0, 1)", lambda x: 0 < x < 1)]
+Delta = Annotated[float, Within("in [0, 1)", lambda x: 0 <= x < 1)]
+Whole = Annotated[float, Within("an integer >= 1", lambda n: n >= 1 and n % 1 == 0)]
+"""A count that may be written as 1e6."""
+Count = Annotated[int, Within("an integer >= 1", lambda n: n >= 1)]
+
+
+class Rule(NamedTuple):
+    """What a parameter may be, in words and as a test."""
+
+    says: str
+    holds: Callable[[Any], bool]
 
 
 def require(argument: str, holds: Any, rule: str, value: Any) -> None:
     """Refuse a bad argument with its name, the rule and the value."""
     if not holds:
-        raise ValueError(f"{argument} must be {rule}, got {value!r}.")
+        raise ValueError(f"{argument} must be {rule}, got {shown(value)}.")
+
+
+def checked(thing: Thing) -> Thing:
+    """Hold every call of a function, or of a dataclass's constructor, to the types of its parameters."""
+    if isinstance(thing, type):
+        thing.__init__ = checked(thing.__init__)
+        return thing
+    assert isinstance(thing, types.FunctionType)
+    named = tuple(inspect.signature(thing).parameters)
+    # annotations are read at the first call: until then they may name what is not yet defined
+    rules = functools.cache(lambda: rules_of(thing))
+
+    @functools.wraps(thing)
+    def call(*given: Any, **more: Any) -> Any:
+        held = rules()
+        for name, value in (*zip(named, given, strict=False), *more.items()):
+            rule = held.get(name)
+            if rule is not None and not rule.holds(value):
+                require(name, False, rule.says, value)
+        return thing(*given, **more)
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def shown(value: Any) -> str:
+    """A value as a message repeats it."""
+    if getattr(value, "shape", ()):
+        return f"an array of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
+    """The rule of every parameter whose type says one. A type that only an editor knows says none."""
+    found = {}
+    for own in inspect.signature(function).parameters.values():
+        kind = own.annotation
+        if isinstance(kind, str):
+            try:
+                kind = eval(kind, function.__globals__)
+            except (NameError, AttributeError):
+                continue
+        rule = None if own.kind is own.VAR_KEYWORD else rule_of(kind)
+        if rule is not None:
+            found[own.name] = rule
+    return found
+
+
+def rule_of(kind: Any) -> Rule | None:
+    """What a value of this type is; None where anything may be one."""
+    if kind in PLAIN:
+        return PLAIN[kind]
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _in_range(rule_of(parts[0]), [part for part in parts[1:] if isinstance(part, Within)])
+    if origin is Literal:
+        return Rule(f"one of {parts}", lambda value: any(_same(value, part) for part in parts))
+    if origin in (Union, types.UnionType):
+        return _any_of([rule_of(part) for part in parts])
+    if origin in (tuple, Sequence):
+        return _sequence(rule_of(parts[0]) if origin is Sequence or parts[1:] == (...,) else None)
+    kind = origin or kind
+    if kind is Callable:
+        return Rule("callable", callable)
+    if isinstance(kind, type) and kind is not object and not getattr(kind, "_is_protocol", False):
+        return Rule(_with_article(kind.__name__), lambda value: isinstance(value, kind))
+    return None
+
+
+def _number(value: Any, kinds: str) -> bool:
+    """A number of Python, NumPy or JAX; one that JAX traces is believed to be in range."""
+    if isinstance(value, bool | np.bool_):
+        return False
+    if getattr(value, "shape", None) == () and not isinstance(value, np.generic):
+        return getattr(value.dtype, "kind", "") in kinds
+    return isinstance(value, Integral if kinds == "iu" else Real)
+
+
+def _is_nan(value: Any) -> bool:
+    try:
+        return math.isnan(value)
+    except TypeError:
+        return False
+    except OverflowError:
+        # an integer beyond the largest float
+        return False
+
+
+def _is_array(value: Any) -> bool:
+    try:
+        return (value if hasattr(value, "dtype") else np.asarray(value)).dtype.kind in "biuf"
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def _in_range(base: Rule | None, ranges: list[Within]) -> Rule:
+    assert base is not None
+
+    def holds(value: Any) -> bool:
+        if not base.holds(value):
+            return False
+        try:
+            return all(within.holds(value) for within in ranges)
+        except TypeError:
+            return True
+
+    return Rule(" and ".join(within.says for within in ranges), holds)
+
+
+def _same(value: Any, part: Any) -> bool:
+    return isinstance(value, type(part)) and isinstance(value, bool) == isinstance(part, bool) and value == part
+
+
+def _any_of(rules: list[Rule | None]) -> Rule | None:
+    known = [rule for rule in rules if rule is not None]
+    if len(known) < len(rules):
+        return None
+    return Rule(" or ".join(rule.says for rule in known), lambda value: any(rule.holds(value) for rule in known))
+
+
+def _sequence(each: Rule | None) -> Rule:
+    def holds(value: Any) -> bool:
+        listed = isinstance(value, list | tuple | range) or (hasattr(value, "dtype") and bool(value.shape))
+        return listed and (each is None or all(each.holds(part) for part in value))
+
+    return Rule("a sequence" if each is None else f"a sequence, each {each.says}", holds)
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+PLAIN: dict[Any, Rule | None] = {
+    Any: None,
+    inspect.Parameter.empty: None,
+    type(None): Rule("None", lambda value: value is None),
+    None: Rule("None", lambda value: value is None),
+    bool: Rule("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    int: Rule("an integer", lambda value: _number(value, "iu")),
+    float: Rule("a number", lambda value: _number(value, "iuf") and not _is_nan(value)),
+    str: Rule("a string", lambda value: isinstance(value, str)),
+    os.PathLike: Rule("a path", lambda value: isinstance(value, os.PathLike)),
+    Mapping: Rule("a mapping", lambda value: isinstance(value, Mapping)),
+    np.ndarray: Rule("an array of numbers", _is_array),
+    ArrayLike: Rule("an array of numbers", _is_array),
+}

@@ -8,13 +8,14 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from guarantees.checks import require
+from guarantees.checks import Count, checked, require
 from guarantees.laws.law import Certificate, LossLaw
 from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance, EpsilonRange, Summary, summarise
 from guarantees.trade_off import TradeOff, Values
 from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
     """A promised trade-off curve: between which neighbours, for how much output, on whose authority."""
@@ -28,7 +29,7 @@ class Claim:
     source: str = ""
     times: int = 1
     """How often the mechanism named here was composed."""
-    group: int = 1
+    group: Count = 1
     """In how many records the neighbours may differ."""
     steps: int | None = None
     """Steps of a training that it counts, all of them together; None where it does not say."""
@@ -36,7 +37,6 @@ class Claim:
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
         require("unit", self.unit in UNITS, f"one of {UNITS}", self.unit)
-        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
 
     @property
     def law(self) -> LossLaw:

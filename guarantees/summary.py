@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import FAR, LossLaw, Reversed, Tails
 from guarantees.laws.textbook import gaussian_law
@@ -170,6 +170,7 @@ def _point_at(law: LossLaw, alpha: float) -> Tails:
     )
 
 
+@checked
 def mu_star(curve: Curve, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
     """Smallest mu such that the curve lies on or above mu-GDP wherever alpha (or beta) is in the range.
 
@@ -208,6 +209,7 @@ def _thresholds(law: LossLaw, alpha_range: tuple[float, float]) -> Array:
     return np.concatenate([low + (high - low) * steps, low * powers, high * powers])
 
 
+@checked
 def regret(curve: Curve, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
     """Smallest k with ``f(a + k) - k <= g(a)`` for all a: how far reporting g instead of f is off.
 
@@ -238,6 +240,7 @@ def _regret(mine: LossLaw, theirs: LossLaw) -> float:
     return largest
 
 
+@checked
 def dominance(curve: Curve, other: Curve) -> Dominance:
     """Whether one curve is below another anywhere, where most, and by how much.
 
@@ -275,6 +278,7 @@ def breakpoints(curve: Curve, *, points: int = 200, alpha_range: tuple[float, fl
     return Breakpoints(alpha=alpha, beta=curve.beta(alpha), threshold=curve.llr_threshold(alpha), exact=False)
 
 
+@checked
 def summarise(
     curve: Curve,
     *,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees import summary
+from guarantees.checks import checked
 from guarantees.laws.adapter import as_law
 from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
 from guarantees.laws.composition import composed_law
@@ -266,6 +267,7 @@ class TradeOff:
         return TradeOff(law_from_samples(without, with_record))
 
 
+@checked
 def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> TradeOff:
     """The curve of all outputs together: each mechanism's curve and how often it is run.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from audit.policies.policy import ALL_TARGETS
 from audit.suites.file import AUDIT_KEYS, CODE_KEYS, PARTS, SUITE_KEYS
 from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
+from guarantees import checks
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
 GIVEN = ("mechanism", "neighbours", "kind")
@@ -105,6 +106,9 @@ def _property(parameter: inspect.Parameter) -> dict[str, Any]:
     """What a signature says: a type where it is a plain one, and the default."""
     found: dict[str, Any] = {}
     kind = parameter.annotation
+    # a type with a range, such as Positive, is one of ours
+    within = getattr(checks, kind, None) if isinstance(kind, str) else None
+    kind = get_args(within)[0] if get_origin(within) is Annotated else kind
     plain = TYPES.get(kind if isinstance(kind, str) else getattr(kind, "__name__", ""))
     if "Callable" in str(kind):
         found |= ENTRY if "Mapping" not in str(kind) else {"anyOf": [ENTRY, {"type": "object"}]}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.profile import law_from_promises
@@ -18,6 +18,7 @@ Entry = tuple[float, float, int]
 """Noise multiplier, sampling rate, and for how many steps in a row: one entry of an Opacus accountant's history."""
 
 
+@checked
 def claim_from_table(
     points: Iterable[tuple[float, float]],
     *,
@@ -46,6 +47,7 @@ def claim_from_table(
     )
 
 
+@checked
 def claim_from_history(
     history: Sequence[Entry],
     *,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import Positive, Rate, Whole, checked, require
 from guarantees.claim import Claim, grouped, summed
 from guarantees.families.renyi import profile_of_renyi
 from guarantees.laws.group import group_law
@@ -18,8 +18,6 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
-ACCOUNTANTS = ("pld", "rdp", "certified")
-EVENT_ACCOUNTANTS = ("pld", "rdp")
 SAMPLED_EVENTS = (
     "PoissonSampledDpEvent",
     "SampledWithReplacementDpEvent",
@@ -41,14 +39,15 @@ def _dp_accounting() -> ModuleType:
     return dp_accounting
 
 
+@checked
 def poisson_training(
     *,
-    rate: float,
-    noise_multiplier: float,
-    steps: int,
+    rate: Rate,
+    noise_multiplier: Positive,
+    steps: Whole,
     relation: Relation = "add_remove",
     accountant: Accountant = "pld",
-    spacing: float | None = None,
+    spacing: Positive | None = None,
     dataset_size: int | None = None,
     largest_batch: int | None = None,
     group: int = 1,
@@ -64,12 +63,7 @@ def poisson_training(
     ``spacing`` is the lattice of dp-accounting's losses (1e-4 unless told, finer for small rates).
     ``group`` records may differ: each batch holds a binomial number of them. [ganesh2024]
     """
-    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
-    require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
-    require("steps", steps == int(steps) and steps >= 1, "an integer >= 1", steps)
-    require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
-    require("spacing", spacing is None or spacing > 0, "> 0", spacing)
     truncated = _truncation(dataset_size, largest_batch, accountant)
     require("group", group == 1 or not truncated, "1 for cut batches", group)
     one = group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)
@@ -97,6 +91,7 @@ def poisson_training(
     )
 
 
+@checked
 def claim_from_pld(
     with_given_without: Any,
     without_given_with: Any | None = None,
@@ -120,12 +115,13 @@ def claim_from_pld(
     )
 
 
+@checked
 def claim_from_event(
     event: Any,
     *,
     relation: Relation = "add_remove",
     accountant: Literal["pld", "rdp"] = "pld",
-    spacing: float = 1e-4,
+    spacing: Positive = 1e-4,
     unit: Unit = "training",
 ) -> Claim:
     """What dp-accounting promises for a DpEvent of its own, composed as the event says.
@@ -134,9 +130,7 @@ def claim_from_event(
     refused below. ``rdp``: its Renyi accountant through the closed form of the profile, looser, symmetrised; for
     events that have no distribution. Whether the event is what the training does is for the caller to know.
     """
-    require("accountant", accountant in EVENT_ACCOUNTANTS, f"one of {EVENT_ACCOUNTANTS}", accountant)
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
-    require("spacing", spacing > 0, "> 0", spacing)
     library = _dp_accounting()
     from dp_accounting import pld, rdp
 
@@ -204,7 +198,7 @@ def _accounted(
     steps: int,
     relation: Relation,
     accountant: str,
-    spacing: float | None,
+    spacing: Positive | None,
     truncated: dict[str, int],
 ) -> tuple[LossLaw, str]:
     """The law that dp-accounting computes, and its name with its setting."""

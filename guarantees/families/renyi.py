@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import expit, ndtr
 
-from guarantees.checks import require
+from guarantees.checks import Positive, checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_profile
@@ -21,6 +21,7 @@ Conversion = Literal["exact", "profile"]
 CONVERSIONS = ("exact", "profile")
 
 
+@checked
 def renyi(
     *,
     orders: Sequence[float],
@@ -52,12 +53,12 @@ def renyi(
     )
 
 
-def zcdp(*, rho: float, relation: Relation = "any", conversion: Conversion = "exact") -> Claim:
+@checked
+def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = "exact") -> Claim:
     """rho-zCDP: ``(t, rho t)``-Renyi DP at every order t > 1, of which 250 are used.
 
     Any choice of orders gives a valid promise; more would change it little. [bun2016; gomez2025, C.3]
     """
-    require("rho", rho > 0 and np.isfinite(rho), "> 0 and finite", rho)
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
     return Claim(

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from scipy.special import expit
 
-from guarantees.checks import require
+from guarantees.checks import Delta, NotNegative, Positive, Rate, checked
 from guarantees.claim import Claim, grouped, unusual
 from guarantees.laws.group import group_law
 from guarantees.laws.law import DiscreteLaw
@@ -16,9 +16,9 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 
 
-def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
+@checked
+def gaussian(*, mu: Positive, relation: Relation = "any") -> Claim:
     """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]"""
-    require("mu", mu > 0 and np.isfinite(mu), "> 0 and finite", mu)
     return Claim(
         curve=TradeOff(GaussianLaw(mu=mu)),
         name="gaussian",
@@ -28,8 +28,9 @@ def gaussian(*, mu: float, relation: Relation = "any") -> Claim:
     )
 
 
+@checked
 def subsampled_gaussian(
-    *, rate: float, noise_multiplier: float, relation: Relation = "add_remove", group: int = 1
+    *, rate: Rate, noise_multiplier: Positive, relation: Relation = "add_remove", group: int = 1
 ) -> Claim:
     """One round of the subsampled Gaussian mechanism, what accountants assume of DP-SGD.
 
@@ -37,8 +38,6 @@ def subsampled_gaussian(
     [wang2026, equation 1; dong2022, section 4] Under substitution 'with' and 'without' are the two records.
     ``group`` records may differ: a binomial number of them is in the batch. [ganesh2024]
     """
-    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
-    require("noise_multiplier", 0 < noise_multiplier < np.inf, "> 0 and finite", noise_multiplier)
     return Claim(
         curve=TradeOff(group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)),
         name="subsampled_gaussian",
@@ -53,10 +52,9 @@ def subsampled_gaussian(
     )
 
 
-def epsilon_delta(*, epsilon: float, delta: float, relation: Relation = "any") -> Claim:
+@checked
+def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "any") -> Claim:
     """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]"""
-    require("epsilon", epsilon >= 0 and np.isfinite(epsilon), ">= 0 and finite", epsilon)
-    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     losses = np.array([-np.inf, -epsilon, epsilon, np.inf]) if epsilon > 0 else np.array([-np.inf, 0, np.inf])
     large, small = (1 - delta) * expit(epsilon), (1 - delta) * expit(-epsilon)
     middle0 = [large, small] if epsilon > 0 else [1 - delta]
@@ -74,9 +72,9 @@ def epsilon_delta(*, epsilon: float, delta: float, relation: Relation = "any") -
     )
 
 
-def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
+@checked
+def laplace(*, epsilon: Positive, relation: Relation = "any") -> Claim:
     """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]"""
-    require("epsilon", epsilon > 0 and np.isfinite(epsilon), "> 0 and finite", epsilon)
     return Claim(
         curve=TradeOff(LaplaceLaw(scale=epsilon)),
         name="laplace",
@@ -86,6 +84,7 @@ def laplace(*, epsilon: float, relation: Relation = "any") -> Claim:
     )
 
 
+@checked
 def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
     """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]"""
     claim = epsilon_delta(epsilon=epsilon, delta=0.0, relation=relation)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import root_scalar
 from scipy.special import ndtr
 
-from guarantees.checks import require
+from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.contour import SummedLaw, summed
@@ -199,6 +199,7 @@ def _claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Re
     )
 
 
+@checked
 def revealed_round(
     *,
     normalise_by: Normaliser,
@@ -230,6 +231,7 @@ def revealed_round(
     return _claim(parameters, _revealed_law(parameters), "revealed_round", source, relation)
 
 
+@checked
 def normalised_guarantee(
     *, normalise_by: Normaliser, records: int, rate: float, noise_multiplier: float, dimension: int
 ) -> Claim:
@@ -262,6 +264,7 @@ def normalised_guarantee(
     return dataclasses.replace(claim, parameters=given)
 
 
+@checked
 def round_upper_bound(
     *,
     normalise_by: Normaliser,
@@ -302,6 +305,7 @@ def round_upper_bound(
     return _claim(parameters, law, "round_upper_bound", "wang2026, theorems 3.8, 3.10, A.4", relation)
 
 
+@checked
 def projection_bound(
     *,
     normalise_by: Normaliser,
@@ -343,7 +347,8 @@ class CltBound:
     vacuous: bool
 
 
-def clt_bound(*, normaliser: int, dimension: int, rounds: int = 1) -> CltBound:
+@checked
+def clt_bound(*, normaliser: Count, dimension: int, rounds: Count = 1) -> CltBound:
     """The papers' Gaussian approximation of f-bar, a Berry-Esseen bound over ``rounds (dimension - 1)`` copies.
 
     Of ``f = max(f*, f*^-1)``, f* = T(N(0,1), N(0, s^2)), s = K/(K+1), K = ``normaliser`` (N for EASGM,
@@ -351,9 +356,7 @@ def clt_bound(*, normaliser: int, dimension: int, rounds: int = 1) -> CltBound:
     The maximum keeps only 61% of mu, and the bound can be vacuous where ``round_upper_bound(...).compose``,
     a chi-square law, is not. [wang2026, theorems 3.12, 3.13, A.7, B.2; dong2022, theorem 3.5]
     """
-    require("normaliser", normaliser >= 1, ">= 1", normaliser)
     require("dimension", dimension >= 2, ">= 2", dimension)
-    require("rounds", rounds >= 1, ">= 1", rounds)
     gap, copies = 1 / (normaliser + 1), rounds * (dimension - 1)
     s = 1 - gap
     end = root_scalar(lambda t: 2 * ndtr(t) - 1 - 2 * ndtr(-t / s), bracket=(0.0, 5.0), xtol=1e-15).root

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.laws.law import LossLaw, no_leak
 from guarantees.laws.textbook import GaussianLaw
@@ -127,6 +127,7 @@ def round_law(parameters: Round) -> LossLaw:
     return _same_divisor_law(parameters) if parameters.scale == 1 else _unequal_divisor_law(parameters)
 
 
+@checked
 def normalised_round(
     *,
     normalise_by: Normaliser,

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 from scipy.special import gammainccinv, gammaincinv
 
-from guarantees.checks import require
+from guarantees.checks import Count, Finite, Positive, checked
 from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.contour import SummedLaw, summed
@@ -179,7 +179,10 @@ def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:
     )
 
 
-def variance_pair(*, dimension: int, scale: float, shift: float = 0.0, relation: Relation = "add_remove") -> Claim:
+@checked
+def variance_pair(
+    *, dimension: Count, scale: Positive, shift: Finite = 0.0, relation: Relation = "add_remove"
+) -> Claim:
     """N(0, I) against N(shift e, scale^2 I) in ``dimension`` coordinates.
 
     For scale s < 1 the loss decreases in ``|x - c e|^2``, c = shift/(1-s^2), a noncentral chi-square:
@@ -188,9 +191,6 @@ def variance_pair(*, dimension: int, scale: float, shift: float = 0.0, relation:
     The curve decreases in |shift| at every point: moving the best test's ball together with the second mean
     keeps its power and, by Anderson's inequality, lowers its level. [wang2026, theorem 3.4 for one coordinate]
     """
-    require("dimension", dimension >= 1, ">= 1", dimension)
-    require("scale", scale > 0 and np.isfinite(scale), "> 0 and finite", scale)
-    require("shift", np.isfinite(shift), "finite", shift)
     return Claim(
         curve=TradeOff(variance_pair_law(dimension=dimension, scale=scale, shift=shift)),
         name="variance_pair",

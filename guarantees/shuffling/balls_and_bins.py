@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import beta as beta_law
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Share, checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated import isolated_shuffle
@@ -18,6 +18,7 @@ CHUNK = 2**22
 """Normal draws held at once."""
 
 
+@checked
 def balls_and_bins(*, rounds: int, noise_multiplier: float, epochs: int = 1, relation: Relation = "zero_out") -> Claim:
     """Each record in one uniformly drawn batch per epoch, independently of the others. [chua2025]
 
@@ -58,14 +59,15 @@ def _conditional(others: Array, target: float, noise_multiplier: float) -> Array
     return ndtr(1 / noise_multiplier - z) + (total - target) * ndtr(-z)
 
 
+@checked
 def balls_and_bins_estimate(
     rng: np.random.Generator,
     *,
     rounds: int,
-    noise_multiplier: float,
+    noise_multiplier: AboveZero,
     epsilon: float,
     trials: int = 20_000,
-    risk: float = 0.05,
+    risk: Share = 0.05,
 ) -> DeltaEstimate:
     """Delta (with_given_without) of one epoch by conditional Monte Carlo, independent of the lattice.
 
@@ -74,9 +76,7 @@ def balls_and_bins_estimate(
     The limits are Clopper-Pearson on one coin of probability Z per trial: exact, and much wider than the error bar.
     """
     require("rounds", rounds >= 2, ">= 2", rounds)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
     require("trials", trials >= 2, ">= 2", trials)
-    require("risk", 0 < risk < 1, "in (0, 1)", risk)
     target, values = rounds * float(np.exp(epsilon)), np.empty(trials)
     rows = max(1, CHUNK // rounds)
     for start in range(0, trials, rows):

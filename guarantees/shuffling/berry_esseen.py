@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Positive, Share, checked, require
 from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated import true_rounds_needed
 
@@ -52,6 +52,7 @@ def _ceiling(noise_multiplier: float) -> float:
     return float(0.5 - ndtr(-np.expm1(1 / noise_multiplier**2) / 2))
 
 
+@checked
 def shuffle_mu(*, rounds: float, noise_multiplier: float, epochs: float = 1) -> float:
     """Asymptotic GDP parameter of shuffling, ``sqrt(E (e^(1/s^2) - 1) / (M - 1))``. [vandijk2026, theorem 5.2]
 
@@ -61,6 +62,7 @@ def shuffle_mu(*, rounds: float, noise_multiplier: float, epochs: float = 1) -> 
     return float(np.sqrt(epochs * np.expm1(1 / noise_multiplier**2) / (rounds - 1)))
 
 
+@checked
 def poisson_mu(*, rounds: float, noise_multiplier: float, epochs: float = 1, symmetrised: bool = False) -> float:
     """Asymptotic GDP parameter of Poisson sampling at rate 1/M. [dong2022, corollary 5.4; bu2020]
 
@@ -75,6 +77,7 @@ def poisson_mu(*, rounds: float, noise_multiplier: float, epochs: float = 1, sym
     return float(np.sqrt(epochs * (both if symmetrised else one_way) / rounds))
 
 
+@checked
 def coefficient_ratio(*, noise_multiplier: float) -> float:
     """Symmetrised Poisson coefficient over shuffling's: the right panel of figure 2. [vandijk2026]
 
@@ -90,6 +93,7 @@ def coefficient_ratio_midpoint() -> float:
     return _root(lambda s: coefficient_ratio(noise_multiplier=s) - middle, 0.5, 5.0)
 
 
+@checked
 def shuffle_berry_esseen(*, rounds: float, noise_multiplier: float) -> BerryEsseenBound:
     """Theorem 4.1: a proven delta with ``f(a) >= 1 - a - delta`` for the 0/1 pair. [vandijk2026, theorem 4.1]
 
@@ -118,15 +122,14 @@ def shuffle_berry_esseen(*, rounds: float, noise_multiplier: float) -> BerryEsse
     )
 
 
-def rounds_needed(*, delta: float, noise_multiplier: float, exact: str | bool = "theorem") -> float:
+@checked
+def rounds_needed(*, delta: Share, noise_multiplier: Positive, exact: str | bool = "theorem") -> float:
     """Rounds that make ``f(a) >= 1 - a - delta`` for the 0/1 pair, in three readings.
 
     ``exact=False`` or ``"closed_form"``: inequality (3), the two leading terms inverted (a real number);
     ``exact=True`` or ``"theorem"``: the smallest M at which all six terms of theorem 4.1 and its condition (1)
     hold; ``"truth"``: the smallest M whose total variation, computed, is at most delta. [vandijk2026, table 1]
     """
-    require("delta", 0 < delta < 1, "in (0, 1)", delta)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
     meanings = {False: "closed_form", True: "theorem"}
     meaning = meanings[exact] if isinstance(exact, bool) else exact
     names = ("closed_form", "theorem", "truth")
@@ -156,18 +159,20 @@ def _theorem_rounds(delta: float, noise_multiplier: float) -> int:
     return high
 
 
+@checked
 def largest_noise_multiplier(*, delta: float) -> float:
     """Largest sigma at which (3) implies (4): ``delta = (2/3)(1/2 - Phi(-(e^(1/s^2)-1)/2))``. [vandijk2026, 4.1]"""
     require("delta", 0 < delta < 1 / 3, "in (0, 1/3)", delta)
     return _root(lambda s: 2 / 3 * _ceiling(s) - delta, 0.2, 1e4)
 
 
-def largest_delta(*, noise_multiplier: float) -> float:
+@checked
+def largest_delta(*, noise_multiplier: AboveZero) -> float:
     """Largest delta at which (3) implies (4) for this sigma. [vandijk2026, section 4.1]"""
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
     return 2 / 3 * _ceiling(noise_multiplier)
 
 
+@checked
 def edgeworth_cdf(x: Array, *, rounds: int, noise_multiplier: float) -> Array:
     """``Phi(p_n(x))``, an approximation of P(standardised mean of n lognormals <= x). [vandijk2026, theorem 5.1]
 

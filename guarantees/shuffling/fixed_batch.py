@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtri
 
-from guarantees.checks import require
+from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import InconsistentLawError
@@ -145,14 +145,14 @@ class FixedBatchLaw(SimpleLaw):
         return low, high
 
 
-def fixed_batch_shuffle(*, rounds: int, noise_multiplier: float) -> Claim:
+@checked
+def fixed_batch_shuffle(*, rounds: Count, noise_multiplier: float) -> Claim:
     """What one epoch of shuffled fixed-size batches leaks at least, by numerics. [chua2024, equations 1 and 2]
 
     Data set: every other record at -1, the record at +1 ('with') or zeroed out ('without'); the batches without it
     sum to -b and betray where it is. A lower bound on the leak, conjectured to be the worst case [conjecture 3.2];
     NOT a guarantee: for that, ``fixed_batch_upper``.
     """
-    require("rounds", isinstance(rounds, int | np.integer) and rounds >= 1, "an integer >= 1", rounds)
     require("noise_multiplier", noise_multiplier >= 0.2, ">= 0.2 (numerics)", noise_multiplier)
     law = FixedBatchLaw(int(rounds), float(noise_multiplier))
     return Claim(
@@ -167,7 +167,8 @@ def fixed_batch_shuffle(*, rounds: int, noise_multiplier: float) -> Claim:
     )
 
 
-def fixed_batch_bracket(*, rounds: int, noise_multiplier: float, epsilon: float, reverse: bool = False) -> Bracket:
+@checked
+def fixed_batch_bracket(*, rounds: int, noise_multiplier: Positive, epsilon: float, reverse: bool = False) -> Bracket:
     """Proven bracket of one delta of ``fixed_batch_shuffle`` (``reverse``: without_given_with).
 
     ``D(Q||P) = e^(-mu^2/2) tau E[S^-]/T`` at ``tau = e^(1.5 mu^2 - eps)``; D(P||Q) by ``E S^+ = E S + E S^-``. Rounding

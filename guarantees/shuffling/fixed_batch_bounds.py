@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Count, checked, require
 from guarantees.claim import Claim, grouped
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.trade_off import TradeOff
 
 
-def deterministic_batches(*, noise_multiplier: float, group: int = 1) -> Claim:
+@checked
+def deterministic_batches(*, noise_multiplier: AboveZero, group: Count = 1) -> Claim:
     """One epoch in a fixed order: each record meets one batch, hence one Gaussian step. [chua2024, proposition 3.1]
 
     ``delta(eps) = Phi(1/(2s) - s eps) - e^eps Phi(-1/(2s) - s eps)``. Shuffling never does worse [theorem 4.1].
     If ``group`` records may differ they do most in one batch, where their gradients add: 1/s becomes group/s.
     """
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
-    require("group", isinstance(group, int) and group >= 1, "an integer >= 1", group)
     return Claim(
         curve=TradeOff(GaussianLaw(mu=group / noise_multiplier)),
         name="deterministic_batches",
@@ -29,7 +28,8 @@ def deterministic_batches(*, noise_multiplier: float, group: int = 1) -> Claim:
     )
 
 
-def fixed_batch_event(*, rounds: int, noise_multiplier: float, cut_step: float = 0.01) -> Claim:
+@checked
+def fixed_batch_event(*, rounds: Count, noise_multiplier: AboveZero, cut_step: float = 0.01) -> Claim:
     """What 'some batch sum exceeds C' gives away of shuffled fixed batches. [chua2024]
 
     ``P_S(max > C) = 1 - Phi((C-2)/s) Phi(C/s)^(T-1)`` with the record, ``Q_S`` with 1 for 2 without it; its delta
@@ -38,8 +38,6 @@ def fixed_batch_event(*, rounds: int, noise_multiplier: float, cut_step: float =
     C runs over the multiples of ``cut_step``, the paper's .01 by default; 0 allows every C and proves slightly more.
     A leak at least (of the data set with -1 everywhere and the record at 1 or zeroed out), not a guarantee.
     """
-    require("rounds", rounds >= 1, ">= 1", rounds)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
     require("cut_step", cut_step >= 0, ">= 0", cut_step)
     law = LargestCoordinateLaw(
         rounds=rounds,

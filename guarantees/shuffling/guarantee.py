@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails
@@ -108,7 +108,8 @@ def _one_sided(law: LossLaw) -> Certificate:
     return Certificate(proved=PROVED, estimated="floating point of closed forms", round_off=ROUND_OFF, safe=law)
 
 
-def fixed_batch_upper(*, rounds: int, noise_multiplier: float) -> Claim:
+@checked
+def fixed_batch_upper(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
     """A guarantee for one shuffled epoch of fixed-size batches, any batch size, adaptive queries. (ours)
 
     The smallest, at each epsilon and in each direction, of three proven bounds: displacement, fine clones and the
@@ -116,8 +117,6 @@ def fixed_batch_upper(*, rounds: int, noise_multiplier: float) -> Claim:
     are searched. One-sided: between it and ``fixed_batch_shuffle`` the truth is unknown, and nothing is said about what
     leaks. Gains nothing at noise multipliers up to about .8. Some seconds, once per (rounds, noise multiplier).
     """
-    require("rounds", isinstance(rounds, int | np.integer) and rounds >= 1, "an integer >= 1", rounds)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
     return Claim(
         curve=TradeOff(UpperLaw(shuffle_bound(int(rounds), float(noise_multiplier)))),
         name="fixed_batch_upper",

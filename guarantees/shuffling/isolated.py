@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from guarantees.checks import require
+from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.law import Certificate, SimpleLaw, Tails, invert
 from guarantees.laws.textbook import GaussianLaw
@@ -249,7 +249,8 @@ def _single_epoch(rounds: int, noise_multiplier: float) -> IsolatedShuffleLaw:
     return IsolatedShuffleLaw(int(rounds), float(noise_multiplier))
 
 
-def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: int = 1) -> Claim:
+@checked
+def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: Count = 1) -> Claim:
     """Shuffling for one record with all others subtracted, by exact numerics. [vandijk2026, section 3; ertan2026]
 
     H0: N(0,1)^M; H1: one uniform coordinate shifted by 1/sigma; ``L = mean exp(x_j/sigma - 1/(2 sigma^2))``;
@@ -260,7 +261,6 @@ def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: int = 1) -
     not, and ``fixed_batch_shuffle`` leaks more.
     """
     single = _single_epoch(rounds, noise_multiplier)
-    require("epochs", isinstance(epochs, int | np.integer) and epochs >= 1, "an integer >= 1", epochs)
     curve = TradeOff(GaussianLaw(mu=1 / noise_multiplier) if rounds == 1 else single)
     return Claim(
         curve=curve.compose(int(epochs)),
@@ -274,7 +274,8 @@ def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: int = 1) -
     )
 
 
-def isolated_bracket(*, rounds: int, noise_multiplier: float, epsilon: float, reverse: bool = False) -> Bracket:
+@checked
+def isolated_bracket(*, rounds: int, noise_multiplier: Positive, epsilon: float, reverse: bool = False) -> Bracket:
     """Proven bracket of one delta of ``isolated_shuffle`` for one epoch (``reverse``: without_given_with)."""
     require("epsilon", 0 <= epsilon <= 60, "in [0, 60]", epsilon)
     return _single_epoch(rounds, noise_multiplier).bracket(epsilon, reverse=reverse)

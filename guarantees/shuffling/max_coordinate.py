@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import elementwise
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.law import Certificate, SimpleLaw, Tails
@@ -133,14 +133,13 @@ class LargestCoordinateLaw(SimpleLaw):
         return log_mass(self.with_shift) - log_mass(self.without_shift)
 
 
-def max_coordinate(*, rounds: int, noise_multiplier: float) -> Claim:
+@checked
+def max_coordinate(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
     """What the largest coordinate alone gives away of the 0/1 pair. [ertan2026, equation 17]
 
     ``f_sub(a) = Phi(Phi^-1((1-a)^(1/M)) - 1/sigma) (1-a)^((M-1)/M)``. An upper bound of the true curve (a test the
     adversary can run), not a guarantee.
     """
-    require("rounds", rounds >= 1, ">= 1", rounds)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
     return Claim(
         curve=TradeOff(LargestCoordinateLaw(rounds=rounds, with_shift=1 / noise_multiplier)),
         name="max_coordinate",
@@ -153,7 +152,8 @@ def max_coordinate(*, rounds: int, noise_multiplier: float) -> Claim:
     )
 
 
-def fixed_point_separation(*, rounds: int, noise_multiplier: float) -> float:
+@checked
+def fixed_point_separation(*, rounds: Count, noise_multiplier: AboveZero) -> float:
     """``(1 - 2a)/sqrt 2`` at ``f_sub(a) = a``: lemma 5.3 applied where it does not hold. [ertan2026]
 
     f_sub is not symmetric, so this is smaller than its separation, ``max_coordinate(...).separation``.

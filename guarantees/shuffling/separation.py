@@ -6,11 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 
 Sampler = Literal["shuffle", "poisson"]
 
 
+@checked
 def separation_bound(*, rounds: float, sampler: Sampler = "shuffle") -> float:
     """Separation that one epoch exceeds unless ``noise_multiplier >= noise_threshold(rounds)``.
 
@@ -26,12 +27,14 @@ def separation_bound(*, rounds: float, sampler: Sampler = "shuffle") -> float:
     return float(bound if sampler == "shuffle" else -np.expm1(-1) * bound)
 
 
+@checked
 def noise_threshold(*, rounds: float) -> float:
     """``1 / sqrt(2 ln M)``: below this noise multiplier ``separation_bound`` applies. [ertan2026, theorem 6.1]"""
     require("rounds", rounds >= 2, ">= 2", rounds)
     return float(1 / np.sqrt(2 * np.log(rounds)))
 
 
+@checked
 def epsilon_floor(*, separation: float, delta: float) -> float:
     """Smallest epsilon that is compatible with a separation: ``ln((1 + k sqrt 2 - 2 delta)/(1 - k sqrt 2))``.
 
@@ -43,6 +46,7 @@ def epsilon_floor(*, separation: float, delta: float) -> float:
     return float(max(0.0, np.log1p(max(2 * (variation - delta) / (1 - variation), -1 + 1e-300))))
 
 
+@checked
 def single_epoch_ceiling(*, rounds: float, sampler: Sampler = "shuffle") -> float:
     """Largest separation that any noise multiplier can cause in one epoch of the 0/1 pair.
 
