@@ -82,6 +82,7 @@ VALID: dict[str, Any] = {
     "rounds": 4,
     "scores": np.array([0.5, 1.0]),
     "step": STEP,
+    "steps": 2,
     "strategy": (1.0,),
     "trials": 100,
     "update": len,
