@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from audit.bounds.attack_summary import AttackSummary, attack_summary
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
-from audit.bounds.clopper_pearson import ErrorCounts, require_risk
-from audit.bounds.local_levels import ThresholdBand, short_band_from_scores
+from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
+from audit.bounds.local_levels import ThresholdBand, short_band_from_scores, wider_rate_band
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.shares import Statement, shares
-from audit.verdict.judgement import Judgement, against_jointly, judge_statements
+from audit.verdict.judgement import Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
@@ -123,24 +123,25 @@ def from_scores(
     require_risk(risk)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     given = one_column("without", without), one_column("with_record", with_record)
-    ordered = _finite(given)
     stated = _stated(claim, target)
     share = shares(risk, stated)
-    chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(ordered, share, claim, delta, seed)
+    chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
     asked = questions(delta)
     numbers = tuple(
         prove(_counts_for(chosen, name), asked[name], risk=share[name]) for name in NUMBERS if name in share
     )
-    return ScoreBounds(
+    zero, one = _finite(given)
+    found = ScoreBounds(
         risk=risk,
         shares=share,
         numbers=numbers,
         tests=chosen,
         seed=None if thresholds else seed,
         conditions=(*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
-        judgement=None if claim is None else _judged(claim, chosen, share, delta),
-        sides=(np.sort(ordered[0]), np.sort(ordered[1])),
+        judgement=None,
+        sides=(np.sort(zero), np.sort(one)),
     )
+    return found if claim is None else dataclasses.replace(found, judgement=_judged(claim, found, delta))
 
 
 def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:
@@ -178,6 +179,8 @@ def chosen_tests(
         return side[rng.choice(len(side), scores_to_choose(len(side)), replace=False)]
 
     aside = drawn(given[0]), drawn(given[1])
+    # Only what was set aside may say where a threshold lies.
+    placed = _finite(aside)
     trials = len(given[0]) - len(aside[0]), len(given[1]) - len(aside[1])
     asked = questions(delta)
     found = []
@@ -186,9 +189,9 @@ def chosen_tests(
             continue
         if name == "verdict":
             assert claim is not None
-            test = strongest_threshold(*aside, claim, trials=trials)
+            test = strongest_threshold(*placed, claim, trials=trials)
         else:
-            test = best_threshold(*aside, asked[name], trials=trials, risk=risk)
+            test = best_threshold(*placed, asked[name], trials=trials, risk=risk)
         counts = _less(_counts(given, test), _counts(aside, test))
         found.append(Test(purpose=name, threshold=test.threshold, rejects=test.rejects, counts=counts))
     return tuple(found)
@@ -198,13 +201,20 @@ def _counts_for(tests: tuple[Test, ...], purpose: str) -> tuple[ErrorCounts, ...
     return tuple(test.counts for test in tests if test.purpose == purpose)
 
 
-def _judged(claim: Claim, tests: tuple[Test, ...], share: Mapping[Statement, float], delta: float) -> Judgement:
-    asked = questions(delta)
+def _judged(claim: Claim, found: ScoreBounds, delta: float) -> Judgement:
+    """By every statement that has a share of the risk."""
+    asked, tests, share = questions(delta), found.tests, found.shares
     own = _counts_for(tests, "verdict")
     statements = [against_jointly(own, claim, risk=share["verdict"])]
     for name in NUMBERS:
         if name in share:
             statements.append(against(claim, _counts_for(tests, name), asked[name], risk=share[name]))
+    if found.band is not None:
+
+        def wider_at(risk: float) -> tuple[Limits, ...]:
+            return short_band_from_scores(*found.sides, risk=risk, rates=wider_rate_band).points
+
+        statements.append(against_band(found.band.points, wider_at, claim, risk=share["rest"]))
     trials = min(min(counts.trials_without, counts.trials_with) for counts in own)
     return judge_statements(
         tuple(statements),
@@ -253,7 +263,7 @@ def one_column(name: str, values: ArrayLike, *, least: int = 4) -> Array:
 
 
 def _finite(sides: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The same order of all scores, with infinite ones a step beyond the others: tests see only the order."""
+    """The same order, with infinite scores a step beyond the others, which a model of the scores needs."""
     both = np.concatenate(sides)
     known = both[np.isfinite(both)]
     if known.size == both.size:

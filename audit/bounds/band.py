@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
-from audit.bounds.local_levels import LEAN, ThresholdBand, band_from_grid, rate_band
+from audit.bounds.local_levels import LEAN, ThresholdBand, band_from_grid, rate_band, wider_rate_band
 
 LARGEST_EXACT = 2_000_000
 """Trials a side up to which local levels are computed exactly; beyond, the grid's edges share the risk evenly."""
@@ -19,6 +19,21 @@ def simultaneous_band(edges: np.ndarray, without: np.ndarray, with_record: np.nd
     """
     if max(without.sum(), with_record.sum()) <= LARGEST_EXACT:
         return band_from_grid(edges, without, with_record, risk=risk)
+    return _shared_by_edges(edges, without, with_record, risk=risk)
+
+
+def wider_band(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, *, risk: float) -> ThresholdBand:
+    """The same with smaller local levels, which are found at once: for p-values, which ask at many risks.
+
+    At a smaller risk it lies above the simultaneous band, and at a larger one nowhere below the level that this risk
+    pays for, so either of them refutes a true claim only as often as the larger risk. [docs/validity.md, section 14]
+    """
+    if max(without.sum(), with_record.sum()) <= LARGEST_EXACT:
+        return band_from_grid(edges, without, with_record, risk=risk, rates=wider_rate_band)
+    return _shared_by_edges(edges, without, with_record, risk=risk)
+
+
+def _shared_by_edges(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, *, risk: float) -> ThresholdBand:
     above = np.cumsum(without[::-1])[::-1][1:]
     below = np.cumsum(with_record)[:-1]
     share = risk / (2 * len(edges))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,20 +103,33 @@ def band_from_scores(without: ArrayLike, with_record: ArrayLike, *, risk: float)
     return _band(threshold, above, below, scores0.size, scores1.size, risk)
 
 
-def short_band_from_scores(without: Array, with_record: Array, *, risk: float) -> ThresholdBand:
-    """The same at the few thresholds where a limit changes, from scores in increasing order; no other says more."""
+def short_band_from_scores(
+    without: Array, with_record: Array, *, risk: float, rates: Callable[..., RateBand] | None = None
+) -> ThresholdBand:
+    """The same at the few thresholds where a limit changes, from scores in increasing order; no other says more.
+
+    ``rates`` makes each side's limits, by default ``rate_band``.
+    """
     zero, one = len(without), len(with_record)
     # Fewer than r scores lie above t from the r-th highest on; at most r - 1 at or below t, up to the r-th lowest.
     starts, ends = without[zero - ranks(zero)], np.nextafter(with_record[ranks(one) - 1], -np.inf)
     threshold = np.unique(np.concatenate([starts, ends]))
     above = zero - np.searchsorted(without, threshold, side="right")
-    return _band(threshold, above, np.searchsorted(with_record, threshold, side="right"), zero, one, risk)
+    return _band(threshold, above, np.searchsorted(with_record, threshold, side="right"), zero, one, risk, rates)
 
 
-def band_from_grid(edges: ArrayLike, cells_without: ArrayLike, cells_with: ArrayLike, *, risk: float) -> ThresholdBand:
+def band_from_grid(
+    edges: ArrayLike,
+    cells_without: ArrayLike,
+    cells_with: ArrayLike,
+    *,
+    risk: float,
+    rates: Callable[..., RateBand] | None = None,
+) -> ThresholdBand:
     """The same from integer counts of scores in cells: cell i holds scores in (edge i-1, edge i].
 
-    There is one cell more than there are edges: the last holds what lies above all edges.
+    There is one cell more than there are edges: the last holds what lies above all edges. ``rates`` makes each side's
+    limits, by default ``rate_band``.
     """
     at = np.asarray(edges, float)
     sides = []
@@ -126,17 +140,24 @@ def band_from_grid(edges: ArrayLike, cells_without: ArrayLike, cells_with: Array
         require(name, bool(np.all(cells >= 0)) and cells.sum() > 0, ">= 0 and not all 0", value)
         sides.append(np.cumsum(cells.astype(np.int64)))
     above = sides[0][-1] - sides[0][:-1]
-    return _band(at, above, sides[1][:-1], int(sides[0][-1]), int(sides[1][-1]), risk)
+    return _band(at, above, sides[1][:-1], int(sides[0][-1]), int(sides[1][-1]), risk, rates)
 
 
 def _band(
-    threshold: Array, above: Array, below: Array, trials_without: int, trials_with: int, risk: float
+    threshold: Array,
+    above: Array,
+    below: Array,
+    trials_without: int,
+    trials_with: int,
+    risk: float,
+    rates: Callable[..., RateBand] | None = None,
 ) -> ThresholdBand:
     require_risk(risk)
+    rates = rates or rate_band
     return ThresholdBand(
         threshold=threshold,
-        alpha_upper=rate_band(trials_without, risk=risk / 2).upper(above),
-        beta_upper=rate_band(trials_with, risk=risk / 2).upper(below),
+        alpha_upper=rates(trials_without, risk=risk / 2).upper(above),
+        beta_upper=rates(trials_with, risk=risk / 2).upper(below),
         risk=risk,
     )
 
@@ -161,10 +182,17 @@ def rate_band(trials: int, *, risk: float) -> RateBand:
     require("trials", trials >= 1, ">= 1", trials)
     require_risk(risk)
     rank = ranks(trials)
+    found = _spend(trials, rank, risk) if risk >= SMALLEST_EXACT and len(rank) > 1 else None
+    return wider_rate_band(trials, risk=risk) if found is None else _rate_band(trials, rank, found, risk)
 
-    log_level = np.log(risk / len(rank)) - 1e-6
-    if risk >= SMALLEST_EXACT and len(rank) > 1:
-        log_level = _spend(trials, rank, risk) or log_level
+
+def wider_rate_band(trials: int, *, risk: float) -> RateBand:
+    """The same by a union bound over the ranks: its local levels are smaller and found at once, whatever the risk."""
+    rank = ranks(trials)
+    return _rate_band(trials, rank, float(np.log(risk / len(rank))) - 1e-6, risk)
+
+
+def _rate_band(trials: int, rank: Array, log_level: float, risk: float) -> RateBand:
     return RateBand(
         trials=trials,
         risk=risk,

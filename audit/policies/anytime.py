@@ -10,7 +10,7 @@ import numpy as np
 
 from audit.bounds.anytime_limits import anytime_limits
 from audit.bounds.betting import AnytimeTest, Wealth, anytime_test, looks, pilot_thresholds, spread_thresholds
-from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import refutes
 from audit.bounds.shares import STOPPING_WEIGHTS, Statement, look_share, shares
 from audit.goal import Goal
@@ -19,7 +19,7 @@ from audit.policies.policy import TARGETS, Cut, Finding, FitScores, Policy, Reje
 from audit.policies.statements import tests_of
 from audit.trials import source
 from audit.trials.source import Source, Tally
-from audit.verdict.judgement import Against, conclude, refuted_by
+from audit.verdict.judgement import Against, against_points, judge_statements
 from audit.verdict.numbers import against, prove, questions
 from audit.verdict.violated import by_counts, by_points
 from guarantees.checks import require
@@ -101,7 +101,12 @@ class Anytime(Policy):
         """
         wealth, share = _wealth(tally), _shares(goal)
         counts = error_counts(tally, test)
-        points = anytime_limits(counts, np.array([cut.risk for cut in test.cuts]))
+        risks = np.array([cut.risk for cut in test.cuts])
+
+        def points_at(risk: float) -> tuple[Limits, ...]:
+            return anytime_limits(counts, risks * (risk / risks.sum()))
+
+        points = points_at(float(risks.sum()))
         strongest, below = counts[int(np.argmax(wealth.refit_log_wealth))], refutes(points, goal.claim)
         said = [
             Against(
@@ -111,7 +116,8 @@ class Anytime(Policy):
                 # The limits are another statement, which holds beside this one.
                 at=lambda: by_points(points, goal.claim) if below else by_counts(strongest, goal.claim),
                 proves="point" if below else "curve",
-            )
+            ),
+            against_points(points_at, goal.claim, risk=float(risks.sum())),
         ]
         seen, spent = _last_look(wealth, test, goal)
         numbers = []
@@ -120,14 +126,14 @@ class Anytime(Policy):
                 tests = tests_of(name, test, seen)
                 said.append(against(goal.claim, tests, question, risk=share[name] * spent))
                 numbers.append(prove(tests, question, risk=share[name] * spent))
-        p = min(1.0, *(goal.risk * one.p_value / one.risk for one in said))
-        judgement = conclude(
+        judgement = judge_statements(
+            tuple(said),
             goal.claim,
-            refuted=refuted_by(said),
-            p=p,
-            risk=share["verdict"] / len(test.cuts),
+            risk=goal.risk,
+            deciding=share["verdict"] / len(test.cuts),
             delta=goal.delta,
             trials_per_side=tally.trials_per_side,
+            jointly=False,
         )
         return Finding(
             judgement=judgement,

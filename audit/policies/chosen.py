@@ -16,7 +16,7 @@ from audit.policies.candidates import (
     grid,
 )
 from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import judge_by_rectangles
+from audit.policies.rectangles import even_share, judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from guarantees.checks import require
@@ -97,7 +97,7 @@ def _check_method(method: str, targets: tuple[str, ...]) -> None:
 def _choose(candidates: Candidates, targets: tuple[Target, ...], goal: Goal, method: Method) -> tuple[Cut, ...]:
     """The best candidate for every target at its share of the risk: even ones for rectangles."""
     if method == "rectangle":
-        shared = dataclasses.replace(goal, risk=goal.risk / len(targets))
+        shared = dataclasses.replace(goal, risk=even_share(goal.risk, len(targets)))
         return tuple(choose(candidates, target, shared, RECTANGLE_OBJECTIVES) for target in targets)
     share = shares(goal.risk, (*targets, "rest"))
     cuts = [

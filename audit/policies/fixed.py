@@ -10,7 +10,7 @@ from audit.bounds.shares import Statement, shares
 from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
 from audit.policies.policy import ANY_TARGET, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Test
-from audit.policies.rectangles import judge_by_rectangles
+from audit.policies.rectangles import even_share, judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from guarantees.checks import require
@@ -35,7 +35,7 @@ class Fixed(Policy):
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The thresholds, for every member; theory or a pilot only lays out the grid around them."""
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
-        share = goal.risk / (candidates.members * len(self.thresholds))
+        share = even_share(goal.risk, candidates.members * len(self.thresholds))
         cuts = tuple(
             Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=share)
             for m in range(candidates.members)

@@ -4,37 +4,67 @@ from __future__ import annotations
 
 import numpy as np
 
-from audit.bounds.band import simultaneous_band
+from audit.bounds.band import simultaneous_band, wider_band
 from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import rectangles
 from audit.goal import Goal
 from audit.policies.policy import Finding, Test, error_counts
 from audit.trials.source import Tally
-from audit.verdict.judgement import judge
+from audit.verdict.judgement import Against, against_band, against_points, judge_statements
+from guarantees.claim import Claim
+
+FOR_THE_BAND = 0.05
+"""The part of the risk that is left to the band over all thresholds, as much as beside the joint test."""
+LEAST_LEFT = 1e-6
+"""Less than this part of the risk is rounding: then the cuts have spent it all."""
+
+
+def even_share(risk: float, cuts: int) -> float:
+    """What each of so many rectangles has of the risk, beside the band."""
+    return risk * (1 - FOR_THE_BAND) / cuts
 
 
 def judge_by_rectangles(tally: Tally, test: Test, goal: Goal) -> Finding:
-    """The verdict of the rectangles: is one of their corners below the claim?"""
+    """The verdict of the rectangles and of the band: does one of their points lie below the claim?
+
+    The band has what the cuts leave of the goal's risk. Where they leave nothing it is their points.
+    """
     counts = error_counts(tally, test)
     risks, on_alpha = (
         np.array(column) for column in zip(*((cut.risk, cut.on_alpha) for cut in test.cuts), strict=True)
     )
+    spent = float(risks.sum())
 
     def points_at(risk: float) -> tuple[Limits, ...]:
-        return rectangles(counts, risks * (risk / goal.risk), on_alpha=on_alpha)
+        return rectangles(counts, risks * (risk / spent), on_alpha=on_alpha)
 
-    judgement = judge(
-        points_at,
+    points, left = points_at(spent), goal.risk - spent
+    said = [against_points(points_at, goal.claim, risk=spent)]
+    band, band_risk = points, spent
+    if left > LEAST_LEFT * goal.risk:
+        band, band_risk = first_band(tally, test, risk=left), left
+        said.append(against_first_band(band, tally, test, goal.claim, risk=left))
+    judgement = judge_statements(
+        tuple(said),
         goal.claim,
         risk=goal.risk,
-        largest_share=float(risks.max()) / goal.risk,
+        deciding=float(risks.max()),
         delta=goal.delta,
         trials_per_side=tally.trials_per_side,
+        jointly=False,
     )
-    band = first_band(tally, test, risk=goal.risk)
-    return Finding(judgement=judgement, counts=counts, points=points_at(goal.risk), band=band, band_risk=goal.risk)
+    return Finding(judgement=judgement, counts=counts, points=points, band=band, band_risk=band_risk)
 
 
 def first_band(tally: Tally, test: Test, *, risk: float) -> tuple[Limits, ...]:
-    """The band over all thresholds of the first member, for plots: it spends a risk of its own."""
+    """The band over all thresholds of the first member."""
     return simultaneous_band(test.edges[0], tally.without[0], tally.with_record[0], risk=risk).points
+
+
+def against_first_band(band: tuple[Limits, ...], tally: Tally, test: Test, claim: Claim, *, risk: float) -> Against:
+    """What the first member's band at its share of the risk says against the claim."""
+
+    def wider_at(risk: float) -> tuple[Limits, ...]:
+        return wider_band(test.edges[0], tally.without[0], tally.with_record[0], risk=risk).points
+
+    return against_band(band, wider_at, claim, risk=risk)

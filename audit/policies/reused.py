@@ -9,7 +9,7 @@ import numpy as np
 from audit.bounds.shares import shares
 from audit.goal import Goal
 from audit.policies.policy import ANY_TARGET, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import judge_by_rectangles
+from audit.policies.rectangles import even_share, judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from guarantees.checks import require
@@ -36,7 +36,7 @@ class Reused(Policy):
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The cuts as they are, at even shares of this audit's risk, or with what other questions leave."""
-        each = goal.risk / len(self.cuts)
+        each = even_share(goal.risk, len(self.cuts))
         cuts = tuple(dataclasses.replace(cut, risk=each) for cut in self.cuts)
         if self.method == "joint":
             cuts = with_rest(cuts, shares(goal.risk, (*self._targets, "rest")))

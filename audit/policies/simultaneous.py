@@ -54,6 +54,7 @@ class Simultaneous(Policy):
             judgement=judgement,
             counts=error_counts(tally, test),
             points=points_at(goal.risk),
-            band=first_band(tally, test, risk=goal.risk),
-            band_risk=goal.risk,
+            # one of the bands that were judged
+            band=first_band(tally, test, risk=goal.risk / len(test.edges)),
+            band_risk=goal.risk / len(test.edges),
         )

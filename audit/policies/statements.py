@@ -12,11 +12,10 @@ from audit.bounds.points import rectangles
 from audit.bounds.shares import Statement
 from audit.goal import Goal
 from audit.policies.policy import ANY_TARGET, Cut, Finding, Target, Test, error_counts
-from audit.policies.rectangles import first_band
+from audit.policies.rectangles import against_first_band, first_band
 from audit.trials.source import Tally
-from audit.verdict.judgement import BELOW, Against, against_jointly, judge_statements, p_value
+from audit.verdict.judgement import against_jointly, against_points, judge_statements
 from audit.verdict.numbers import against, prove, questions
-from audit.verdict.violated import by_points
 
 NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 
@@ -43,22 +42,14 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[
     stated: list[Statement] = [name for name in NUMBERS if name in share]
 
     def points_at(risk: float) -> tuple[Limits, ...]:
-        return rectangles(counts, risks * (risk / goal.risk), on_alpha=on_alpha)
+        return rectangles(counts, risks * (risk / risks.sum()), on_alpha=on_alpha)
 
     said = [against(goal.claim, tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated]
     if "verdict" in share:
         said.insert(0, against_jointly(tests_of("verdict", test, counts), goal.claim, risk=share["verdict"]))
-    # The rectangles' p-value is on the scale of the whole risk already.
-    spent = float(risks.sum())
-    said.append(
-        Against(
-            reason=BELOW,
-            p_value=p_value(points_at, goal.claim) * spent / goal.risk,
-            risk=spent,
-            at=lambda: by_points(points_at(goal.risk), goal.claim),
-            proves="point",
-        )
-    )
+    band = first_band(tally, test, risk=share["rest"] / 2)
+    said.append(against_points(points_at, goal.claim, risk=float(risks.sum())))
+    said.append(against_first_band(band, tally, test, goal.claim, risk=share["rest"] / 2))
     deciding = next(iter(share))
     judgement = judge_statements(
         tuple(said),
@@ -71,8 +62,8 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[
     return Finding(
         judgement=judgement,
         counts=counts,
-        points=points_at(goal.risk),
-        band=first_band(tally, test, risk=share["rest"] / 2),
+        points=points_at(float(risks.sum())),
+        band=band,
         band_risk=share["rest"] / 2,
         numbers=tuple(prove(tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated),
         shares=dict(share),

@@ -148,6 +148,34 @@ def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float
     )
 
 
+def against_points(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim, *, risk: float) -> Against:
+    """What points that hold together say; ``points_at(r)`` holds with probability 1 - r."""
+    return Against(
+        reason=BELOW,
+        p_value=p_value(points_at, claim),
+        risk=risk,
+        at=lambda: by_points(points_at(risk), claim),
+        proves="point",
+    )
+
+
+def against_band(
+    band: tuple[Limits, ...], wider_at: Callable[[float], tuple[Limits, ...]], claim: Claim, *, risk: float
+) -> Against:
+    """What the band that a record keeps at its share of the risk says.
+
+    ``wider_at`` gives bands of the same form whose local levels are smaller: they tell how small the p-value is without
+    the long search for exact levels at every risk. [docs/validity.md, section 14]
+    """
+    return Against(
+        reason=BELOW,
+        p_value=min(risk if refutes(band, claim) else 1.0, p_value(wider_at, claim)),
+        risk=risk,
+        at=lambda: by_points(band, claim),
+        proves="point",
+    )
+
+
 def judge_statements(
     statements: tuple[Against, ...],
     claim: Claim,
@@ -156,12 +184,13 @@ def judge_statements(
     deciding: float,
     delta: float,
     trials_per_side: int,
+    jointly: bool = True,
 ) -> Judgement:
     """The verdict of statements that share the risk: refuted if one of them refutes the claim at its share.
 
     The p-value is the smallest ``p * risk / share``: at most u with probability at most u if the claim holds, since the
-    shares sum to no more than the risk. What could have been found is what the joint test at risk ``deciding`` would.
-    [docs/validity.md, section 14]
+    shares sum to no more than the risk. What could have been found is what the joint test (or the rectangle) at risk
+    ``deciding`` would. [docs/validity.md, section 14]
     """
     strongest = min(statements, key=lambda said: said.p_value / said.risk)
     p = min(1.0, risk * strongest.p_value / strongest.risk)
@@ -172,7 +201,7 @@ def judge_statements(
         risk=deciding,
         delta=delta,
         trials_per_side=trials_per_side,
-        jointly=True,
+        jointly=jointly,
     )
 
 
@@ -194,7 +223,12 @@ def conclude(
     able = test(claim, trials_per_side=trials_per_side, risk=risk)
     at_once = power.TOGETHER if jointly else power.ONE_BY_ONE
     found = power.detectable(
-        claim, delta=delta, trials_per_side=trials_per_side, risk=risk, power=able, at_once=at_once
+        claim,
+        delta=delta,
+        trials_per_side=trials_per_side,
+        risk=risk,
+        power=able,
+        at_once=at_once,
     )
     if refuted is not None:
         return Judgement(
@@ -228,14 +262,18 @@ def conclude(
 
 
 def _findable(found: power.Detectable, *, claimed: float) -> str:
-    """What a verdict without a violation is worth. Another pair, score or release may leak more and is not covered."""
+    """What a verdict without a violation is worth. Another threshold, pair, score or release may leak more.
+
+    An advantage is hardest to see at the claim's own best level, for which power is computed; a Gaussian leak is
+    looked for where it shows most.
+    """
     leaks = []
     if found.tv_excess is not None:
-        leaks.append(f"one with advantage {found.tv_excess:.2g} above what the claim allows")
+        leaks.append(f"an advantage {found.tv_excess:.2g} above what the claim allows")
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     if found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}"):
-        leaks.append(f"a Gaussian one with epsilon {found.epsilon:.3g}")
+        leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} that shows most at one of them")
     return (
-        "a leak that these scores see on this pair in one release would have been found with power 0.8 had it been "
-        f"{' or '.join(leaks)}."
+        "at the thresholds used, these scores would have found with power 0.8 "
+        f"{' or '.join(leaks)} (on this pair, in one release)."
     )

@@ -5,10 +5,13 @@ from scipy.special import ndtri
 
 import audit
 import guarantees
+from audit.bounds.chosen_threshold import scores_to_choose
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.points import refutes
 from audit.goal import Goal
 from audit.policies.candidates import choose, from_curve
+from audit.scores import chosen_tests
 
 GAUSS = guarantees.gaussian(mu=1.0)
 
@@ -208,3 +211,32 @@ def test_a_threshold_from_theory_proves_more_than_any_peer(trials_per_side, leas
     ]
     assert np.median(proven) >= least
     assert_rate_at_most(sum(value > 4.3772 for value in proven), 200, 0.05)
+
+
+def test_the_verdict_on_scores_reads_the_band():
+    """A leak at a threshold that no number's test takes: the band refutes the claim, so the verdict does."""
+    draw, claim = np.random.default_rng(8), guarantees.gaussian(mu=1.0)
+    without, with_record = draw.normal(-0.5, 1, 5000), draw.normal(0.5, 1, 5000)
+    moved = (with_record > 0) & (with_record <= 0.315)
+    with_record[moved] = 0.315 + np.abs(draw.normal(0, 0.5, moved.sum()))
+    found = audit.from_scores(without, with_record, risk=0.05, claim=claim, thresholds=(0.0,))
+    assert refutes(found.band.points, claim)
+    assert (found.verdict, found.judgement.p_value <= 0.05) == ("violation", True)
+
+
+def test_where_a_threshold_lies_is_told_by_the_scores_set_aside_alone():
+    """Judged scores may change as they like: with infinite ones among them, too, the tests stay what they were."""
+    draw = np.random.default_rng(0)
+    sides = [draw.normal(shift, 1, 400) for shift in (0.0, 1.0)]
+    for side in sides:
+        side[::7] = np.inf
+    rng = np.random.default_rng(3)
+    aside = [rng.choice(400, scores_to_choose(400), replace=False) for _ in sides]
+    changed = []
+    for side, kept in zip(sides, aside, strict=True):
+        other = 1000.0 + draw.normal(0, 1, 400)
+        other[kept] = side[kept]
+        changed.append(other)
+    share = {"epsilon": 0.03, "delta": 0.01, "rest": 0.01}
+    first, second = (chosen_tests(tuple(pair), share, None, 1e-5, 3) for pair in (sides, changed))
+    assert [(test.threshold, test.rejects) for test in first] == [(test.threshold, test.rejects) for test in second]

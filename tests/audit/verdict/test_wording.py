@@ -10,11 +10,13 @@ def reason(claim, trials_per_side=10_000):
     return conclude(claim, refuted=None, p=1.0, risk=0.05, delta=1e-5, trials_per_side=trials_per_side).reason
 
 
-def test_power_is_claimed_for_this_pair_these_scores_and_one_release_alone():
+def test_power_is_claimed_for_the_thresholds_used_these_scores_this_pair_and_one_release_alone():
     told = reason(GAUSSIAN)
-    assert told.startswith("a leak that these scores see on this pair in one release would have been found")
-    assert "had it been one with advantage 0.023 above" in told
-    assert "a Gaussian one with epsilon 4.7" in told
+    assert told.startswith(
+        "at the thresholds used, these scores would have found with power 0.8 an advantage 0.023 above"
+    )
+    assert "or a Gaussian leak with epsilon 4.73 that shows most at one of them" in told
+    assert told.endswith("(on this pair, in one release).")
 
 
 def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
