@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import expit
 
 from guarantees.checks import Positive, checked, require
 from guarantees.claim import Claim, unusual
-from guarantees.laws.law import LossLaw
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, no_leak
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
@@ -19,6 +20,18 @@ from guarantees.vocabulary import Relation
 
 Conversion = Literal["exact", "profile"]
 CONVERSIONS = ("exact", "profile")
+LARGEST_LOSS = 700.0
+"""Tangents steeper than this, as a logarithm, are left out."""
+SMALLEST_DELTA = 1e-17
+"""A closed form is followed down to this."""
+SMALLEST_LEVEL = 1e4
+"""Both error rates are followed down to the exponential of minus this."""
+FINE = 1e-6
+"""Points of an exact curve are added until no chord lies higher than this share of the total variation over the
+tangents' envelope."""
+FINE_SHARE = 1e-2
+"""Nor, down to deltas of 1e-12, higher than this share of delta."""
+FIRST_POINTS, MOST_POINTS, ROUNDS = 200, 1500, 8
 
 
 @checked
@@ -83,65 +96,208 @@ def profile_of_renyi(orders: Array, renyi_epsilons: Array, epsilons: Array) -> A
 
 def _law(orders: Array, renyi_epsilons: Array, conversion: Conversion) -> LossLaw:
     if conversion == "profile":
-        grid = np.append(0.0, np.geomspace(1e-4, 500.0, 4000))
+        grid = _profile_grid(orders, renyi_epsilons)
         return law_from_profile(grid, profile_of_renyi(orders, renyi_epsilons, grid))
     return _exact_law(orders, renyi_epsilons)
 
 
-def _exact_law(orders: Array, limits: Array, points: int = 600) -> LossLaw:
+def _profile_grid(orders: Array, renyi_epsilons: Array) -> Array:
+    """Epsilons from 0 to where nothing worth following is left, dense near 0 and where delta falls."""
+    ends = [
+        # where the closed form of the best order reaches this delta
+        float(
+            np.min(
+                renyi_epsilons + (np.log1p(-1 / orders) * orders - np.log(orders - 1) - np.log(delta)) / (orders - 1)
+            )
+        )
+        for delta in (0.9, SMALLEST_DELTA)
+    ]
+    top = float(np.clip(ends[1], 1.0, LARGEST_LOSS))
+    low = float(np.clip(ends[0], 0.0, 0.9 * top))
+    return np.unique(np.concatenate([[0.0], np.geomspace(1e-4 * top, top, 2000), np.linspace(low, top, 2000)]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Points:
+    """Points of a curve from its upper left end down to where alpha = beta, with a tangent at each.
+
+    Alpha and the slopes by logarithms, because the one may underflow and the others overflow; beta by its logit b.
+    """
+
+    log_alpha: Array
+    b: Array
+    epsilon: Array
+    """Logarithm of the slope."""
+
+    @property
+    def delta(self) -> Array:
+        """Where each tangent meets alpha = 0, from above."""
+        return expit(-self.b) - np.exp(self.log_alpha + self.epsilon)
+
+    def kept(self, which: Array) -> _Points:
+        """Some of the points."""
+        return _Points(log_alpha=self.log_alpha[which], b=self.b[which], epsilon=self.epsilon[which])
+
+    def heights(self) -> Array:
+        """How high the chord between neighbours lies over the crossing of their tangents; last, over the diagonal.
+
+        Beyond the last point lies its mirror image, whose tangent has the reciprocal slope.
+        """
+        drop, step = np.diff(expit(-self.b)), np.diff(self.log_alpha)
+        steep = np.exp(self.epsilon + self.log_alpha)
+        left, right = steep[:-1] * np.expm1(step) - drop, drop + steep[1:] * np.expm1(-step)
+        across = float(expit(self.b[-1]) - np.exp(self.log_alpha[-1]))
+        left, right = (
+            np.maximum(np.append(side, across * end), 0.0)
+            for side, end in ((left, np.expm1(self.epsilon[-1])), (right, -np.expm1(-self.epsilon[-1])))
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.nan_to_num(left / (left + right) * right)
+
+
+def _exact_law(orders: Array, limits: Array) -> LossLaw:
     """The curve as the upper envelope of its tangents: on or below the truth, touching it at many points.
 
-    The stated error is the largest height of the truth over the envelope.
+    Points are added where the truth may lie furthest above. The chords between them lie on or above the truth. The
+    stated error is the largest height of a chord over the envelope.
     """
-    alpha = np.concatenate([np.geomspace(1e-300, 1e-16, 100), ndtr(np.linspace(-8.2, 0.0, points))])
-    alpha = np.unique(np.minimum(alpha, 0.5))
+    if np.min(limits) == 0:
+        return no_leak()
+    points = _found(_first_levels(orders, limits), orders, limits)
+    if not len(points.b):
+        # nothing is promised: all may be revealed
+        return DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    for _ in range(ROUNDS):
+        # small deltas are to be known as well as large ones, hence heights in units of what is fine there
+        heights = points.heights()[:-1] / np.clip(FINE_SHARE * points.delta[:-1], 1e-14, FINE * points.delta[-1])
+        pieces = np.clip(np.ceil(np.sqrt(heights)), 1, 8).astype(int)
+        # where there is no room for all, the highest first
+        wanted = np.argsort(-heights)
+        pieces[wanted[np.cumsum(pieces[wanted] - 1) > MOST_POINTS - len(points.b)]] = 1
+        if pieces.max(initial=1) == 1:
+            break
+        left = np.repeat(np.arange(len(pieces)), pieces - 1)
+        share = (np.arange(len(left)) - np.repeat(np.cumsum(pieces - 1) - (pieces - 1), pieces - 1) + 1) / pieces[left]
+        new = points.log_alpha[left] + share * np.diff(points.log_alpha)[left]
+        points = _joined(points, _found(new, orders, limits))
+    heights, last = points.heights(), float(np.max(points.delta[0] - _lost(orders, limits), initial=0.0))
+    error = float(np.max(heights, initial=max(last, 1e-14)))
+    epsilon, first = np.unique(points.epsilon, return_index=True)
+    law = law_from_profile(epsilon, np.clip(points.delta[first], 0.0, 1.0), error=error)
+    certificate = Certificate(
+        proved="the curve is the envelope of the promise's tangents, and the chords between them lie above it",
+        estimated="rounding",
+        round_off=1e-14,
+        safe=law,
+        leaked=_chords(points, _lost(orders, limits)),
+    )
+    return dataclasses.replace(law, certificate=certificate)
+
+
+def _first_levels(orders: Array, limits: Array) -> Array:
+    """Logarithms of alphas from the point where alpha = beta down to where nothing is left, denser towards it."""
+
+    def excess(u: Array, _: Array) -> Array:
+        return (_moments(u, u - _log_complement(u), orders)[1] - limits[:, None]).max(axis=(0, 1))
+
+    middle = crossing(excess, np.array([1e-6 - SMALLEST_LEVEL]), np.array([np.log(0.5)]), np.zeros(1))[0]
+    return np.unique(middle - np.geomspace(1e-9, SMALLEST_LEVEL + middle, FIRST_POINTS))
+
+
+def _found(log_alpha: Array, orders: Array, limits: Array) -> _Points:
+    """The points of the curve at these alphas, where it has a tangent steeper than 1."""
 
     def excess(b: Array, a: Array) -> Array:
         return (_moments(a, b, orders)[1] - limits[:, None]).max(axis=(0, 1))
 
-    b = crossing(excess, np.full(alpha.shape, -700.0), np.log1p(-alpha) - np.log(alpha), alpha)
-    slope = _slopes(alpha, b, orders, limits)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        epsilon = np.log(slope)
-        delta = expit(-b) - slope * alpha
-    usable = np.isfinite(epsilon) & (epsilon > 0) & (delta >= 0) & (b > -699) & (epsilon < 700)
-    a, beta, rise = alpha[usable], expit(b[usable]), slope[usable]
-    width, chord = np.diff(a), -np.diff(beta) / np.diff(a)
-    left, right = np.maximum(rise[:-1] - chord, 0.0), np.maximum(chord - rise[1:], 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # The steeper slope may be near overflow: its share is taken before the product.
-        height = np.nan_to_num(left / (left + right) * right * width)
-    epsilon, first = np.unique(epsilon[usable], return_index=True)
-    deltas = np.clip(delta[usable][first], 0.0, 1.0)
-    return law_from_profile(epsilon, deltas, error=float(np.max(height, initial=1e-14)))
+    top = _log_complement(log_alpha) - log_alpha
+    b = crossing(excess, np.full(log_alpha.shape, -SMALLEST_LEVEL), top, log_alpha)
+    points = _Points(log_alpha=log_alpha, b=b, epsilon=_log_slopes(log_alpha, b, orders, limits))
+    usable = (
+        np.isfinite(points.epsilon) & (points.epsilon > 0) & (points.epsilon < LARGEST_LOSS) & (b > 1 - SMALLEST_LEVEL)
+    )
+    usable[usable] = points.kept(usable).delta >= 0
+    return points.kept(usable)
 
 
-def _moments(alpha: Array, b: Array, orders: Array) -> tuple[list[tuple[Array, Array]], Array]:
+def _joined(first: _Points, second: _Points) -> _Points:
+    both = [
+        np.concatenate(pair)
+        for pair in ((first.log_alpha, second.log_alpha), (first.b, second.b), (first.epsilon, second.epsilon))
+    ]
+    log_alpha, at = np.unique(both[0], return_index=True)
+    return _Points(log_alpha=log_alpha, b=both[1][at], epsilon=both[2][at])
+
+
+def _lost(orders: Array, limits: Array) -> float:
+    """``1 - f(0)``, what a test without false alarms may catch: nothing, if an order above 1 is promised."""
+    if np.any((orders > 1) & np.isfinite(limits)):
+        return 0.0
+    finite = np.isfinite(limits)
+    return float(-np.expm1(-np.min(np.minimum(1.0, 1 / orders[finite] - 1) * limits[finite])))
+
+
+def _chords(points: _Points, lost: float) -> DiscreteLaw:
+    """The pair whose curve joins the points, and their mirror images, by straight lines."""
+    # so near to the end of the curve a chord would be all rounding
+    points = points.kept(expit(-points.b) > lost * (1 + 1e-9))
+    while True:
+        caught = np.append(lost, expit(-points.b))
+        with_record, step = np.diff(caught), np.diff(points.log_alpha)
+        log_without = np.append(points.log_alpha[0], points.log_alpha[:-1] + np.log(np.expm1(step)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            losses = np.log(with_record) - log_without
+        # rounding may bend a chord the wrong way: without its point the next one lies higher still
+        wrong = ~((losses > 0) & np.isfinite(losses))
+        wrong = wrong if wrong.any() else np.append(np.inf, losses[:-1]) <= losses
+        if not wrong.any():
+            break
+        points = points.kept(~wrong)
+    without, middle = np.exp(log_without), float(expit(points.b[-1]) - np.exp(points.log_alpha[-1]))
+    ends = np.array([np.inf]), np.array([lost])
+    return DiscreteLaw(
+        np.concatenate([-ends[0], -losses, [0.0], losses[::-1], ends[0]]),
+        np.concatenate([ends[1], with_record, [middle], without[::-1], [0.0]]),
+        np.concatenate([[0.0], without, [middle], with_record[::-1], ends[1]]),
+    )
+
+
+def _log_complement(log_rate: Array) -> Array:
+    """``ln(1 - a)`` from ln a."""
+    return np.log1p(-np.exp(log_rate))
+
+
+def _moments(log_alpha: Array, b: Array, orders: Array) -> tuple[list[tuple[Array, Array]], Array]:
     """Logarithms of the two terms of each constraint, and the divergence they give.
 
-    Constraints: with the record against without, then back; axes: (constraint,) order, point. Beta is given
-    by its logit b, because it may be far below what 1 - beta can show.
+    Constraints: with the record against without, then back; axes: (constraint,) order, point. Alpha is given by its
+    logarithm and beta by its logit b, because they may be far below what 1 - beta can show.
     """
-    log_a, log_not_a = np.log(alpha), np.log1p(-alpha)
+    log_not_a = _log_complement(log_alpha)
     log_b, log_not_b = -np.logaddexp(0.0, -b), -np.logaddexp(0.0, b)
     t = orders[:, None]
     terms = [
-        (t * log_not_b + (1 - t) * log_a, t * log_b + (1 - t) * log_not_a),
-        (t * log_not_a + (1 - t) * log_b, t * log_a + (1 - t) * log_not_b),
+        (t * log_not_b + (1 - t) * log_alpha, t * log_b + (1 - t) * log_not_a),
+        (t * log_not_a + (1 - t) * log_b, t * log_alpha + (1 - t) * log_not_b),
     ]
     return terms, np.stack([np.logaddexp(*pair) / (t - 1) for pair in terms])
 
 
-def _slopes(alpha: Array, b: Array, orders: Array, limits: Array) -> Array:
-    """``-dbeta/dalpha`` along whichever constraint binds at each point: the ratio of its two derivatives."""
-    terms, divergence = _moments(alpha, b, orders)
-    t = orders[:, None]
-    (alarm, silence), (right, wrong) = (
-        [np.exp(term - (t - 1) * total) for term in pair] for pair, total in zip(terms, divergence, strict=True)
-    )
+def _log_slopes(log_alpha: Array, b: Array, orders: Array, limits: Array) -> Array:
+    """``ln(-dbeta/dalpha)`` along whichever constraint binds at each point: the ratio of its two derivatives."""
+    terms, divergence = _moments(log_alpha, b, orders)
+    binding = (divergence - limits[:, None]).reshape(-1, b.size).argmax(axis=0)
+    way, which = np.divmod(binding, len(orders))
+    at, t = np.arange(b.size), orders[which]
+
+    def share(pair: int, term: int, over: Array | float = 0.0) -> Array:
+        """The part of a constraint's moment that one term is, over the exponential of ``over``."""
+        return np.exp(terms[pair][term][which, at] - (t - 1) * divergence[pair, which, at] - over)
+
+    odds = np.exp(log_alpha - _log_complement(log_alpha))
+    log_beta, log_power = -np.logaddexp(0.0, -b), -np.logaddexp(0.0, b)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        beta, power = expit(b), expit(-b)
-        forward = (1 - t) * (alarm / alpha - silence / (1 - alpha)) / (t * (silence / beta - alarm / power))
-        backward = t * (wrong / alpha - right / (1 - alpha)) / ((1 - t) * (right / beta - wrong / power))
-    binding = (divergence - limits[:, None]).reshape(-1, alpha.size).argmax(axis=0)
-    return np.stack([forward, backward]).reshape(-1, alpha.size)[binding, np.arange(alpha.size)]
+        # both derivatives with alpha taken out, which may underflow
+        forward = (1 - t) * (share(0, 0) - share(0, 1) * odds) / (t * (share(0, 1, log_beta) - share(0, 0, log_power)))
+        backward = t * (share(1, 1) - share(1, 0) * odds) / ((1 - t) * (share(1, 0, log_beta) - share(1, 1, log_power)))
+        return np.log(np.where(way == 0, forward, backward)) - log_alpha

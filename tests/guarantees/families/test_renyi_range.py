@@ -1,0 +1,82 @@
+"""Promises of Renyi privacy over their whole range, against the closed form over many more orders."""
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+import guarantees
+
+RHOS = [1e-4, 0.5, 20.0, 400.0]
+
+
+def closed_form(rho, delta):
+    """The least epsilon over very many orders. [canonne2020, proposition 12]"""
+    t = 1 + np.geomspace(1e-4, 1e5, 200_001) / np.sqrt(rho)
+    return float(np.min(rho * t + ((t - 1) * np.log1p(-1 / t) - np.log(t) - np.log(delta)) / (t - 1)))
+
+
+@pytest.mark.parametrize("rho", RHOS)
+def test_the_closed_form_is_met_at_every_size(rho):
+    claim = guarantees.zcdp(rho=rho, conversion="profile")
+    for delta in (1e-9, 1e-5, 1e-2):
+        best = max(closed_form(rho, delta), 0.0)
+        assert best * (1 - 1e-9) <= claim.epsilon(delta) <= best * (1 + 2e-3) + 1e-4
+
+
+@pytest.fixture(scope="module", params=RHOS)
+def exact(request):
+    return guarantees.zcdp(rho=request.param)
+
+
+def test_the_exact_promise_is_known_and_no_looser_than_the_closed_form(exact):
+    for delta in (1e-9, 1e-5, 1e-3):
+        found = exact.epsilon_range(delta)
+        assert found.known, found
+        assert found.at_least <= closed_form(exact.parameters["rho"], delta) * (1 + 2e-3) + 1e-4
+
+
+def test_what_is_proven_brackets_the_constraints_themselves(exact):
+    """The truth at single alphas, by root search over the orders that the claim uses."""
+    rho = exact.parameters["rho"]
+    t = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
+
+    def divergence(log_alpha, b):
+        log_a, log_not_a = log_alpha, np.log1p(-np.exp(log_alpha))
+        log_b, log_not_b = -np.logaddexp(0, -b), -np.logaddexp(0, b)
+        forward = np.logaddexp(t * log_not_b + (1 - t) * log_a, t * log_b + (1 - t) * log_not_a) / (t - 1)
+        back = np.logaddexp(t * log_not_a + (1 - t) * log_b, t * log_a + (1 - t) * log_not_b) / (t - 1)
+        return max((forward - rho * t).max(), (back - rho * t).max())
+
+    for log_alpha in (-1.5, -20.0, -200.0, -500.0):
+        alpha = np.exp(log_alpha)
+        top = np.log1p(-alpha) - log_alpha
+        if divergence(log_alpha, log_alpha - np.log1p(-alpha)) < 0:
+            # beyond the point where alpha = beta: the other half of a symmetric curve
+            continue
+        b = brentq(lambda b, u=log_alpha: divergence(u, b), -690, top, xtol=1e-13)
+        truth = 1 / (1 + np.exp(-b))
+        safe, leaked = exact.certificate.safe, exact.certificate.leaked
+        assert guarantees.TradeOff(safe).beta(alpha) <= truth + 1e-12
+        assert truth <= guarantees.TradeOff(leaked).beta(alpha) + 1e-12
+        assert exact.beta(alpha) == pytest.approx(truth, abs=exact.error + 1e-12)
+
+
+def test_orders_below_one_alone_leave_what_a_test_without_false_alarms_may_catch():
+    claim = guarantees.renyi(orders=[0.5, 0.8], epsilons=[0.1, 0.3])
+    # b >= exp(-(1 - t) epsilon / t) and b >= exp(-epsilon), whichever is more
+    assert claim.beta(0.0) == pytest.approx(np.exp(-0.3 * 0.25), abs=1e-6)
+    assert claim.error < 1e-4
+
+
+def test_a_promise_of_everything_or_nothing():
+    assert guarantees.renyi(orders=[2.0], epsilons=[0.0]).total_variation == 0
+    assert guarantees.renyi(orders=[2.0], epsilons=[np.inf]).total_variation == 1
+    # an order without a promise changes nothing
+    pair = [guarantees.renyi(orders=o, epsilons=e) for o, e in (([2.0, 0.5], [np.inf, 0.3]), ([0.5], [0.3]))]
+    assert pair[0].beta(0.1) == pytest.approx(pair[1].beta(0.1), abs=1e-6)
+    assert pair[0].beta(0.0) == pytest.approx(np.exp(-0.3), abs=1e-6)
+
+
+def test_a_tiny_promise_is_known_in_proportion():
+    claim = guarantees.zcdp(rho=1e-10)
+    assert claim.error < 1e-5 * claim.total_variation
