@@ -11,7 +11,8 @@ from scipy.special import ndtr, ndtri
 
 from guarantees.checks import checked, require
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import FAR, LossLaw, Reversed, Tails
+from guarantees.laws.large_losses import FAR
+from guarantees.laws.law import LossLaw, Reversed, Tails
 from guarantees.laws.textbook import gaussian_law
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import maximum

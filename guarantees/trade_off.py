@@ -16,7 +16,8 @@ from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
 from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import defect_of, honest_error
 from guarantees.laws.hockey_stick import first_within, hockey_stick
-from guarantees.laws.law import FAR, Certificate, LossLaw, Reversed, Tails, reverse
+from guarantees.laws.large_losses import FAR
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, reverse
 from guarantees.laws.profile import law_from_profile, law_from_samples
 from guarantees.numerics.array import Array
 from guarantees.summary import ALPHA_RANGE, NEGLIGIBLE, Breakpoints, Curve, Dominance, EpsilonRange

@@ -28,6 +28,8 @@ class Tabled(Protocol):
 
 ASKED = (
     "reversed_threshold",
+    "far_delta",
+    "reversed_far_delta",
     "support",
     "losses",
     "vertices",
@@ -60,6 +62,14 @@ class _Adapted(SimpleLaw):
     def reversed_threshold(self, alpha: Array) -> Array:
         own = getattr(self.law, "reversed_threshold", None)
         return super().reversed_threshold(alpha) if own is None else own(alpha)
+
+    def far_delta(self, epsilon: Array) -> Array:
+        own = getattr(self.law, "far_delta", None)
+        return super().far_delta(epsilon) if own is None else own(epsilon)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        own = getattr(self.law, "reversed_far_delta", None)
+        return super().reversed_far_delta(epsilon) if own is None else own(epsilon)
 
     @property
     def support(self) -> tuple[float, float] | None:

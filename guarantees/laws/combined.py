@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import Certificate, LossLaw, Reversed, SimpleLaw, Tails, carried, estimate, invert
 from guarantees.numerics.array import Array
 
@@ -68,6 +69,14 @@ class MixtureLaw(SimpleLaw):
             with_below=mixed("with_below"),
         )
 
+    def far_delta(self, epsilon: Array) -> Array:
+        """Averaged like the tails: the choice is revealed."""
+        return np.tensordot(self.weights, np.stack([law.far_delta(epsilon) for law in self.laws]), 1)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same for the exchanged pair."""
+        return np.tensordot(self.weights, np.stack([law.reversed_far_delta(epsilon) for law in self.laws]), 1)
+
     def threshold(self, alpha: Array) -> Array:
         """Found by search."""
         return invert(self.tails, alpha)
@@ -119,10 +128,8 @@ class SymmetrisedLaw(SimpleLaw):
     def _upper(self, threshold: Array) -> Tails:
         """Tails at thresholds >= 0."""
         first, second = self.law.tails(threshold), Reversed(self.law).tails(threshold)
-        with np.errstate(over="ignore", invalid="ignore"):
-            slope = np.exp(threshold)
-            leak1 = first.with_above - np.where(first.without_above > 0, slope * first.without_above, 0.0)
-            leak2 = second.with_above - np.where(second.without_above > 0, slope * second.without_above, 0.0)
+        leak1 = hockey_stick(self.law, threshold, first)
+        leak2 = hockey_stick(Reversed(self.law), threshold, second)
         # At threshold 0 both leak the same; just above it, the flatter one leaks more.
         take = np.where(threshold == 0, first.without_above <= second.without_above, leak1 >= leak2)
         return Tails(
@@ -151,6 +158,14 @@ class SymmetrisedLaw(SimpleLaw):
     def reversed_threshold(self, alpha: Array) -> Array:
         """The curve is symmetric."""
         return self.threshold(alpha)
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """The larger of the two directions."""
+        return np.maximum(self.law.far_delta(epsilon), self.law.reversed_far_delta(epsilon))
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The curve is symmetric."""
+        return self.far_delta(epsilon)
 
 
 def sides(law: LossLaw) -> tuple[LossLaw | None, LossLaw | None]:

@@ -11,8 +11,9 @@ from scipy import fft
 
 from guarantees.checks import require
 from guarantees.laws.combined import sides
+from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.lattice import Reach, dense, discretise, reach
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, estimate
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, estimate, reverse
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.powers import Summand, summed_masses
@@ -31,10 +32,10 @@ MASS_LEFT_OUT = 1e-17
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Part:
-    """Masses without the record of one lattice law, and how often it is composed."""
+    """Masses without the record of one lattice law, as logarithms, and how often it is composed."""
 
     first: int
-    masses: Array
+    log_masses: Array
     times: int
     spacing: float
     lost: tuple[float, float]
@@ -42,12 +43,7 @@ class _Part:
 
     @functools.cached_property
     def losses(self) -> Array:
-        return self.spacing * (self.first + np.arange(len(self.masses)))
-
-    @functools.cached_property
-    def log_masses(self) -> Array:
-        with np.errstate(divide="ignore"):
-            return np.log(self.masses)
+        return self.spacing * (self.first + np.arange(len(self.log_masses)))
 
     def log_moment(self, tilt: float) -> float:
         """``ln sum_t p(t) e^(tilt t)`` over the finite losses."""
@@ -214,11 +210,9 @@ def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
 def _parts(laws: Sequence[DiscreteLaw], times: Sequence[int], spacing: float) -> list[_Part]:
     parts = []
     for law, n in zip(laws, times, strict=True):
-        first, masses = dense(law, spacing)
-        # differences of tails may round below zero by an ulp; the round-off is part of what is estimated
-        masses = np.maximum(masses, 0.0)
+        first, log_masses = dense(law, spacing)
         lost = float(law.without[0]), float(law.with_record[-1])
-        parts.append(_Part(first=first, masses=masses, times=n, spacing=spacing, lost=lost))
+        parts.append(_Part(first=first, log_masses=log_masses, times=n, spacing=spacing, lost=lost))
     return parts
 
 
@@ -332,11 +326,8 @@ def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
     eps = safe.losses[1:-1]
 
     def profiles(law: DiscreteLaw) -> Array:
-        v = law.vertices
-        slope = np.exp(np.minimum(np.abs(eps), 600.0))
-        forward = v.with_above[2:-1] - slope * v.without_above[2:-1]
-        backward = v.without_below[1:-2] - slope * v.with_below[1:-2]
-        return np.where(eps >= 0, forward, backward)
+        forward, backward = hockey_stick(law, eps[eps >= 0]), hockey_stick(reverse(law), -eps[eps < 0])
+        return np.concatenate([backward, forward])
 
     return float(np.max(profiles(safe) - profiles(leaked), initial=0.0))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import binom
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.law import LossLaw, SimpleLaw, Tails
-from guarantees.laws.textbook import GaussianLaw, sampled_law
+from guarantees.laws.textbook import GaussianLaw, mills_ratio, normal_density, sampled_law
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 
@@ -92,6 +92,21 @@ class GroupLaw(SimpleLaw):
             with_above=ndtr(shifts - x[..., None]) @ self._weights,
             with_below=ndtr(x[..., None] - shifts) @ self._weights,
         )
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """As for one record, averaged over how many are in the batch."""
+        x = self._cut(epsilon)[..., None]
+        shifts = np.arange(self.group + 1) * self.mu
+        gains = ndtr(shifts - x) - normal_density(x - shifts) * mills_ratio(x)
+        return np.maximum(gains @ self._weights, 0.0)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """Only a large group that is nearly always sampled has losses so far below 0: tails in logarithms."""
+        x = self._cut(-epsilon)
+        shifts = np.arange(self.group + 1) * self.mu
+        log_weights = binom.logpmf(np.arange(self.group + 1), self.group, self.rate)
+        scaled = np.exp(log_weights + log_ndtr(x[..., None] - shifts) + epsilon[..., None]).sum(axis=-1)
+        return np.maximum(ndtr(x) - scaled, 0.0)
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form: the loss at the normal quantile."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.laws.law import FAR, LossLaw, Tails
+from guarantees.laws.large_losses import FAR, LARGE
+from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
@@ -16,15 +17,10 @@ def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Ar
     tails = law.tails(epsilon) if tails is None else tails
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
-        value = np.clip(tails.with_above - scaled, 0.0, 1.0)
-    large = (epsilon > 600) & (epsilon < FAR)
+        value = np.array(np.clip(tails.with_above - scaled, 0.0, 1.0))
+    large = (epsilon > LARGE) & (epsilon < FAR)
     if large.any():
-        # P_without(L > eps) < e^-600 nears underflow: integrate e^(eps-s) P_with(L > s) over s > eps instead.
-        nodes, weights = np.polynomial.laguerre.laggauss(64)
-        # P_with(L > s) falls in s, so that a node adds at most its weight over the first one's: .06
-        nodes, weights = nodes[weights > 1e-19], weights[weights > 1e-19]
-        above = law.tails((epsilon[large][:, None] + nodes).reshape(-1)).with_above
-        value[large] = above.reshape(-1, len(nodes)) @ weights
+        value[large] = law.far_delta(epsilon[large])
     return value
 
 

@@ -7,12 +7,13 @@ import dataclasses
 import numpy as np
 
 from guarantees.laws.hockey_stick import first_within, hockey_stick
-from guarantees.laws.law import FAR, DiscreteLaw, LossLaw, Reversed
+from guarantees.laws.large_losses import FAR, LARGE
+from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 
-FARTHEST = 600.0
-"""Losses beyond this count as infinite in a composition: their likelihood ratio nears overflow."""
+FARTHEST = 1e5
+"""Losses beyond this count as infinite in a composition: a lattice that reached them would be too coarse to tell."""
 
 NUDGE = 1e-6
 """Share of a cell within which an atom counts as lying on the lattice point."""
@@ -72,19 +73,19 @@ def discretise(law: LossLaw, span: Reach, spacing: float) -> LatticePair:
 def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfProfile]:
     """One direction on the lattice: its values, and lowered values whose chords lie below the profile."""
     eps = spacing * np.arange(int(np.ceil(end / spacing - 1e-9)) + 2)
-    value, at = hockey_stick(law, eps), law.tails(eps).without_above
+    value = hockey_stick(law, eps)
+    # All slopes of a cell, and its width, in units of e^eps at its left end: neither overflows.
+    inside, width = NUDGE * spacing, np.expm1(spacing)
+    at = _scaled_tail(law, eps)
     # Slopes just inside each cell, so that an atom on (or a rounding error off) a lattice point counts as on it.
-    inside = NUDGE * spacing
-    left_slope = law.tails(eps[:-1] + inside).without_above
-    right_slope = law.tails(eps[1:] - inside).without_above
-    with np.errstate(over="ignore"):
-        width = np.exp(eps[:-1]) * np.expm1(spacing)
+    left_slope = np.exp(-inside) * _scaled_tail(law, eps[:-1] + inside)
+    right_slope = np.exp(inside - spacing) * _scaled_tail(law, eps[1:] - inside)
     chord = (value[:-1] - value[1:]) / width
     left, right = np.maximum(left_slope - chord, 0.0), np.maximum(chord - right_slope, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         height = np.where(left * right > 0, left * right * width / (left + right), 0.0)
     # What the two slopes may overstate between the lattice point and the place where they were taken.
-    height += (at[:-1] - left_slope + right_slope - at[1:]) * NUDGE * width
+    height += (at[:-1] - left_slope + right_slope - np.exp(-spacing) * at[1:]) * NUDGE * width
     lowered = value - np.maximum(np.append(height, 0.0), np.append(0.0, height))
     # Beyond the lattice only the mass at infinity is sure.
     lowered[-1] = min(lowered[-1], float(hockey_stick(law, np.array([FAR]))[0]))
@@ -92,14 +93,28 @@ def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfPr
         first = max(int(np.argmax(lowered < 0)), 1)
         lowered[first:] = 0.0
         # The chord down to zero must stay below the tangent at its lower end.
-        lowered[first - 1] = max(0.0, min(lowered[first - 1], right_slope[first - 1] * width[first - 1]))
+        lowered[first - 1] = max(0.0, min(lowered[first - 1], right_slope[first - 1] * width))
     return HalfProfile(epsilon=eps, delta=value), HalfProfile(epsilon=eps, delta=lowered)
 
 
+def _scaled_tail(law: LossLaw, epsilon: Array) -> Array:
+    """``e^eps P_without(L > eps)``; beyond LARGE as what delta leaves of the other tail."""
+    tails = law.tails(epsilon)
+    near = np.exp(np.minimum(epsilon, LARGE)) * tails.without_above
+    return np.where(epsilon > LARGE, tails.with_above - hockey_stick(law, epsilon, tails), near)
+
+
 def dense(law: DiscreteLaw, spacing: float) -> tuple[int, Array]:
-    """Index of the first finite atom, and the masses without the record at every lattice point from there."""
+    """Index of the first finite atom, and ln of the masses without the record at every lattice point from there."""
     finite = np.isfinite(law.losses)
-    at = np.rint(law.losses[finite] / spacing).astype(np.int64)
-    masses = np.zeros(at[-1] - at[0] + 1)
-    masses[at - at[0]] = law.without[finite]
+    losses = law.losses[finite]
+    at = np.rint(losses / spacing).astype(np.int64)
+    masses = np.full(at[-1] - at[0] + 1, -np.inf)
+    with np.errstate(divide="ignore"):
+        # from the side that sees large losses, where the other may underflow
+        masses[at - at[0]] = np.where(
+            losses > LARGE,
+            np.log(np.maximum(law.with_record[finite], 0.0)) - losses,
+            np.log(np.maximum(law.without[finite], 0.0)),
+        )
     return int(at[0]), masses

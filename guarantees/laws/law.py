@@ -10,11 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from guarantees.laws.large_losses import FAR, AtomProfile, integrated_delta
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
-
-FAR = 1e290
-"""Beyond every finite loss, yet finite: tails there hold only the mass at infinity."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +47,14 @@ class SimpleLaw(Protocol):
     def reversed_threshold(self, alpha: Array) -> Array:
         """The same for the exchanged pair, whose loss is ``-L``; found by search unless the law has a better way."""
         return invert(lambda t: exchanged(self.tails(-t)), alpha)
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """``D_eps(with||without)`` where e^eps nears overflow: in closed form, or by an integral that checks itself."""
+        return integrated_delta(lambda t: self.tails(t).with_above, epsilon, self.error)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same for the exchanged pair."""
+        return integrated_delta(lambda t: self.tails(-t).without_below, epsilon, self.error)
 
     @property
     def support(self) -> tuple[float, float] | None:
@@ -167,6 +173,14 @@ class Reversed(SimpleLaw):
     def reversed_threshold(self, alpha: Array) -> Array:
         """The law's own."""
         return self.law.threshold(alpha)
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """The law's delta in this direction."""
+        return self.law.reversed_far_delta(epsilon)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The law's own."""
+        return self.law.far_delta(epsilon)
 
     @property
     def work(self) -> int:
@@ -319,12 +333,26 @@ class DiscreteLaw:
 
     def threshold(self, alpha: Array) -> Array:
         """The atom at which a randomised test of this level randomises."""
-        at = np.searchsorted(-self.vertices.without_above, -np.asarray(alpha, float), side="left")
-        return self.losses[np.clip(at - 1, 0, len(self.losses) - 1)]
+        level = np.asarray(alpha, float)
+        at = np.searchsorted(-self.vertices.without_above, -level, side="left")
+        # a mass that underflows still keeps a test of level 0 from raising an alarm
+        return np.where(level <= 0, self.support[1], self.losses[np.clip(at - 1, 0, len(self.losses) - 1)])
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """Found by search."""
         return invert(lambda t: exchanged(self.tails(-t)), alpha)
+
+    @functools.cached_property
+    def _far(self) -> tuple[AtomProfile, AtomProfile]:
+        return AtomProfile(self.losses, self.with_record), AtomProfile(-self.losses[::-1], self.without[::-1])
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """The sum of ``with (1 - e^(eps - loss))`` over larger losses."""
+        return self._far[0].delta(epsilon)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The sum of ``without (1 - e^(eps + loss))`` over losses below ``-eps``."""
+        return self._far[1].delta(epsilon)
 
     @property
     def work(self) -> int:

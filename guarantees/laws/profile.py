@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees.checks import require
+from guarantees.laws.large_losses import LARGE
 from guarantees.laws.law import Certificate, DiscreteLaw
 from guarantees.numerics.array import Array
 
@@ -41,17 +42,48 @@ class HalfProfile:
         """Chord slopes in ``e^eps``: the tail under the second law between neighbours; 0 beyond the last."""
         return np.append((self.delta[:-1] - self.delta[1:]) / self.widths, 0.0)
 
+    @property
+    def masses(self) -> Array:
+        """What the drop of the chords' slopes puts at each point but the first: masses under the first law.
+
+        Beyond LARGE each slope is multiplied by its own e^eps before they are subtracted, which neither overflows nor
+        underflows.
+        """
+        drop, apart = -np.diff(self.delta), np.diff(self.epsilon)
+        with np.errstate(over="ignore"):
+            far = drop / -np.expm1(-apart) - np.append(drop[1:] / np.expm1(apart[1:]), 0.0)
+        near = -np.diff(self.rates) * np.exp(np.minimum(self.epsilon[1:], LARGE))
+        return np.where(self.epsilon[1:] > LARGE, far, near)
+
     def hull(self) -> HalfProfile:
-        """Only the points on the lower convex hull, whose slopes are the isotonic regression of all slopes."""
+        """Only the points on the lower convex hull."""
         last = int(np.argmin(self.delta)) + 1
         cut = HalfProfile(epsilon=self.epsilon[:last], delta=self.delta[:last])
-        if not (np.diff(cut.rates) > 0).any():
+        if not (cut.masses < 0).any():
             return cut
+        near = int(np.searchsorted(cut.epsilon, LARGE, side="right"))
+        kept = cut._near_hull(near)
+        for point in range(near, last):
+            while len(kept) > 1 and cut._above_chord(kept[-2], kept[-1], point):
+                kept.pop()
+            kept.append(point)
+        return HalfProfile(epsilon=cut.epsilon[kept], delta=cut.delta[kept])
+
+    def _near_hull(self, number: int) -> list[int]:
+        """Of the first points those on their hull, whose slopes are the isotonic regression of all slopes."""
         from scipy.optimize import isotonic_regression
 
-        found = isotonic_regression(cut.rates[:-1], weights=cut.widths, increasing=False)
-        kept = np.append(found.blocks[:-1], last - 1)
-        return HalfProfile(epsilon=cut.epsilon[kept], delta=cut.delta[kept])
+        if number < 3:
+            return list(range(number))
+        found = isotonic_regression(self.rates[: number - 1], weights=self.widths[: number - 1], increasing=False)
+        return [*found.blocks[:-1].tolist(), number - 1]
+
+    def _above_chord(self, left: int, middle: int, right: int) -> bool:
+        """Whether a point lies above the chord of two others, in ``e^eps``."""
+        a, b, c = self.epsilon[left], self.epsilon[middle], self.epsilon[right]
+        share = np.expm1(a - b) / np.expm1(a - c) * np.exp(b - c)
+        chord = self.delta[left] + share * (self.delta[right] - self.delta[left])
+        return bool(self.delta[middle] > chord)
 
     def starting_at(self, value: float) -> HalfProfile:
         """The same points with another delta at epsilon 0."""
@@ -140,7 +172,8 @@ def _recentred(upper: HalfProfile, lower: HalfProfile) -> tuple[HalfProfile, Hal
 
     (a, delta_a), (b, delta_b) = nearest(upper), nearest(lower)
     # From x = e^-b, where h = 1 - x + x delta_b, to x = e^a, where h = delta_a; either may lie at infinity.
-    to_right, to_left = np.expm1(a), -np.expm1(-b)
+    with np.errstate(over="ignore"):
+        to_right, to_left = np.expm1(a), -np.expm1(-b)
     share = 1.0 if np.isinf(to_right) else to_right / (to_right + to_left)
     value = float(share * (to_left + np.exp(-b) * delta_b) + (1 - share) * delta_a)
     return upper.starting_at(value), lower.starting_at(value)
@@ -148,10 +181,8 @@ def _recentred(upper: HalfProfile, lower: HalfProfile) -> tuple[HalfProfile, Hal
 
 def _assembled(upper: HalfProfile, lower: HalfProfile, centre: float) -> DiscreteLaw:
     """Atoms at the points of both directions: the drop of the chords' slopes at each."""
-    above, below = -np.diff(upper.rates), -np.diff(lower.rates)
-    with np.errstate(over="ignore"):
-        with_above = np.where(above > 0, above * np.exp(upper.epsilon[1:]), 0.0)
-        without_below = np.where(below > 0, below * np.exp(lower.epsilon[1:]), 0.0)
+    with_above, without_below = np.maximum(upper.masses, 0.0), np.maximum(lower.masses, 0.0)
+    above, below = with_above * np.exp(-upper.epsilon[1:]), without_below * np.exp(-lower.epsilon[1:])
     ends = np.array([np.inf])
     return DiscreteLaw(
         np.concatenate([-ends, -lower.epsilon[:0:-1], [0.0], upper.epsilon[1:], ends]),

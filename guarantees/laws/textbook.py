@@ -5,13 +5,23 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.law import DiscreteLaw, LossLaw, SimpleLaw, Tails, invert, no_leak
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
+
+
+def normal_density(x: Array) -> Array:
+    """The density of N(0, 1)."""
+    return np.exp(-np.square(np.minimum(np.abs(x), 1e9)) / 2) / np.sqrt(2 * np.pi)
+
+
+def mills_ratio(x: Array) -> Array:
+    """The upper tail of N(0, 1) over its density, for x >= 0."""
+    return np.sqrt(np.pi / 2) * erfcx(np.maximum(x, 0.0) / np.sqrt(2.0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +71,15 @@ class GaussianLaw(SimpleLaw):
             with_above=(1 - self.rate) * above0 + self.rate * ndtr(self.mu - x),
             with_below=(1 - self.rate) * below0 + self.rate * ndtr(x - self.mu),
         )
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """``rate (P(X > x - mu) - phi(x - mu) P(X > x)/phi(x))`` at the cut x, where the densities' ratio is e^eps."""
+        x = self._cut(epsilon)
+        return self.rate * np.maximum(ndtr(self.mu - x) - normal_density(x - self.mu) * mills_ratio(x), 0.0)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same pair where every batch has the record; sampled, no loss is so far below 0."""
+        return self.far_delta(epsilon) if self.rate == 1.0 else np.zeros(epsilon.shape)
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form: the loss at the normal quantile."""
@@ -114,6 +133,20 @@ class SubstitutedGaussianLaw(SimpleLaw):
             with_below=mixed(x, -self.mu),
         )
 
+    def far_delta(self, epsilon: Array) -> Array:
+        """As for one record, with the two densities without it weighed against each other."""
+        x = self._cut(epsilon)
+        density = (1 - self.rate) * normal_density(x) + self.rate * normal_density(x - self.mu)
+        # of the density without the record, which mean it belongs to: the one at 0 outweighs the farther by far
+        farther = expit(np.log(self.rate) - np.log1p(-self.rate) - self.mu * (x + self.mu / 2))
+        mean_ratio = (1 - farther) * mills_ratio(x) + farther * mills_ratio(x + self.mu)
+        above = (1 - self.rate) * ndtr(-x) + self.rate * ndtr(self.mu - x)
+        return np.maximum(above - density * mean_ratio, 0.0)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The pair is its own mirror image."""
+        return self.far_delta(epsilon)
+
     def threshold(self, alpha: Array) -> Array:
         """Found by search."""
         return invert(self.tails, alpha)
@@ -147,6 +180,14 @@ class LaplaceLaw(SimpleLaw):
             with_above=np.where(above, 0.0, np.where(below, 1.0, 1 - inside1)),
             with_below=np.where(above, 1.0, np.where(below, 0.0, inside1)),
         )
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """``1 - e^((eps - scale)/2)`` below the atom, nothing beyond."""
+        return -np.expm1(np.minimum((epsilon - self.scale) / 2, 0.0))
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The pair is its own mirror image."""
+        return self.far_delta(epsilon)
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form between the atoms."""

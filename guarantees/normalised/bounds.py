@@ -126,6 +126,14 @@ class RevealedSizeLaw(SimpleLaw):
         """Averages over the parts."""
         return self._parts.tails(threshold)
 
+    def far_delta(self, epsilon: Array) -> Array:
+        """Averages over the parts."""
+        return self._parts.far_delta(epsilon)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same for the exchanged pair."""
+        return self._parts.reversed_far_delta(epsilon)
+
     def threshold(self, alpha: Array) -> Array:
         """By a bracketed search."""
         return self._parts.threshold(alpha)

@@ -16,7 +16,6 @@ from guarantees.trade_off import TradeOff
 HALF = 1 << 16
 FARTHEST = 1e9
 """Finite losses lie on a lattice that ends here; it is even in the inverse hyperbolic sine of the loss."""
-FAR_ENDS = 1000
 FLAT = float(np.arcsinh(FARTHEST)) / HALF
 LEVELS = np.concatenate([[-np.inf], np.sinh(FLAT * np.arange(-HALF, HALF + 1)), [np.inf]])
 
@@ -129,37 +128,9 @@ def _profiles(law: DiscreteLaw, epsilon: Array) -> Array:
 def largest_gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
     """Largest difference of the two profiles, in either direction, at every atom of either law."""
     losses = np.abs(np.concatenate([safe.losses, leaked.losses]))
-    near = np.unique(np.append(losses[losses <= 600.0], 0.0))
-    gap = float((_profiles(safe, near) - _profiles(leaked, near)).max())
-    for sign in (1, -1):
-        gap = max(gap, _far_gap(*((sign * law.losses[::sign], _seen_from(law, sign)) for law in (safe, leaked))))
-    return gap
-
-
-def _seen_from(law: DiscreteLaw, sign: int) -> Array:
-    """Masses of the side whose losses are the larger, in the order of ``sign`` times the losses."""
-    return law.with_record if sign > 0 else law.without[::-1]
-
-
-def _far_gap(safe: tuple[Array, Array], leaked: tuple[Array, Array]) -> float:
-    """A bound on the difference at all epsilons beyond 600, from values at some of them: both profiles fall."""
-    losses, masses = safe
-    far = (losses > 600.0) & np.isfinite(losses)
-    if masses[far].sum() < 1e-15:
-        return 0.0
-    share = np.cumsum(masses[far])
-    ends = np.interp(np.linspace(0.0, share[-1], FAR_ENDS), share, losses[far])
-    ends = np.unique(np.append(600.0, ends))
-    high, low = (_far_profile(*law, ends) for law in (safe, leaked))
-    return float((high[:-1] - low[1:]).max())
-
-
-def _far_profile(losses: Array, masses: Array, epsilon: Array) -> Array:
-    """``sum mass (1 - e^(epsilon - loss))`` over larger losses, where e^epsilon would overflow."""
-    above = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
-    first, last = np.searchsorted(losses, epsilon, side="right"), np.searchsorted(losses, epsilon + 40.0)
-    near = [masses[a:b] @ np.exp(e - losses[a:b]) for a, b, e in zip(first, last, epsilon, strict=True)]
-    return above[first] - np.array(near)
+    # both are linear in e^epsilon between atoms
+    at = np.unique(np.append(losses[np.isfinite(losses)], 0.0))
+    return float((_profiles(safe, at) - _profiles(leaked, at)).max())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -216,6 +187,14 @@ class BracketedLaw(SimpleLaw):
     def tails(self, threshold: Array) -> Tails:
         """Those of the law in between."""
         return self.middle.tails(threshold)
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """That of the law in between."""
+        return self.middle.far_delta(epsilon)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same for the exchanged pair."""
+        return self.middle.reversed_far_delta(epsilon)
 
     def threshold(self, alpha: Array) -> Array:
         """The atom at which a test of this level randomises."""

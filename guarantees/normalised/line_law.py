@@ -8,6 +8,7 @@ import functools
 import numpy as np
 
 from guarantees.laws.contour import SummedLaw, summed
+from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, carried, estimate, invert
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
@@ -262,6 +263,14 @@ class SampledLaw(SimpleLaw):
             with_above=(1 - self.rate) * found.without_above + self.rate * found.with_above,
             with_below=(1 - self.rate) * found.without_below + self.rate * found.with_below,
         )
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """``rate`` times the law's at the hidden loss."""
+        return self.rate * hockey_stick(self.law, hidden_loss(epsilon, self.rate))
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The law's own where every batch has the record; sampled, no loss is so far below 0."""
+        return self.law.reversed_far_delta(epsilon) if self.rate == 1.0 else np.zeros(epsilon.shape)
 
     def threshold(self, alpha: Array) -> Array:
         """The loss at the law's own threshold."""

@@ -17,6 +17,8 @@ from guarantees.shuffling.stop_loss import LatticeLaw, clone_slot, lattice_law
 
 FINENESS = 16.0
 """Lattice points in a standard deviation of one clone's c."""
+RAREST = 1e-15
+"""Rarer clones are not tried: the rounding that a thinned law includes, over p, is then above 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,12 +67,15 @@ def fine_clones(*, rounds: int, noise_multiplier: float, distance: float, epsilo
     """The smallest of the bounds over p and a ceiling; ``ln(1/p)`` lies past the privacy loss's z-th deviation."""
     s, known = noise_multiplier, dict[float, float]()
 
+    def tried(p: float) -> float:
+        plan = FineClones(rounds=rounds, noise_multiplier=s, probability=p, distance=distance)
+        cost = (1 + np.exp(epsilon)) * plan.additive
+        return plan.delta(epsilon) if cost < ceiling else cost
+
     def bound(z: float) -> float:
         if z not in known:
             p = float(np.exp(-2 / s**2 - 2 / s * z))
-            plan = FineClones(rounds=rounds, noise_multiplier=s, probability=p, distance=distance)
-            cost = (1 + np.exp(epsilon)) * plan.additive
-            known[z] = plan.delta(epsilon) if cost < ceiling else cost
+            known[z] = tried(p) if p > RAREST else np.inf
         return known[z]
 
     best = min(np.linspace(1.0, 7.0, 9).tolist(), key=bound)

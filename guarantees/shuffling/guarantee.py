@@ -60,7 +60,7 @@ class UpperLaw(SimpleLaw):
 
         def value(at: float) -> float:
             kind: Kind = "with_given_without" if at >= 0 else "without_given_with"
-            return self.delta(abs(at), kind) if abs(at) < 700 else 0.0
+            return self.delta(abs(at), kind)
 
         delta = np.array([value(float(v)) for v in t.ravel()]).reshape(t.shape)
         return Tails(
@@ -69,6 +69,14 @@ class UpperLaw(SimpleLaw):
             with_above=np.where(upper, delta, 1.0),
             with_below=np.where(upper, 1 - delta, 0.0),
         )
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """The bound itself."""
+        return self.tails(epsilon).with_above
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The other direction's bound."""
+        return self.tails(-epsilon).without_below
 
     @cached_property
     def table(self) -> DiscreteLaw:

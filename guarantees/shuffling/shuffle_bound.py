@@ -22,6 +22,8 @@ SMALLEST_POOLED_NOISE = 2.5
 """Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
+FAINT = 1e-14
+"""A delta below this is left as it is: the rounding that the other bounds include is larger."""
 TABLE_POINTS = 12
 TABLE_END = 1e-8
 
@@ -45,7 +47,7 @@ class ShuffleBound:
 
     def _smallest(self, kind: Kind, epsilon: float) -> float:
         best = self._flat(kind, epsilon)
-        if not self._displaces(epsilon):
+        if best <= FAINT or not self._displaces(epsilon):
             return best
         best = min(best, self._displaced(kind, epsilon, self._single))
         for pool in self.pools if self._deep(kind, epsilon) else ():
@@ -64,7 +66,7 @@ class ShuffleBound:
         key: tuple[Kind, float, int] = (kind, epsilon, 0)
         if key not in self._found:
             best = float(gaussian_delta(epsilon, far / s))
-            if self.rounds > 1 and epsilon <= LARGEST_EPSILON:
+            if self.rounds > 1 and epsilon <= LARGEST_EPSILON and best > FAINT:
                 best = fine_clones(rounds=self.rounds, noise_multiplier=s, distance=far, epsilon=epsilon, ceiling=best)
             self._found[key] = best
         return self._found[key]

@@ -208,3 +208,17 @@ def test_bad_arguments_are_refused():
         guarantees.fixed_batch_upper(rounds=0, noise_multiplier=1.0)
     with pytest.raises(ValueError, match="noise_multiplier must be"):
         guarantees.fixed_batch_upper(rounds=10, noise_multiplier=0.0)
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03, 0.05])
+def test_little_noise_leaks_what_the_fixed_order_leaks_at_any_epsilon(sigma):
+    upper = guarantees.fixed_batch_upper(rounds=10, noise_multiplier=sigma)
+    order = guarantees.deterministic_batches(noise_multiplier=sigma)
+    epsilon = order.epsilon(1e-5)
+    assert upper.epsilon(1e-5) == pytest.approx(epsilon, rel=1e-5)
+    assert upper.delta([epsilon, 1000.0]) == pytest.approx(order.delta([epsilon, 1000.0]), rel=1e-3)
+
+
+def test_what_is_below_rounding_is_left_to_the_fixed_order():
+    claim = guarantees.fixed_batch_upper(rounds=10, noise_multiplier=1000.0)
+    assert claim.delta([0.5, 1.0, 700.0, 1e6]) == pytest.approx([0.0] * 4)
