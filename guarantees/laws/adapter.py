@@ -63,13 +63,13 @@ class _Adapted(SimpleLaw):
         own = getattr(self.law, "reversed_threshold", None)
         return super().reversed_threshold(alpha) if own is None else own(alpha)
 
-    def far_delta(self, epsilon: Array) -> Array:
+    def far_delta(self, epsilon: Array) -> Array | None:
         own = getattr(self.law, "far_delta", None)
-        return super().far_delta(epsilon) if own is None else own(epsilon)
+        return None if own is None else own(epsilon)
 
-    def reversed_far_delta(self, epsilon: Array) -> Array:
+    def reversed_far_delta(self, epsilon: Array) -> Array | None:
         own = getattr(self.law, "reversed_far_delta", None)
-        return super().reversed_far_delta(epsilon) if own is None else own(epsilon)
+        return None if own is None else own(epsilon)
 
     @property
     def support(self) -> tuple[float, float] | None:

@@ -71,11 +71,11 @@ class MixtureLaw(SimpleLaw):
 
     def far_delta(self, epsilon: Array) -> Array:
         """Averaged like the tails: the choice is revealed."""
-        return np.tensordot(self.weights, np.stack([law.far_delta(epsilon) for law in self.laws]), 1)
+        return np.tensordot(self.weights, np.stack([hockey_stick(law, epsilon) for law in self.laws]), 1)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The same for the exchanged pair."""
-        return np.tensordot(self.weights, np.stack([law.reversed_far_delta(epsilon) for law in self.laws]), 1)
+        return np.tensordot(self.weights, np.stack([hockey_stick(Reversed(law), epsilon) for law in self.laws]), 1)
 
     def threshold(self, alpha: Array) -> Array:
         """Found by search."""
@@ -161,7 +161,7 @@ class SymmetrisedLaw(SimpleLaw):
 
     def far_delta(self, epsilon: Array) -> Array:
         """The larger of the two directions."""
-        return np.maximum(self.law.far_delta(epsilon), self.law.reversed_far_delta(epsilon))
+        return np.maximum(hockey_stick(self.law, epsilon), hockey_stick(Reversed(self.law), epsilon))
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The curve is symmetric."""

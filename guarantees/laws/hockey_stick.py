@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.laws.large_losses import FAR, LARGE
+from guarantees.laws.large_losses import FAR, LARGE, integrated_delta
 from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
@@ -20,8 +20,13 @@ def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Ar
         value = np.array(np.clip(tails.with_above - scaled, 0.0, 1.0))
     large = (epsilon > LARGE) & (epsilon < FAR)
     if large.any():
-        value[large] = law.far_delta(epsilon[large])
+        found = law.far_delta(epsilon[large])
+        value[large] = _integrated(law, epsilon[large]) if found is None else found
     return value
+
+
+def _integrated(law: LossLaw, epsilon: Array) -> Array:
+    return integrated_delta(lambda t: law.tails(t).with_above, epsilon, law.error)
 
 
 def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.laws.large_losses import FAR, AtomProfile, integrated_delta
+from guarantees.laws.large_losses import FAR, AtomProfile
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
@@ -48,13 +48,13 @@ class SimpleLaw(Protocol):
         """The same for the exchanged pair, whose loss is ``-L``; found by search unless the law has a better way."""
         return invert(lambda t: exchanged(self.tails(-t)), alpha)
 
-    def far_delta(self, epsilon: Array) -> Array:
-        """``D_eps(with||without)`` where e^eps nears overflow: in closed form, or by an integral that checks itself."""
-        return integrated_delta(lambda t: self.tails(t).with_above, epsilon, self.error)
+    def far_delta(self, epsilon: Array) -> Array | None:
+        """``D_eps(with||without)`` where e^eps nears overflow; None: its tail is integrated, if it has no atoms."""
+        return None
 
-    def reversed_far_delta(self, epsilon: Array) -> Array:
+    def reversed_far_delta(self, epsilon: Array) -> Array | None:
         """The same for the exchanged pair."""
-        return integrated_delta(lambda t: self.tails(-t).without_below, epsilon, self.error)
+        return None
 
     @property
     def support(self) -> tuple[float, float] | None:
@@ -174,11 +174,11 @@ class Reversed(SimpleLaw):
         """The law's own."""
         return self.law.threshold(alpha)
 
-    def far_delta(self, epsilon: Array) -> Array:
+    def far_delta(self, epsilon: Array) -> Array | None:
         """The law's delta in this direction."""
         return self.law.reversed_far_delta(epsilon)
 
-    def reversed_far_delta(self, epsilon: Array) -> Array:
+    def reversed_far_delta(self, epsilon: Array) -> Array | None:
         """The law's own."""
         return self.law.far_delta(epsilon)
 

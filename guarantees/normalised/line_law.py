@@ -268,7 +268,7 @@ class SampledLaw(SimpleLaw):
         """``rate`` times the law's at the hidden loss."""
         return self.rate * hockey_stick(self.law, hidden_loss(epsilon, self.rate))
 
-    def reversed_far_delta(self, epsilon: Array) -> Array:
+    def reversed_far_delta(self, epsilon: Array) -> Array | None:
         """The law's own where every batch has the record; sampled, no loss is so far below 0."""
         return self.law.reversed_far_delta(epsilon) if self.rate == 1.0 else np.zeros(epsilon.shape)
 
