@@ -15,6 +15,9 @@ from guarantees.numerics.array import Array
 FARTHEST = 1e5
 """Losses beyond this count as infinite in a composition: a lattice that reached them would be too coarse to tell."""
 
+FEW = 1e10
+"""Beyond LARGE losses are followed until this many times the usual mass is left; less is not worth a coarse lattice."""
+
 NUDGE = 1e-6
 """Share of a cell within which an atom counts as lying on the lattice point."""
 
@@ -43,10 +46,12 @@ def reach(law: LossLaw, mass: float) -> Reach:
 
     def side(one: LossLaw) -> float:
         at_infinity = hockey_stick(one, np.array([FAR]))
-        found = first_within(lambda eps: hockey_stick(one, eps) - at_infinity, np.array([mass]))
+        goals = np.array([mass, FEW * mass])
+        found, near = first_within(lambda eps: hockey_stick(one, eps) - at_infinity, goals)
         support = one.support
         largest = FARTHEST if support is None else max(0.0, float(support[1]))
-        return float(min(found[0], FARTHEST, largest if np.isfinite(largest) else FARTHEST))
+        end = min(found, max(near, LARGE))
+        return float(min(end, FARTHEST, largest if np.isfinite(largest) else FARTHEST))
 
     return Reach(lower=side(Reversed(law)), upper=side(law))
 
