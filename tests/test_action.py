@@ -1,0 +1,64 @@
+"""The GitHub action: its steps are shell scripts, which run here as the runner would run them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+SUITE = """
+[[audit]]
+name = "halved"
+mechanism = {{ kind = "gaussian_mechanism", noise_multiplier = 1.0 }}
+neighbours = {{ kind = "scalar_pair" }}
+distinguisher = "likelihood_ratio"
+claim = {{ kind = "gaussian", mu = {mu} }}
+trials = 4000
+"""
+
+
+def audit(folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        ["bash", ROOT / ".github/action/audit.sh"],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "REPORT": "report", **given},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("mu", "code"), [(1.0, 0), (0.4, 1)])
+def test_a_suite_s_exit_code_is_the_action_s(tmp_path, mu, code):
+    (tmp_path / "s.toml").write_text(SUITE.format(mu=mu))
+    done = audit(tmp_path, SUITE="s.toml", OPTIONS="--confidence 0.99")
+    assert done.returncode == code, done.stderr
+    assert {"index.html", "records.json", "junit.xml"} <= {path.name for path in (tmp_path / "report").iterdir()}
+
+
+def test_tests_are_run_and_an_input_is_no_program(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    assert audit(tmp_path, PYTEST="-q test_it.py").returncode == 0
+    assert audit(tmp_path, PYTEST="-q $(touch${IFS}made) ; test_it.py").returncode != 0
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("given", [{}, {"SUITE": "s.toml", "PYTEST": "-q"}])
+def test_a_suite_or_tests_must_be_given(tmp_path, given):
+    done = audit(tmp_path, **given)
+    assert done.returncode == 2
+    assert "give either suite or pytest" in done.stderr
+
+
+def test_every_input_is_used_and_reaches_the_shell_only_as_a_variable():
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    steps = action["runs"]["steps"]
+    assert not [step["run"] for step in steps if "${{" in step.get("run", "")]
+    assert all(f"inputs.{name} }}}}" in str(steps) for name in action["inputs"])
+    scripts = [word.strip('"').removeprefix("$ACTION/") for step in steps for word in step.get("run", "").split()[1:]]
+    assert scripts
+    assert all((ROOT / script).is_file() for script in scripts)
