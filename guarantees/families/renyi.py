@@ -20,7 +20,7 @@ from guarantees.vocabulary import Relation
 
 Conversion = Literal["exact", "profile"]
 CONVERSIONS = ("exact", "profile")
-LARGEST_LOSS = 700.0
+LARGEST_LOSS = 1e4
 """Tangents steeper than this, as a logarithm, are left out."""
 SMALLEST_DELTA = 1e-17
 """A closed form is followed down to this."""
@@ -145,11 +145,11 @@ class _Points:
         """
         drop, step = np.diff(expit(-self.b)), np.diff(self.log_alpha)
         steep = np.exp(self.epsilon + self.log_alpha)
-        left, right = steep[:-1] * np.expm1(step) - drop, drop + steep[1:] * np.expm1(-step)
+        left, right = steep[:-1] * np.expm1(np.minimum(step, 700.0)) - drop, drop + steep[1:] * np.expm1(-step)
         across = float(expit(self.b[-1]) - np.exp(self.log_alpha[-1]))
         left, right = (
             np.maximum(np.append(side, across * end), 0.0)
-            for side, end in ((left, np.expm1(self.epsilon[-1])), (right, -np.expm1(-self.epsilon[-1])))
+            for side, end in ((left, np.expm1(min(self.epsilon[-1], 700.0))), (right, -np.expm1(-self.epsilon[-1])))
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.nan_to_num(left / (left + right) * right)
@@ -244,7 +244,7 @@ def _chords(points: _Points, lost: float) -> DiscreteLaw:
     while True:
         caught = np.append(lost, expit(-points.b))
         with_record, step = np.diff(caught), np.diff(points.log_alpha)
-        log_without = np.append(points.log_alpha[0], points.log_alpha[:-1] + np.log(np.expm1(step)))
+        log_without = np.append(points.log_alpha[0], points.log_alpha[1:] + np.log(-np.expm1(-step)))
         with np.errstate(divide="ignore", invalid="ignore"):
             losses = np.log(with_record) - log_without
         # rounding may bend a chord the wrong way: without its point the next one lies higher still
