@@ -39,8 +39,8 @@ from audit.report.page import write_report as write_report
 from audit.scores import ScoreBounds as ScoreBounds
 from audit.scores import from_scores as from_scores
 from audit.suites.run import run_suite as run_suite
+from audit.trials.border import MechanismError as MechanismError
 from audit.trials.cluster import dask_executor as dask_executor
 from audit.trials.executor import Executor as Executor
-from audit.trials.source import MechanismError as MechanismError
 from audit.trials.source import NonFiniteScoreError as NonFiniteScoreError
 from audit.verdict.verdict import Verdict as Verdict

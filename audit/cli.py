@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from audit.commands import COMMANDS
-from audit.commands.ending import Terminated
+from audit.trials.border import Terminated, contained
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -38,8 +38,37 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; bad input ends with exit code 2 and one line that says what to do."""
+    _open_streams()
     _write_plainly()
     arguments = parser().parse_args(argv)
+    try:
+        with contained():
+            code = _execute(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # the reader has seen enough, as `| head` does
+        _drop_output()
+        return CUT_SHORT
+    except (ValueError, TypeError, RuntimeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
+        from audit.report.escaping import printable
+
+        said = str(error) or type(error).__name__
+        print(f"dpsgd-audit: {printable(said)}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _drop_output()
+        return BAD_INPUT
+    except Terminated:
+        print("dpsgd-audit: terminated; the same command continues where it stopped.", file=sys.stderr)
+        return TERMINATED
+    except KeyboardInterrupt:
+        print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _execute(arguments: argparse.Namespace) -> int:
     if arguments.version:
         from importlib import metadata
 
@@ -48,27 +77,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser().print_help()
         return BAD_INPUT
-    module = importlib.import_module(f"audit.commands.{arguments.command}")
-    try:
-        code = module.execute(arguments)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # the reader has seen enough, as `| head` does; Python would complain once more at its own exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CUT_SHORT
-    except (ValueError, TypeError, RuntimeError, OSError, ImportError, ArithmeticError, MemoryError) as error:
-        from audit.report.escaping import printable
+    return importlib.import_module(f"audit.commands.{arguments.command}").execute(arguments)
 
-        said = str(error) or type(error).__name__
-        print(f"dpsgd-audit: {printable(said)}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)
-        return INTERRUPTED
-    except Terminated:
-        print("dpsgd-audit: terminated; the same command continues where it stopped.", file=sys.stderr)
-        return TERMINATED
+
+def _drop_output() -> None:
+    """Forget what standard output does not take: Python would complain once more at its own exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_streams() -> None:
+    """Where a stream was closed (`>&-`) open nothing in its place, before a file of ours gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = os.O_RDONLY if number == 0 else os.O_WRONLY
+            empty = os.open(os.devnull, mode)
+            setattr(sys, name, os.fdopen(empty, "r" if number == 0 else "w"))
 
 
 def _write_plainly() -> None:

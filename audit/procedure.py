@@ -21,13 +21,13 @@ from audit.policies.registry import default_policy
 from audit.record.derive import Audited, Subject, derive
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Part, plain
+from audit.trials.border import blamed, contained
 from audit.trials.both_sides import Auditable, BothSides, is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
-from audit.trials.traced import blamed
-from audit.verdict.verdict import Verdict
+from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
 from distinguishers.contract import distinguisher as as_distinguisher
@@ -40,6 +40,7 @@ MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
 """Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""
 
 
+@contained()
 def run_audit(
     mechanism: Auditable | Callable[[jax.Array, Any], Any],
     neighbours: Neighbours,
@@ -74,7 +75,18 @@ def run_audit(
     ``executor`` draws the trials elsewhere (``audit.dask_executor``); where does not change what they are.
     """
     step = as_mechanism(mechanism)
-    _check(step, neighbours, claim=claim, trials=trials, risk=risk, key=key, delta=delta, target=target)
+    _check(
+        step,
+        neighbours,
+        claim=claim,
+        trials=trials,
+        risk=risk,
+        key=key,
+        delta=delta,
+        target=target,
+        expect=expect,
+        name=name,
+    )
     given = default_battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
     _check_kind(step, given)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -138,6 +150,8 @@ def _check(
     key: Any,
     delta: float,
     target: str | None,
+    expect: str,
+    name: str | None,
 ) -> None:
     """Refuse what cannot be audited, before anything is simulated."""
     if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
@@ -158,6 +172,8 @@ def _check(
             "guarantees.claim_from_table([(epsilon, delta)])."
         )
     require("target", target is None or target in ALL_TARGETS, f"one of {ALL_TARGETS}", target)
+    require("expect", expect in VERDICTS, f"one of {VERDICTS}", expect)
+    require("name", name is None or isinstance(name, str), "a string", name)
     if not claim.covers(neighbours.relation):
         raise ValueError(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "

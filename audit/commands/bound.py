@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from audit.bounds.rounding import at_least
 from audit.commands import risk_of
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
+from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.report.terminal import Line, claim_line, falling_line, print_plot
 from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
-        print(json.dumps(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None})))
+        print(json_text(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None})))
     elif not arguments.quiet:
         _print(found, arguments)
         print_plot(_lines(found, claim), asked=arguments.plot)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
+from audit.report.escaping import json_text
 from audit.report.terminal import claim_line, print_plot
 from audit.suites.claim_text import claim_from_text
 from guarantees.claim import Claim
@@ -32,7 +32,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
         save_claims(claims, arguments.plot)
     if arguments.json:
-        print(json.dumps([plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]))
+        print(json_text([plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]))
     elif not arguments.quiet:
         print_claims(claims, summaries)
         print_plot([claim_line(claim) for claim in claims], asked=arguments.plot == "")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
+from audit.report.escaping import json_text
 
 if TYPE_CHECKING:
     from audit.record.compare import Change
@@ -32,7 +32,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)
     if arguments.json:
-        print(json.dumps({"risk": risk, "changes": [plain(change) for change in changes]}))
+        print(json_text({"risk": risk, "changes": [plain(change) for change in changes]}))
     elif not arguments.quiet:
         _print(changes, risk)
     states = {change.state for change in changes}

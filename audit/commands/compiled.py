@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
 from pathlib import Path
+
+from mechanisms.adapters.private_folder import SharedFolderError, private_folder
 
 SETTING = "DPSGD_AUDIT_CACHE"
 """A folder of the user's choice, or ``off``."""
@@ -18,7 +21,8 @@ def keep_compiled() -> Path | None:
     """Let JAX keep what it compiles in the user's cache folder; the folder, or None where nothing is changed.
 
     JAX finds a program again by a digest of its whole text, the options, its own version and the device's: a kept one
-    gives the same numbers. The library never sets this: only a process of the command does, for itself, and only if
+    gives the same numbers. A folder that others can write to is not used. The library never sets this: only a process
+    of the command does, for itself, and only if
     neither JAX's own settings nor DPSGD_AUDIT_CACHE=off say otherwise.
     """
     import jax
@@ -27,9 +31,15 @@ def keep_compiled() -> Path | None:
     taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
     if taken or setting == "off":
         return None
-    folder = (Path(setting).expanduser() if setting else _default()) / _machine()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if setting:
+            folder = private_folder(Path(setting).expanduser(), _machine())
+        else:
+            folder = private_folder(_default(), "compiled", _machine())
+    except SharedFolderError as error:
+        # what JAX finds there it runs
+        print(f"warning: compiled programs are not kept: {error}", file=sys.stderr)
+        return None
     except OSError:
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -40,7 +50,7 @@ def keep_compiled() -> Path | None:
 def _default() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     # the specification says that a relative path is ignored
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "dpsgd-audit" / "compiled"
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "dpsgd-audit"
 
 
 def _machine() -> str:

@@ -7,9 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-
-class Terminated(BaseException):
-    """Somebody asked this process to end."""
+from audit.trials.border import Terminated
 
 
 @contextlib.contextmanager

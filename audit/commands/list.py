@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 from collections.abc import Callable
 from typing import Any
+
+from audit.report.escaping import json_text
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -17,10 +18,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         from audit.suites.schema import suite_schema
 
-        print(json.dumps(suite_schema(known), indent=2))
+        print(json_text(suite_schema(known), indent=2))
         return 0
     if arguments.json:
-        print(json.dumps({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()}))
+        print(json_text({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()}))
         return 0
     if arguments.quiet:
         return 0
@@ -29,7 +30,9 @@ def execute(arguments: argparse.Namespace) -> int:
         for name, constructor in sorted(group.items()):
             inside = ", ".join(f"{k}={v}" if v is not None else k for k, v in _parameters(constructor).items())
             print(f"  {name}({inside})")
-            print(f"      {(inspect.getdoc(constructor) or '').splitlines()[0]}")
+            # python -OO has no docstrings
+            if told := (inspect.getdoc(constructor) or "").partition("\n")[0]:
+                print(f"      {told}")
     return 0
 
 

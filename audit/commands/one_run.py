@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from audit.bounds.rounding import at_least
 from audit.commands import risk_of
 from audit.one_run import OneRun, one_run
 from audit.record.record import plain
+from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.suites.claim_text import claim_from_text
 
@@ -34,7 +34,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         epsilon = {"epsilon": found.epsilon(arguments.delta), "epsilon_at_delta": arguments.delta}
         answers = {**epsilon, "delta": arguments.delta, "verdict": found.verdict}
         refuted = {"mu": found.refuted_mu, "says": _not_gdp(found)}
-        print(json.dumps(plain({**answers, "not_gdp": refuted, **plain(found)})))
+        print(json_text(plain({**answers, "not_gdp": refuted, **plain(found)})))
     elif not arguments.quiet:
         _print(found, delta=arguments.delta)
     return found

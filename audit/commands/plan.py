@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
 
 from audit.commands.run import suite_of
-from audit.suites.file import SuiteError, code_of
+from audit.report.escaping import json_text
+from audit.suites.file import SuiteError
 
 if TYPE_CHECKING:
     from audit.suites.plan import AuditPlan
@@ -19,18 +19,22 @@ def execute(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
-    kept = [spec for spec in suite.audits if arguments.run_code or not code_of(spec)]
-    for spec in suite.audits:
-        if spec not in kept and not arguments.quiet:
-            named = ", ".join(code_of(spec))
-            print(f"{spec.name}: not planned, since that would run {named}; --run-code allows it.", file=sys.stderr)
     from audit.record.record import plain
-    from audit.suites.build import build_suite
+    from audit.report.escaping import printable
+    from audit.suites.build import build_suite, catalogue
+    from audit.suites.parts import code_of
     from audit.suites.plan import plan_audit
     from audit.suites.run import audit_key
     from audit.trials.threefry import fold_in
 
-    built = build_suite(suite, kept)
+    code = {spec.name: code_of(spec, catalogue()) for spec in suite.audits}
+    kept = [spec for spec in suite.audits if arguments.run_code or not code[spec.name]]
+    for spec in suite.audits:
+        if spec not in kept and not arguments.quiet:
+            named = ", ".join(code[spec.name])
+            told = f"{spec.name}: not planned, since that would run {named}; --run-code allows it."
+            print(printable(told), file=sys.stderr)
+    built = build_suite(suite, kept, run_code=arguments.run_code)
     plans = [
         plan_audit(
             audit,
@@ -41,7 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
         for audit in built
     ]
     if arguments.json:
-        print(json.dumps([plain(plan) for plan in plans]))
+        print(json_text([plain(plan) for plan in plans]))
     elif plans and not arguments.quiet:
         _print_table(plans)
     return 0

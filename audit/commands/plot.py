@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
+from audit.record.files import require_apart
 from audit.record.record import load_records, plain
+from audit.report.escaping import json_text
 from audit.report.figures import save_sweep, sweep_numbers, width_in_inches
 
 
@@ -16,10 +17,11 @@ def execute(arguments: argparse.Namespace) -> int:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
     out, records = Path(arguments.out), load_records(path)
+    require_apart({"--out": out}, {"the records": path})
     what = {"x": arguments.x, "series": arguments.series, "y": arguments.y}
     save_sweep(records, out, **what, width=width_in_inches(arguments.width))
     if arguments.json:
-        print(json.dumps(plain({"written": [str(out)], **what, "points": sweep_numbers(records, **what)})))
+        print(json_text(plain({"written": [str(out)], **what, "points": sweep_numbers(records, **what)})))
     elif not arguments.quiet:
         print(out)
     return 0

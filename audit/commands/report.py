@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from pathlib import Path
 
-from audit.record.files import make_folder, write_whole
+from audit.record.files import make_folder, require_apart, write_whole
 from audit.record.record import AuditRecord, load_records
-from audit.report.escaping import visible
+from audit.report.escaping import json_text, visible
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
 from audit.report.latex import bibtex, latex
@@ -37,6 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.out:
             _say(arguments, told={"format": arguments.format, "text": text}, text=text)
             return 0
+        require_apart({"--out": arguments.out}, {f"the records {path}": path for path in arguments.records})
         write_whole(arguments.out, text)
         written = [Path(arguments.out)]
     paths = [str(path) for path in written]
@@ -53,6 +53,6 @@ def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) 
 
 def _say(arguments: argparse.Namespace, *, told: dict[str, object], text: str) -> None:
     if arguments.json:
-        print(json.dumps(told))
+        print(json_text(told))
     elif not arguments.quiet:
         print(text, end="")

@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 
+from audit.record.files import make_folder, write_whole
 from audit.record.record import plain
+from audit.report.escaping import json_text
 from audit.reproduce.figures import draw_all
 from audit.reproduce.item import Row
 from audit.reproduce.page import write_page
@@ -17,8 +18,7 @@ from audit.reproduce.papers import reproduced
 
 def execute(arguments: argparse.Namespace) -> int:
     """Compute every item, print what differs, write the page."""
-    out = Path(arguments.out)
-    out.mkdir(parents=True, exist_ok=True)
+    out = make_folder(arguments.out)
     rows = []
     for row in reproduced(arguments.papers, quick=arguments.quick):
         rows.append(row)
@@ -26,11 +26,11 @@ def execute(arguments: argparse.Namespace) -> int:
             print(_line(row), flush=True)
     counts = Counter(row.state for row in rows)
     said = ", ".join(f"{number} {state}" for state, number in counts.items())
-    (out / "items.json").write_text(json.dumps([plain(row) for row in rows], indent=1) + "\n")
+    write_whole(out / "items.json", json.dumps([plain(row) for row in rows], indent=1) + "\n")
     figures = draw_all({row.paper for row in rows}, out)
     page = write_page(tuple(rows), figures, out)
     if arguments.json:
-        print(json.dumps({"counts": counts, "items": [plain(row) for row in rows]}))
+        print(json_text({"counts": counts, "items": [plain(row) for row in rows]}))
     elif not arguments.quiet:
         print(f"{len(rows)} items: {said}.\nPage: {page}", file=sys.stdout)
     return 0

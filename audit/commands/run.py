@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import secrets
 import shlex
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from audit.commands import risk_of
 from audit.commands.ending import ended_in_order
-from audit.record.files import make_folder, require_writable, write_whole
-from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, code_of, parse_suite, read_suite
+from audit.record.files import make_folder, require_apart, require_writable, write_whole
+from audit.report.escaping import json_text, printable
+from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, parse_suite, read_suite
 from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     out = make_folder(arguments.out)
     for path in _files(out, arguments):
         require_writable(path)
+    _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
     from audit.commands.compiled import keep_compiled
     from audit.record.record import load_records, save_records
@@ -69,19 +70,19 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
             executor=executor,
             resume_in=resume_in,
             keep_foreign=arguments.resume,
-            told=lambda sentence: None if arguments.quiet else print(sentence, file=sys.stderr),
+            told=lambda sentence: None if arguments.quiet else print(printable(sentence), file=sys.stderr),
             started=progress.started,
             progress=advanced,
             finished=progress.finished,
         )
     for sentence in unnoticed(_earlier(out / "records.json"), records):
-        print(f"warning: {sentence}", file=sys.stderr)
+        print(printable(f"warning: {sentence}"), file=sys.stderr)
     save_records(records, out / "records.json")
     page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
     shutil.rmtree(resume_in, ignore_errors=True)
     _speak_ci(records, suite.title, arguments)
     if arguments.json:
-        print(json.dumps([record.to_json() for record in records]))
+        print(json_text([record.to_json() for record in records]))
     elif not arguments.quiet:
         print_table(records, suite_risk=sum(record.risk for record in records))
         print("\n".join(ten_lines(records, width=log_width())))
@@ -117,6 +118,14 @@ def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         also.append(os.environ.get("GITHUB_STEP_SUMMARY"))
     return [out / "records.json", out / "index.html", *filter(None, also)]
+
+
+def _refuse_overwriting(out: Path, arguments: argparse.Namespace) -> None:
+    """Each file that is asked for must be one of its own."""
+    asked = {"--junit": arguments.junit, "--markdown": arguments.markdown}
+    read = {"the suite": arguments.suite, "the records of --like": arguments.like}
+    kept = {"the records": out / "records.json", "the report": out / "index.html", **read}
+    require_apart(*({what: path for what, path in each.items() if path} for each in (asked, kept)))
 
 
 def _command(arguments: argparse.Namespace, suite: Suite) -> str:
@@ -161,9 +170,6 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
         suite = parse_suite(text, "the default suite")
     else:
         suite = read_suite(arguments.suite)
-        if any(map(code_of, suite.audits)):
-            # the last place: a file of the user's called mechanisms.py must not stand in for ours
-            sys.path.append(os.getcwd())
     if arguments.confidence is not None:
         suite = dataclasses.replace(suite, risk=risk_of(arguments.confidence))
     if arguments.trials is not None:

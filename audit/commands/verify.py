@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from audit.record.record import load_records, plain
+from audit.report.escaping import visible
 from audit.suites.file import read_suite
 from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
 from audit.suites.verify import Check, verify
@@ -37,9 +38,9 @@ def _print(checks: list[Check]) -> None:
     for check in checks:
         if check.audit != name:
             name = check.audit
-            console.print(name, markup=False, highlight=False)
+            console.print(visible(name), markup=False, highlight=False)
         says = f": {check.says}" if check.says else ""
-        console.print(f"  {MARKS[check.state]:12s} {check.what}{says}", markup=False, highlight=False)
+        console.print(visible(f"  {MARKS[check.state]:12s} {check.what}{says}"), markup=False, highlight=False)
     wrong = sum(check.state == "wrong" for check in checks)
     skipped = sum(check.state == "not checked" for check in checks)
     console.print(f"{len(checks)} checks: {wrong} wrong, {skipped} not checked.", highlight=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from audit.conformance.cases import STEP_CASES, TRAINING_CASES, Case
+from audit.trials.border import contained
 from guarantees.checks import require
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class SubsampledGaussianConformance:
 
         own = type(self).__name__
         require(f"library of {own}", self.library in LIBRARIES, f"one of {LIBRARIES}", self.library)
-        made = self.make_step(**settings) if steps is None else self.make_training(steps=steps, **settings)
+        with contained():
+            made = self.make_step(**settings) if steps is None else self.make_training(steps=steps, **settings)
         asked = f"{own}.make_{'step' if steps is None else 'training'}"
         require(f"what {asked} returns", callable(made), "a function of a key or seed and gradients", made)
         form = Form(tensors=self.tensors, dimension=sum(self._sizes()), steps=steps)

@@ -15,6 +15,7 @@ from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
+from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.threefry import fold_in
@@ -48,7 +49,8 @@ def explain(
         return record
     began = time.monotonic()
     try:
-        answers = _answers(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
+        with contained():
+            answers = _answers(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)

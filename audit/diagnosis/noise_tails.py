@@ -12,6 +12,7 @@ from scipy import special, stats
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
 from audit.bounds.rounding import at_least
+from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.model_free.directions import span_of
 from guarantees.checks import require
@@ -85,6 +86,7 @@ class NoiseTails:
         )
 
 
+@contained()
 def noise_tails(
     mechanism: Auditable,
     neighbours: Neighbours,

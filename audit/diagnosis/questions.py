@@ -14,6 +14,7 @@ from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, read_signal
 from audit.record.diagnosis_answer import Diagnosis, not_asked
+from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
 from guarantees.checks import require
@@ -145,6 +146,7 @@ def drawn_at_once(layout: Layout, trials: int) -> int:
     return int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
 
 
+@contained()
 def diagnose_mechanism(
     mechanism: Auditable,
     neighbours: Neighbours,

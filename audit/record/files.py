@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+WAITING = ".dpsgd-audit-"
+"""How the names of files begin that are not yet whole."""
 
 
 class FileError(OSError):
@@ -22,6 +28,7 @@ REMEDIES = {
     errno.ENOSPC: "make room and run the same command again",
     errno.EDQUOT: "make room and run the same command again",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "remove the link",
 }
 
 
@@ -46,16 +53,51 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise told(path, "read", error) from None
 
 
-def write_whole(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file in one step: an interruption or a full disk leaves the old one."""
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new file that takes the place of ``path`` when the block ends.
+
+    An interruption or a full disk leaves the old one. The new one's name cannot be guessed and it is made here: a link
+    that somebody left in a shared folder is never written through.
+    """
     file = Path(path)
-    waiting = file.with_name(file.name + ".part")
+    waiting = file.with_name(f"{WAITING}{secrets.token_hex(8)}.part")
     try:
-        waiting.write_text(text, encoding="utf-8")
+        os.close(os.open(waiting, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        yield waiting
         waiting.replace(file)
     except OSError as error:
-        waiting.unlink(missing_ok=True)
         raise told(path, "written", error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            waiting.unlink(missing_ok=True)
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file in one step."""
+    with replacing(path) as waiting:
+        waiting.write_text(text, encoding="utf-8")
+
+
+def clear_waiting(folder: Path) -> None:
+    """Remove what processes that were killed left half written."""
+    for half in folder.glob(f"{WAITING}*.part"):
+        half.unlink(missing_ok=True)
+
+
+def require_apart(written: Mapping[str, str | os.PathLike[str]], kept: Mapping[str, str | os.PathLike[str]]) -> None:
+    """Refuse to write a file over another one that is ``written`` or that is to be ``kept``; keys say what each is."""
+    named = list(written.items())
+    for index, (what, path) in enumerate(named):
+        for other, taken in (*kept.items(), *named[:index]):
+            if _same(Path(path), Path(taken)):
+                raise FileError(f"{what} {os.fspath(path)} would overwrite {other}; choose another file.")
+
+
+def _same(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.name == other.name and one.parent.resolve() == other.parent.resolve()
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:

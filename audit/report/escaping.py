@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-# C0, DEL, C1, lone surrogates, line and direction marks of Unicode, and what XML has no word for
-_ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-_COMMAND = re.compile(r"\A(::|##\[)")
-"""A line that begins so is a command to GitHub's runner."""
+# C0, DEL, C1, lone surrogates, line and direction marks of Unicode, what nobody sees, and what XML has no word for
+_ACTIVE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\ufffe\uffff\U000e0000-\U000e007f]"
+)
+_COMMAND = re.compile(r"(?<!\S)::|::(?=[a-z-]+( [^:]*)?::)|##(?=[A-Za-z]*\[)")
+"""Commands to whoever runs a build and reads its log.
+
+GitHub's runner takes `::name::` after blanks and `##[name]` anywhere, others `##vso[` and `##teamcity[`. Long lines are
+folded in many places, so a command is taken apart wherever it stands in a line.
+"""
 _MARKDOWN = re.compile(r"[|`*_~\\\[\]]")
 Value = TypeVar("Value")
 
@@ -50,6 +58,11 @@ def markdown_text(text: str) -> str:
     return _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(visible(text), quote=False))
 
 
+def json_text(data: Any, *, indent: int | None = None) -> str:
+    """The data as JSON in which a log's reader finds no command: two number signs are only ever inside of strings."""
+    return json.dumps(data, indent=indent).replace("##", "\\u0023#")
+
+
 def command_text(text: str) -> str:
     """The message of a GitHub workflow command, line ends included."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
@@ -62,4 +75,6 @@ def command_property(text: str) -> str:
 
 def _written(character: str) -> str:
     code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from audit.record.files import replacing
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.drawings import falling, observed
+from audit.report.escaping import visible
+from audit.report.latex import escape
 from guarantees.checks import require
 
 FORMATS = ("pdf", "pgf", "svg", "png")
@@ -75,7 +78,25 @@ def drawn(path: Path, *, width: float, height: float, columns: int = 1) -> Itera
         yield figure.subplots(1, columns)
         dated = path.suffix in (".svg", ".pdf")
         key = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None}
-        figure.savefig(path, dpi=300, metadata=key if dated else None)
+        save(figure, path, dpi=300, metadata=key if dated else None)
+
+
+def save(figure: Any, path: Path, *, dpi: int, metadata: dict[str, None] | None = None) -> None:
+    """Write a figure in one step; what LaTeX says of a .pgf is told in one line."""
+    from matplotlib.backends.backend_pgf import LatexError
+
+    try:
+        with replacing(path) as waiting:
+            figure.savefig(waiting, format=path.suffix[1:], dpi=dpi, metadata=metadata)
+    except LatexError as error:
+        said = next((line for line in str(error).splitlines() if line.startswith("!")), str(error).partition("\n")[0])
+        raise RuntimeError(f"{path}: LaTeX cannot set this figure ({said}); choose .pdf, .svg or .png.") from error
+
+
+def label(words: Any, path: Path) -> str:
+    """Words of a record in a figure: matplotlib reads mathematics between dollars, and LaTeX (.pgf) much more."""
+    plain = visible(str(words))
+    return escape(plain) if path.suffix == ".pgf" else plain.replace("$", r"\$")
 
 
 def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
@@ -129,17 +150,17 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
     with drawn(path, width=width, height=0.85 * width) as axes:
         for number, (group, members) in enumerate(sorted(groups.items(), key=lambda item: str(item[0]))):
             members.sort(key=lambda item: item[0])
-            places = [place for place, _ in members]
+            places = [label(place, path) if isinstance(place, str) else place for place, _ in members]
             colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
-            label = "proven" if group is None else str(group)
-            axes.plot(places, [_proven(r, y) for _, r in members], f"{marker}-", color=colour, label=label)
+            told = "proven" if group is None else label(group, path)
+            axes.plot(places, [_proven(r, y) for _, r in members], f"{marker}-", color=colour, label=told)
             _beside(axes, places, [r for _, r in members], y=y, colour=colour, named=number == 0)
         # an exact epsilon may be a hundred times what any trials prove: it leaves the picture, not the rest its scale
         shown = [_proven(r, y) for r in records] + [_claimed(r, y) for r in records]
         shown += [found.epsilon for r in records if y == "epsilon" and (found := ceiling(r))]
         top = 1.1 * max([value for value in shown if np.isfinite(value)], default=1.0)
-        axes.set(xlabel=x, ylabel=y, ylim=(-0.02 * top, top or 1.0))
-        _legend(axes, columns=2, title=series)
+        axes.set(xlabel=label(x, path), ylabel=y, ylim=(-0.02 * top, top or 1.0))
+        _legend(axes, columns=2, title=None if series is None else label(series, path))
 
 
 def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None, y: str) -> list[dict[str, Any]]:

@@ -28,6 +28,10 @@ SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': "''",
+    # at the beginning of a row these would be arguments of the line's end before it
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
 }
 TOOL = """@software{dpsgdaudit,
   author = {{The dpsgd-audit maintainers}},
@@ -122,7 +126,7 @@ def bibtex(records: tuple[AuditRecord, ...]) -> str:
     wanted = {key for record in records for key in BOUNDS[_method(record)][1]}
     for record in records:
         wanted |= set(re.findall(r"\b[a-z]+[12]\d{3}\b", record.claim.source))
-    tool = TOOL.replace("VERSION", _version(records))
+    tool = TOOL.replace("VERSION", escape(_version(records)))
     return "\n".join([tool, *(known[key] for key in sorted(wanted) if key in known)])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.bounds.rounding import at_least, at_most
+from audit.record.files import write_whole
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks
@@ -69,7 +70,7 @@ def write_report(
     )
     path = Path(folder) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 

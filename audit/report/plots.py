@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from audit.record.record import AuditRecord
 from audit.report.drawings import falling, observed
 from audit.report.escaping import visible
+from audit.report.figures import save
 from guarantees.claim import Claim
 
 CLAIM, THEORY, OBSERVED, PROVEN = "#1b6ca8", "#8a8a8a", "#444444", "#c0392b"
@@ -38,7 +40,7 @@ def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
             axes.set_ylabel("miss rate")
         handles, labels = grid[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, frameon=False, ncols=5 if columns > 3 else 3, loc="outside lower center")
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
+        save(figure, Path(path), dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
 def _draw(axes: Any, record: AuditRecord) -> None:
@@ -80,4 +82,4 @@ def save_claims(claims: list[Claim], path: str) -> None:
     axes.set_ylabel("miss rate")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, fontsize=8, loc="outside lower center")
-    figure.savefig(path, dpi=150)
+    save(figure, Path(path), dpi=150)

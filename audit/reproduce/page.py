@@ -6,6 +6,7 @@ from collections import Counter
 from importlib import resources
 from pathlib import Path
 
+from audit.record.files import write_whole
 from audit.reproduce.item import Row
 from audit.reproduce.papers import PAPERS
 
@@ -26,5 +27,5 @@ def write_page(rows: tuple[Row, ...], figures: list[Path], folder: Path) -> Path
         figures={path.stem: path.read_text(encoding="utf-8").partition("?>")[2] for path in figures},
     )
     path = Path(folder) / "index.html"
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from audit.record.files import FileError, write_whole
+from audit.record.files import FileError, clear_waiting, told, write_whole
 from audit.record.record import AuditRecord, from_json
 from audit.trials.source import Tally
 
@@ -101,8 +103,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     The lock goes with the process, however it ends. Where there are no such locks (Windows) nothing is held.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
+    with _lock_file(folder) as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,9 +111,20 @@ def locked(folder: Path) -> Iterator[None]:
                 raise FileError(
                     f"another run is writing to {folder.parent}; wait for it or choose another --out."
                 ) from None
-        for half in folder.glob("*.part"):
-            half.unlink(missing_ok=True)
+        for place in (folder, folder.parent):
+            clear_waiting(place)
         yield
+
+
+def _lock_file(folder: Path) -> IO[bytes]:
+    """The lock's file, as it is: in a folder that others write to, a link in its place is refused and not followed."""
+    try:
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "rb+")
+    except OSError as error:
+        raise told(folder, "locked", error) from None
 
 
 def checkpoint(folder: Path, decided_by: Any) -> Checkpoint:

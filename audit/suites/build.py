@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import importlib
+import functools
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import distinguishers
@@ -15,9 +17,11 @@ import mechanisms
 from audit.policies.policy import Policy
 from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
-from audit.suites.file import CODE_KEYS, PARTS, AuditSpec, Suite, SuiteError, is_part, nearest, refuse_unknown
+from audit.suites.file import AuditSpec, Suite, SuiteError, is_part, nearest, refuse_unknown
+from audit.suites.loading import load
+from audit.suites.parts import Catalogue, code_of, has_own_functions, signature_of, stated, takeable, taken
+from audit.trials.border import passes, sentence
 from audit.trials.both_sides import Auditable
-from audit.trials.source import sentence
 from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
 from mechanisms.pairs.neighbours import Neighbours
@@ -40,6 +44,12 @@ class Built:
     distinguisher: Distinguisher | Learner | None
     claim: Claim
     policy: Policy | None
+    taken: frozenset[str] = frozenset()
+    """Parameters of the audit that its parts were given."""
+
+
+MADE = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}
+"""What a function of the user's that makes a part must give; mechanisms and distinguishers may be functions."""
 
 
 def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
@@ -53,71 +63,197 @@ def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
     }
 
 
-def build(spec: AuditSpec) -> Built:
-    """Construct every part of one audit; a wrong word gets a message with its place."""
+def build(spec: AuditSpec, *, run_code: bool = True) -> Built:
+    """Construct every part of one audit; a wrong word gets a message with its place.
+
+    Without ``run_code`` an audit that names code is refused, and nothing of it is executed.
+    """
+    known = catalogue()
+    if not run_code and (named := code_of(spec, known)):
+        raise SuiteError(f"{spec.where}: building audit {spec.name!r} would run {', '.join(named)}.")
     try:
-        return _built(spec)
+        return _Builder(spec, known).built()
     except SuiteError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if passes(error):
+            raise
         raise SuiteError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
 
 
 def build_suite(
-    suite: Suite, audits: Sequence[AuditSpec] | None = None, *, each: Callable[[Built], None] = lambda _: None
+    suite: Suite,
+    audits: Sequence[AuditSpec] | None = None,
+    *,
+    run_code: bool = True,
+    each: Callable[[Built], None] = lambda _: None,
 ) -> list[Built]:
-    """All audits of a suite, or those of them that are wanted; a parameter of [defaults] that none takes is refused.
+    """All audits of a suite, or those of them that are wanted; parameters that no part takes are refused.
 
     ``each`` is given every audit as soon as it is built.
     """
-    _refuse_unused_defaults(suite)
-    built = []
-    for spec in suite.audits if audits is None else audits:
-        built.append(build(spec))
-        each(built[-1])
-    return built
-
-
-def _built(spec: AuditSpec) -> Built:
     known = catalogue()
-    step = _mechanism(spec.mechanism, known["mechanism"], spec)
-    _refuse_missing(step, spec)
-    pair = _part("neighbours", spec.neighbours, known["neighbours"], spec)
-    built = Built(
-        spec=spec,
-        mechanism=step,
-        neighbours=pair,
-        distinguisher=None if spec.distinguisher is None else _distinguisher(spec, known, step, pair),
-        claim=_part("claim", spec.claim, known["claim"], spec, {"mechanism": step, "neighbours": pair}),
-        policy=None if spec.policy is None else _part("policy", spec.policy, known["policy"], spec),
-    )
-    _refuse_unused(spec, known)
+    wanted = suite.audits if audits is None else audits
+    left_out = [spec for spec in suite.audits if spec not in wanted]
+    for spec in left_out:
+        if not has_own_functions(spec):
+            _refuse_unused(spec, known, taken(spec, known))
+    built = []
+    for spec in wanted:
+        built.append(build(spec, run_code=run_code))
+        each(built[-1])
+    if not any(map(has_own_functions, left_out)):
+        found = [*(audit.taken for audit in built), *(taken(spec, known) for spec in left_out)]
+        _refuse_unused_defaults(suite, known, set().union(*found))
     return built
 
 
-def _distinguisher(
-    spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, pair: Neighbours
-) -> Any:
-    """A distinguisher; its `model` and its `neighbours` are what it supposes, and may differ from what is audited."""
-    table = dict(spec.distinguisher or {})
-    given = {"mechanism": step, "neighbours": pair}
-    if "model" in table:
-        given["mechanism"] = _mechanism(_table(table.pop("model"), "model", spec), known["mechanism"], spec)
-    if "neighbours" in table:
-        supposed = _table(table.pop("neighbours"), "neighbours", spec)
-        given["neighbours"] = _part("neighbours", supposed, known["neighbours"], spec)
-    return distinguishers.distinguisher(_part("distinguisher", table, known["distinguisher"], spec, given))
+class _Builder:
+    """Makes the parts of one audit, and keeps track of who takes which of its parameters."""
+
+    def __init__(self, spec: AuditSpec, known: Catalogue):
+        self._spec, self._known = spec, known
+        self._taken = taken(spec, known)
+
+    def built(self) -> Built:
+        """The audit."""
+        spec = self._spec
+        step = self._mechanism(spec.mechanism)
+        _refuse_missing(step, spec)
+        pair = self._part("neighbours", spec.neighbours)
+        given = {"mechanism": step, "neighbours": pair}
+        found = Built(
+            spec=spec,
+            mechanism=step,
+            neighbours=pair,
+            distinguisher=None if spec.distinguisher is None else self._distinguisher(given),
+            claim=self._part("claim", spec.claim, given),
+            policy=None if spec.policy is None else self._part("policy", spec.policy),
+            taken=frozenset(self._taken),
+        )
+        _refuse_unused(spec, self._known, self._taken)
+        return found
+
+    def _distinguisher(self, audited: Mapping[str, Any]) -> Any:
+        """A distinguisher; its `model` and `neighbours` are what it supposes, and may differ from what is audited."""
+        table, given = dict(self._spec.distinguisher or {}), dict(audited)
+        if "model" in table:
+            given["mechanism"] = self._mechanism(self._table(table.pop("model"), "model"))
+        if "neighbours" in table:
+            given["neighbours"] = self._part("neighbours", self._table(table.pop("neighbours"), "neighbours"))
+        return distinguishers.distinguisher(self._part("distinguisher", table, given))
+
+    def _table(self, table: Any, key: str) -> Mapping[str, Any]:
+        """A name alone stands for a table of that kind."""
+        if isinstance(table, str):
+            return {"kind": table}
+        if is_part(table):
+            return table
+        where = self._spec.where
+        raise SuiteError(
+            f'{where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {table!r}.'
+        )
+
+    def _mechanism(self, table: Mapping[str, Any]) -> Any:
+        """A mechanism by name, or a user's own by entry point; `simulator = "collapsed"` takes its fast form."""
+        table = dict(table)
+        simulator = table.pop("simulator", "full")
+        if simulator not in ("full", "collapsed"):
+            raise SuiteError(f"{self._spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
+        step = mechanisms.mechanism(self._part("mechanism", table))
+        if simulator == "full":
+            return step
+        collapsed = step.collapsed()
+        if collapsed is None:
+            raise SuiteError(f"{self._spec.where}: {step.name} has no collapsed simulator; drop `simulator`.")
+        return collapsed
+
+    def _part(self, part: str, table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Any:
+        if "kind" not in table:
+            return self._own(part, table)
+        spec, kind, known = self._spec, table["kind"], self._known[part]
+        if kind not in known:
+            own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, known)
+            raise SuiteError(
+                f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(known))}."
+            )
+        what = f"{part} {kind!r} of audit {spec.name!r}"
+        words, signature = stated(part, table, spec.parameters, self._known), signature_of(known[kind])
+        refuse_unknown(words.own, signature, lambda key: spec.where, what)
+        supplied = {key: value for key, value in (given or {}).items() if key in signature}
+        arguments = {**words.shared, **supplied, **words.own}
+        arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+        for key, path in words.imports.items():
+            arguments[key] = load(path, key, spec)
+            self._refuse_defaults(arguments[key], f"{key} = {path!r}")
+        for key, parameter in signature.items():
+            if parameter.default is inspect.Parameter.empty and key not in arguments:
+                raise SuiteError(f"{spec.where}: {what} needs {key!r}; add `{key} = ...`.")
+        with _placed(f"{spec.where}: {what}"):
+            return known[kind](**arguments)
+
+    def _own(self, part: str, table: Mapping[str, Any]) -> Any:
+        """`function = "package.module:name"` without a kind: the part itself, or a function that makes it.
+
+        What makes a part is given the other words of its table and every parameter of the audit that it names.
+        """
+        spec, made = self._spec, MADE.get(part)
+        words = stated(part, table, spec.parameters, self._known)
+        ((word, path),) = words.imports.items()
+        what = f"{word} = {path!r} of audit {spec.name!r}"
+        found = load(path, word, spec)
+        named = {
+            key: value for key, value in spec.parameters.items() if key in signature_of(found) and key not in words.own
+        }
+        ready = made is not None and isinstance(found, made)
+        if not ready and (words.own or made is not None or _makes(found, named)):
+            if not callable(found):
+                raise SuiteError(f"{spec.where}: {what} is no {part}: {found!r}.")
+            arguments = {**named, **words.own}
+            with _placed(f"{spec.where}: {what} failed with {arguments}"):
+                found = found(**arguments)
+            self._taken |= set(named)
+            self._refuse_defaults(found, f"what {word} = {path!r} makes", but=arguments)
+        else:
+            self._refuse_defaults(found, f"{word} = {path!r}")
+        if made is not None and not isinstance(found, made):
+            raise SuiteError(f"{spec.where}: {what} gave no {part}: {found!r}.")
+        return found
+
+    def _refuse_defaults(self, found: Any, what: str, *, but: Mapping[str, Any] | None = None) -> None:
+        """A function that would run with its default where the suite states another value for the same name."""
+        if not isinstance(found, types.FunctionType | functools.partial):
+            return
+        for key, parameter in signature_of(found).items():
+            default = parameter.default
+            if key not in self._spec.parameters or key in (but or {}) or default is inspect.Parameter.empty:
+                continue
+            raise SuiteError(
+                f"{self._spec.where}: the parameter {key!r} of audit {self._spec.name!r} does not reach {what}, which "
+                f"would run with its default {key}={default!r}; name a function that takes {key!r} and returns the "
+                f"part, or call one of the two something else."
+            )
 
 
-def _table(table: Any, key: str, spec: AuditSpec) -> Mapping[str, Any]:
-    """A name alone stands for a table of that kind."""
-    if isinstance(table, str):
-        return {"kind": table}
-    if is_part(table):
-        return table
-    raise SuiteError(
-        f'{spec.where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {table!r}.'
-    )
+def _makes(found: Any, named: Mapping[str, Any]) -> bool:
+    """Whether it makes a part rather than being one: a class, or all that it needs are parameters of the audit."""
+    needed = {
+        key
+        for key, each in signature_of(found).items()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    }
+    return isinstance(found, type) or (bool(named) and needed <= set(named))
+
+
+@contextlib.contextmanager
+def _placed(what: str) -> Iterator[None]:
+    """What a constructor or a function of the user's raises, with its place."""
+    try:
+        yield
+    except BaseException as error:
+        if passes(error):
+            raise
+        raise SuiteError(f"{what}: {sentence(error)}") from error
 
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
@@ -130,123 +266,27 @@ def _refuse_missing(step: Any, spec: AuditSpec) -> None:
         )
 
 
-def _mechanism(table: Mapping[str, Any], known: Mapping[str, Callable[..., Any]], spec: AuditSpec) -> Any:
-    """A mechanism by name, or a user's own by entry point; `simulator = "collapsed"` takes its fast form."""
-    table = dict(table)
-    simulator = table.pop("simulator", "full")
-    if simulator not in ("full", "collapsed"):
-        raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
-    step = mechanisms.mechanism(_part("mechanism", table, known, spec))
-    if simulator == "full":
-        return step
-    collapsed = step.collapsed()
-    if collapsed is None:
-        raise SuiteError(f"{spec.where}: {step.name} has no collapsed simulator; drop `simulator`.")
-    return collapsed
-
-
-def _part(
-    part: str,
-    table: Mapping[str, Any],
-    known: Mapping[str, Callable[..., Any]],
-    spec: AuditSpec,
-    given: Mapping[str, Any] | None = None,
-) -> Any:
-    if "kind" not in table:
-        return _own(part, table, spec)
-    kind = table["kind"]
-    if kind not in known:
-        own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, known)
-        raise SuiteError(
-            f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(known))}."
-        )
-    signature = inspect.signature(known[kind]).parameters
-    arguments = {key: value for key, value in table.items() if key != "kind"}
-    refuse_unknown(arguments, signature, lambda key: spec.where, f"{part} {kind!r} of audit {spec.name!r}")
-    shared = {key: value for key, value in spec.parameters.items() if key in signature}
-    supplied = {key: value for key, value in (given or {}).items() if key in signature}
-    arguments = {**shared, **supplied, **arguments}
-    arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
-    for key, value in arguments.items():
-        if isinstance(value, str) and "Callable" in str(signature[key].annotation):
-            arguments[key] = _entry_point(value, key, spec)
-    for key, parameter in signature.items():
-        if parameter.default is inspect.Parameter.empty and key not in arguments:
-            raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r} needs {key!r}; add `{key} = ...`.")
-    try:
-        return known[kind](**arguments)
-    except Exception as error:
-        raise SuiteError(f"{spec.where}: {part} {kind!r} of audit {spec.name!r}: {sentence(error)}") from error
-
-
-def _own(part: str, table: Mapping[str, Any], spec: AuditSpec) -> Any:
-    """`function = "package.module:name"` without a kind: the part itself, or what makes it with the other words."""
-    word = next(key for key in CODE_KEYS if key in table)
-    found = _entry_point(table[word], word, spec)
-    arguments = {key: value for key, value in table.items() if key != word}
-    made = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}.get(part)
-    if arguments or isinstance(found, type) or (made is not None and not isinstance(found, made)):
-        if not callable(found):
-            raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} is no {part}: {found!r}.")
-        try:
-            found = found(**arguments)
-        except (Exception, SystemExit) as error:
-            what = f"{word} = {table[word]!r} of audit {spec.name!r}"
-            raise SuiteError(f"{spec.where}: {what} failed with {arguments}: {sentence(error)}") from error
-    if made is not None and not isinstance(found, made):
-        raise SuiteError(f"{spec.where}: {word} = {table[word]!r} of audit {spec.name!r} gave no {part}: {found!r}.")
-    return found
-
-
-def _entry_point(path: Any, word: str, spec: AuditSpec) -> Any:
-    """`package.module:name`, imported only when the audit is built."""
-    module, _, name = str(path).partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SuiteError(
-            f"{spec.where}: cannot import {word} = {path!r} ({sentence(error)}); write it as 'package.module:name', "
-            "importable from where dpsgd-audit runs."
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise SuiteError(
-            f"{spec.where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); mend the "
-            "module, whose import must only define things."
-        ) from error
-    return found
-
-
-def _refuse_unused(spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]]) -> None:
-    """A parameter that the audit states and no part of it takes is a misspelt one."""
-    taken = _taken(spec, known)
+def _refuse_unused(spec: AuditSpec, known: Catalogue, found: set[str]) -> None:
+    """A parameter that the audit states and no part of it takes is a misspelt one, or every part has its own word."""
     for key in spec.own_parameters:
-        if key not in taken:
+        if key not in found:
             raise SuiteError(
-                f"{spec.where}: no part of audit {spec.name!r} takes the parameter {key!r}{nearest(key, taken)}. "
-                f"Taken: {', '.join(sorted(taken))}."
+                f"{spec.where}: no part of audit {spec.name!r} takes the parameter {key!r}"
+                f"{_instead(key, takeable(spec, known) | found)}"
             )
 
 
-def _refuse_unused_defaults(suite: Suite) -> None:
+def _refuse_unused_defaults(suite: Suite, known: Catalogue, found: set[str]) -> None:
     """One that only some audits' parts take is fine."""
-    known = catalogue()
-    taken = set().union(*(_taken(spec, known) for spec in suite.audits)) if suite.defaults else set()
     for key, where in suite.defaults.items():
-        if key not in taken:
+        if key not in found:
+            names = set().union(*(takeable(spec, known) for spec in suite.audits)) | found
             raise SuiteError(
-                f"{where}: no part of any audit takes the parameter {key!r} of [defaults]{nearest(key, taken)}. "
-                f"Taken: {', '.join(sorted(taken)) or 'none, code of your own is given none'}."
+                f"{where}: no part of any audit takes the parameter {key!r} of [defaults]{_instead(key, names)}"
             )
 
 
-def _taken(spec: AuditSpec, known: Mapping[str, Mapping[str, Callable[..., Any]]]) -> set[str]:
-    """Parameters of everything in an audit that is named by its kind."""
-    taken: set[str] = set()
-    inside = spec.distinguisher or {}
-    tables = [(part, getattr(spec, part)) for part in PARTS]
-    tables += [("mechanism", inside.get("model")), ("neighbours", inside.get("neighbours"))]
-    for part, table in tables:
-        kind = table if isinstance(table, str) else (table or {}).get("kind")
-        if isinstance(kind, str) and kind in known[part]:
-            taken |= set(inspect.signature(known[part][kind]).parameters)
-    return taken
+def _instead(key: str, names: set[str]) -> str:
+    if key in names:
+        return ": the parts that know it have their own word for it, which wins. Drop one of the two."
+    return f"{nearest(key, names)}. Taken: {', '.join(sorted(names)) or 'none'}."

@@ -21,8 +21,6 @@ from audit.verdict.verdict import VERDICTS
 TARGETS = ("verdict", "epsilon", "delta", "mu")
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
 MOST_LOOKS = 20
-ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-"""package.module:name"""
 MOST_AUDITS = 10_000
 """Audits that one suite may stand for, its grids multiplied out."""
 MOST_TRIALS = 2**62
@@ -241,22 +239,6 @@ def _refuse_grid(parameters: Mapping[str, Any], where: Callable[[str], str], ind
             f"{where('parameters')}: audit {index + 1} stands for {points:,} audits; a suite has at most "
             f"{MOST_AUDITS:,} together."
         )
-
-
-def code_named(words: Any) -> tuple[str, ...]:
-    """Code that a part of a suite, or a part inside it, would run: entry points and commands."""
-    if isinstance(words, str):
-        return (words,) if ENTRY_POINT.fullmatch(words) else ()
-    if isinstance(words, Mapping):
-        own = tuple(map(str, words["command"])) if "command" in words else ()
-        return own[:1] + tuple(itertools.chain.from_iterable(code_named(value) for value in words.values()))
-    return ()
-
-
-def code_of(spec: AuditSpec) -> tuple[str, ...]:
-    """All code of its own that an audit would run."""
-    parts = (spec.mechanism, spec.neighbours, spec.distinguisher, spec.claim, spec.policy)
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(map(code_named, parts))))
 
 
 def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:

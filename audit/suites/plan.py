@@ -13,6 +13,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.planning import plan as planning
 from audit.planning.plan import Plan
 from audit.suites.build import Built
+from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
 from audit.trials.learning import learn
 from audit.trials.threefry import split
@@ -33,6 +34,7 @@ class AuditPlan:
     plan: Plan
 
 
+@contained()
 def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8) -> AuditPlan:
     """Plan one audit at its share of the suite's risk, by its distinguisher's exact curve or else by a pilot.
 

@@ -13,6 +13,7 @@ import numpy as np
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.build import build, catalogue
 from audit.suites.file import Suite
+from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, both_sides
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
@@ -34,6 +35,7 @@ class Parts(NamedTuple):
     distinguisher: Distinguisher | Learner
 
 
+@contained()
 def differences(record: AuditRecord, share: float, suite: Suite | None = None) -> list[str]:
     """Sides on which a ``share`` of the trials, drawn again, does not give the recorded counts.
 

@@ -22,10 +22,11 @@ from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.earlier_test import like
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.repeated_looks import share_of
+from audit.trials.border import contained, sentence
 from audit.trials.both_sides import is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
-from audit.trials.source import StaleCountsError, Tally, sentence
+from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
 from audit.trials.workers import ForeignError
 from audit.verdict.holm import holm
@@ -112,15 +113,16 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
     The traceback of user code stands above that line, which is the last one.
     """
     try:
-        yield
+        with contained():
+            yield
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         first = lines[0] if isinstance(error, RuntimeError | ValueError | OSError) else sentence(error)
         if isinstance(error, ForeignError) and len(lines) > 1:
             first = f"{first} {lines[-1].rstrip('.')}."
         detail = "".join(f"{line}\n" for line in lines[1:])
-        remedy = "" if isinstance(error, FileError) else f" {REMEDY}"
-        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {first}{remedy}") from error
+        told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {REMEDY}"
+        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {told}") from error
 
 
 def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None, executor: Executor) -> AuditRecord:

@@ -16,7 +16,8 @@ from audit.record.record import AuditRecord, ProvenPoint
 from audit.suites.claim_text import BUILDABLE
 from audit.suites.file import Suite
 from audit.suites.redraw import differences
-from audit.trials.source import Tally, sentence
+from audit.trials.border import sentence
+from audit.trials.source import Tally
 from guarantees.checks import require
 from guarantees.claim import Claim
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from audit.trials.border import contained
 from audit.trials.versions import differences, versions
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def device() -> str:
     return device_name()
 
 
+@contained()
 def answer(expected: Expected, job: Payload, score: Payload | None, ask: Ask) -> Any:
     """Counts, scores or outputs of the trials asked for."""
     _refuse_unlike(expected)

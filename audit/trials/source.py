@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from audit.trials.border import MechanismError
 from mechanisms.release import Layout
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ class StaleCountsError(ValueError):
     """Counts that belong to another grid or other thresholds cannot be continued."""
 
 
-class MechanismError(RuntimeError):
-    """User code failed while it was audited."""
-
-
 def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     """The layout of both sides' outputs; where they differ the form alone tells the sides apart."""
     if without != with_record:
@@ -54,14 +51,6 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
             f"{without.told} without the record, {with_record.told} with it."
         )
     return without
-
-
-def sentence(error: BaseException) -> str:
-    """An exception in one line; what is no plain refusal of a value says its kind."""
-    text = " ".join(str(error).split()) or "no message"
-    if isinstance(error, SystemExit):
-        return f"it called sys.exit({error.code!r})"
-    return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
 
 
 def piece_size(layout: Layout) -> int:

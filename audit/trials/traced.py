@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from audit.trials.border import MechanismError, blamed
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
@@ -22,7 +23,6 @@ from audit.trials.programs import Programs, Release, Scoring, is_summed, program
 from audit.trials.separate_scoring import Draw, separate
 from audit.trials.source import (
     NOT_FINITE,
-    MechanismError,
     NonFiniteScoreError,
     Scored,
     Source,
@@ -263,15 +263,6 @@ def chunk_size(kind: OutputKind, output: Any) -> int:
         collapsed = kind in ("collapsed", "collapsed_transcript")
         room, most = LARGEST_COLLAPSED_CHUNK if collapsed else DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK
     return int(np.clip(room // entries, 1, most))
-
-
-@contextlib.contextmanager
-def blamed(what: str) -> Iterator[None]:
-    """An exception of a user's code as one that says whose it was."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        raise MechanismError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def compile_program(

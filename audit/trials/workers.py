@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from audit.trials.border import Terminated, contained, passes
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, flatten_rows
@@ -78,7 +79,9 @@ class _Trials:
             if batch.side not in self.prepared:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
             return Drawn(*flatten_rows(self.prepared[batch.side](seeds), len(seeds), self.mechanism.kind))
-        except (Exception, SystemExit):
+        except BaseException as error:
+            if passes(error):
+                raise
             text = traceback.format_exc()
             raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
 
@@ -87,12 +90,14 @@ class _Trials:
         where = f"on the side '{batch.side}' of {self.mechanism.name}"
         self.prepared.pop(batch.side, None)
         try:
-            draw = self.mechanism.prepare(self.datasets[batch.side])
+            with contained():
+                draw = self.mechanism.prepare(self.datasets[batch.side])
         except Exception:
             return f"preparing the trials {where} failed:"
         for index in range(len(seeds)):
             try:
-                flatten_rows(draw(seeds[index : index + 1]), 1, self.mechanism.kind)
+                with contained():
+                    flatten_rows(draw(seeds[index : index + 1]), 1, self.mechanism.kind)
             except Exception:
                 return f"trial {batch.start + index} {where} (seed {seeds[index]}) failed:"
         return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
@@ -125,7 +130,16 @@ def _serve(connection: Connection, payload: bytes) -> None:
     started are ended too.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _end)
+    with contextlib.suppress(Terminated):
+        _answer(connection, payload)
+
+
+def _end(*_: object) -> None:
+    raise Terminated
+
+
+def _answer(connection: Connection, payload: bytes) -> None:
     mechanism, datasets = pickle.loads(payload)
     trials = _Trials(mechanism, datasets)
     while True:

@@ -16,6 +16,8 @@ from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 
 Entry = tuple[float, float, int]
 """Noise multiplier, sampling rate, and for how many steps in a row: one entry of an Opacus accountant's history."""
+SMALL_EPSILON = 0.01
+"""Deltas are smaller than this as a rule, and epsilons larger."""
 
 
 @checked
@@ -30,11 +32,15 @@ def claim_from_table(
 
     The curve is the largest one below ``max(0, 1-delta-e^eps a, e^-eps (1-delta-a))`` over the rows and promises
     nothing between them but what follows. [dong2022, proposition 2.12] Where an epsilon is repeated the smaller
-    delta counts; one below zero, as accountants print, counts as 0; a row of epsilon infinity says nothing.
+    delta counts; a row of epsilon infinity says nothing. Negative numbers are refused, and so is a table whose rows all
+    look like (delta, epsilon): such a claim would be weaker than the one that was meant, and hide a leak.
     """
     table = [(float(epsilon), float(delta)) for epsilon, delta in points]
     require("points", not any(np.isnan(epsilon) for epsilon, _ in table), "free of NaN", table)
+    require("points", all(epsilon >= 0 for epsilon, _ in table), "pairs with epsilon >= 0", table)
     require("points", all(0 <= delta <= 1 for _, delta in table), "pairs with delta in [0, 1]", table)
+    swapped = table and all(0 < epsilon < min(SMALL_EPSILON, delta) for epsilon, delta in table)
+    require("points", not swapped, "pairs (epsilon, delta), and these look like (delta, epsilon): swap them", table)
     said = [(epsilon, delta) for epsilon, delta in table if epsilon < np.inf]
     require("points", said, "at least one pair (epsilon, delta) with a finite epsilon", table)
     return Claim(

@@ -31,6 +31,8 @@ STDERR_SHOWN = 4000
 """Of what a program writes to its standard error the last so many bytes are kept."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """Variables that a program is given unless told otherwise."""
+NOT_SHOWN = "(not shown)"
+"""What records say in place of a variable's value, which may be a secret."""
 
 
 class CommandError(RuntimeError):
@@ -71,6 +73,11 @@ class CommandStep(Described):
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("timeout", self.timeout > 0, "> 0", self.timeout)
 
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What its constructor was given, but for the values of variables: records are shown to others."""
+        return {**super().parameters, "environment": tuple(map(_without_value, self.environment))}
+
     def prepare(self, dataset: Any) -> Draw:
         """Start the program and send it the dataset."""
         rows = np.ascontiguousarray(materialise(dataset), "<f4")
@@ -92,6 +99,11 @@ class CommandStep(Described):
 
 command_step = CommandStep
 """The constructor, by the name that suites and records use."""
+
+
+def _without_value(entry: str) -> str:
+    name, stated, _ = entry.partition("=")
+    return f"{name}={NOT_SHOWN}" if stated else name
 
 
 def chosen_environment(listed: Sequence[str]) -> dict[str, str]:

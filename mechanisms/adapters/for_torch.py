@@ -184,7 +184,8 @@ class TorchTraining(Described):
         relation = neighbours.relation
         require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
         printed = [self._printed(side, deltas) for side in sides]
-        points = list(zip(np.max(printed, axis=0).tolist(), deltas, strict=True))
+        # an accountant may print an epsilon below 0, which promises what 0 does
+        points = list(zip(np.max(printed, axis=0, initial=0.0).tolist(), deltas, strict=True))
         source = f"get_epsilon of the accountant of {self.name}, Opacus {_version('opacus')}"
         return claim_from_table(points, relation=relation, unit=unit, source=source)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.adapters.private_folder import private_folder, refuse_shared
 from mechanisms.networks.for_torch import Network, mean_or_sum, parameters_of, reset_parameters
 
 LEGACY = ("0.12.0", "0.13.0", "0.14.0", "0.15.0")
@@ -25,10 +26,12 @@ MOST_EMPTY = 1000
 
 def library_folder(version: str) -> str:
     """The folder of a version, installed there (without dependencies) if it is not."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpsgd-audit"
+    # its modules are imported: nobody else may have put them there
+    cache = private_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpsgd-audit")
     folder = cache / f"opacus-{version}"
-    if not folder.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
+    if folder.is_dir():
+        refuse_shared(folder)
+    else:
         with tempfile.TemporaryDirectory(dir=cache) as place:
             target = Path(place) / "library"
             _install(f"opacus=={version}", target)

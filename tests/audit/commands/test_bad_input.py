@@ -134,7 +134,10 @@ def test_files_that_cannot_be_written_are_refused_before_the_run(told, tmp_path)
         ("raise KeyError('layer')", "importing step = .* failed .KeyError: 'layer'."),
         ("import sys; sys.exit(3)", r"it called sys.exit\(3\)"),
         ("def step(key, dataset): raise KeyError('layer')", "s.toml:2: audit 'toy' failed: .*KeyError: 'layer'"),
-        ("def step(key, dataset): raise SystemExit(3)", "s.toml:2: audit 'toy' failed: .*SystemExit"),
+        (
+            "def step(key, dataset): raise SystemExit(3)",
+            r"s.toml:2: audit 'toy' failed: .*it called sys.exit\(3\)\. Mend",
+        ),
         ("import nothing_of_that_name", "cannot import step"),
     ],
 )

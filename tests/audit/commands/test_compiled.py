@@ -1,3 +1,5 @@
+import os
+
 import jax
 import pytest
 
@@ -46,4 +48,15 @@ def test_a_folder_that_cannot_be_made_is_done_without(untouched, monkeypatch):
     (untouched / "file").write_text("")
     monkeypatch.setenv(compiled.SETTING, str(untouched / "file"))
     assert compiled.keep_compiled() is None
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners are another thing here")
+@pytest.mark.parametrize("shared", ["dpsgd-audit", "dpsgd-audit/compiled"])
+def test_a_folder_that_others_can_write_to_is_done_without(untouched, capsys, shared):
+    (untouched / "dpsgd-audit" / "compiled").mkdir(parents=True)
+    for place in ("dpsgd-audit", "dpsgd-audit/compiled"):
+        (untouched / place).chmod(0o775 if place == shared else 0o700)
+    assert compiled.keep_compiled() is None
+    assert f"{untouched / shared} can be written to by others; `chmod go-w` it" in capsys.readouterr().err
     assert jax.config.jax_compilation_cache_dir is None

@@ -143,11 +143,11 @@ def test_a_misspelt_parameter_of_the_defaults_is_not_ignored():
         build_suite(parse_suite(defaults(f"{good}\ndimensions = 3"), "s.toml"))
     with pytest.raises(SuiteError, match=r"s.toml:2: parameters of .defaults. must be a table, got 3"):
         parse_suite("[defaults]\nparameters = 3\n" + AUDIT.format("a") + "parameters = { mu = 1.0 }", "s.toml")
-    own = '[defaults.parameters]\nmu = 1.0\n[[audit]]\nname = "own"\n' + "".join(
-        f'{part} = {{ function = "toys:{name}" }}\n'
-        for part, name in (("mechanism", "Shift"), ("neighbours", "PAIR"), ("claim", "PAIR"))
+    own = (
+        '[defaults.parameters]\nmuu = 1.0\nmu = 1.0\n[[audit]]\nname = "own"\nclaim = "gaussian"\n'
+        'mechanism = { function = "toys:Shift" }\nneighbours = { function = "toys:PAIR" }\n'
     )
-    with pytest.raises(SuiteError, match=r"s.toml:2: .*'mu' of .defaults.*Taken: none, code of your own is given none"):
+    with pytest.raises(SuiteError, match=r"s.toml:2: .*'muu' of .defaults. .did you mean 'mu'"):
         build_suite(parse_suite(own, "s.toml"))
 
 

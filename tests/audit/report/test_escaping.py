@@ -1,5 +1,7 @@
 import dataclasses
 import io
+import json
+import unicodedata
 from xml.etree import ElementTree
 
 import jax
@@ -11,12 +13,14 @@ import audit
 import guarantees
 from audit.record.compare import compare
 from audit.report import table
-from audit.report.escaping import markdown_text, printable, visible
+from audit.report.escaping import json_text, markdown_text, printable, visible
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.page import write_report
 from audit.report.text import record_lines
 
 EVIL = "a\x1b[2J\x07b\n::error::c|d <script>alert(1)</script> [red]e[/] [x](http://y) `f` \x00\ud800\u202e%0A"
+
+TURNS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,38 @@ def test_what_does_something_is_written_out():
     assert visible("::stop-commands::x") == "\\x3a:stop-commands::x"
     assert visible("naïve µ ∈ 数") == "naïve µ ∈ 数"
     assert printable("one\n\ttwo\x1b") == "one\n        two\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("  ::error::x", "  \\x3a:error::x"),
+        ("\u00a0\u3000::error::x", "\u00a0\u3000\\x3a:error::x"),
+        ("a ::add-mask::x", "a \\x3a:add-mask::x"),
+        ("a::set-env name=b::x", "a\\x3a:set-env name=b::x"),
+        ("a##[group]b", "a\\x23#[group]b"),
+        ("a##vso[task.setvariable]b", "a\\x23#vso[task.setvariable]b"),
+        ("\u061cx\u2066", "\\u061cx\\u2066"),
+        ("a\u200bb\ufeff\U000e0041", "a\\u200bb\\ufeff\\U000e0041"),
+        ("tests/test_it.py::TestIt::test_this", "tests/test_it.py::TestIt::test_this"),
+        ("## a [b]", "## a [b]"),
+    ],
+)
+def test_commands_to_a_build_are_taken_apart_wherever_they_stand(text, shown):
+    assert visible(text) == shown
+    assert printable(f"a\n{text}") == f"a\n{shown}"
+
+
+def test_no_character_that_turns_a_line_around_is_left():
+    turns = [chr(code) for code in range(0x20000) if unicodedata.bidirectional(chr(code)) in TURNS]
+    assert len(turns) == 9
+    assert not set(turns) & set(visible("".join(turns)))
+
+
+def test_json_in_a_log_holds_no_command():
+    data = {"##[group]a": ["##[error]", "\\##"]}
+    assert "##" not in json_text(data)
+    assert json.loads(json_text(data)) == data
 
 
 def test_every_format_shows_a_name_as_it_is(record, tmp_path):

@@ -72,6 +72,12 @@ def test_latex_cuts_names_that_no_page_holds(worst):
     assert r"\ldots" in cell
 
 
+@pytest.mark.parametrize("first", ["[", "*"])
+def test_latex_takes_no_name_for_an_argument_of_the_row_before(violation, first):
+    rows = latex((violation, dataclasses.replace(violation, name=f"{first}3in] a")), title="t")
+    assert f"\n{{{first}}}3in{{]}} a & " in rows
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
 def test_latex_compiles(violation, worst, tmp_path):
     (tmp_path / "paper.tex").write_text(DOCUMENT.replace("BODY", latex((violation, worst), title=worst.name)))

@@ -21,10 +21,10 @@ import audit
 import guarantees
 import mechanisms
 from audit.cli import main
-from audit.commands.ending import Terminated
 from audit.record.record import load_records
 from audit.resume import checkpoint
 from audit.trials import traced
+from audit.trials.border import Terminated
 from audit.trials.source import StaleCountsError, Tally, empty_tally
 
 ROOT = Path(__file__).resolve().parents[3]

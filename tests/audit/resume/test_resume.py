@@ -197,11 +197,11 @@ def test_counts_of_another_grid_are_refused():
 
 def test_a_folder_serves_one_run_at_a_time(tmp_path, capsys):
     (tmp_path / "out" / ".resume").mkdir(parents=True)
-    (tmp_path / "out" / ".resume" / "old.part").write_text("half")
+    (tmp_path / "out" / ".resume" / ".dpsgd-audit-old.part").write_text("half")
     path = tmp_path / "suite.toml"
     path.write_text(SUITE)
     with locked(tmp_path / "out" / ".resume"):
-        assert not (tmp_path / "out" / ".resume" / "old.part").exists()
+        assert not (tmp_path / "out" / ".resume" / ".dpsgd-audit-old.part").exists()
         with pytest.raises(FileError, match="another run"), locked(tmp_path / "out" / ".resume"):
             pass
         assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 2

@@ -8,7 +8,8 @@ import pytest
 
 from audit.cli import main
 from audit.suites.build import build, catalogue
-from audit.suites.file import SuiteError, code_of, parse_suite
+from audit.suites.file import SuiteError, parse_suite
+from audit.suites.parts import code_of
 from audit.suites.schema import suite_schema
 
 CODE = """
@@ -96,8 +97,8 @@ def test_reading_and_planning_run_no_code(suite, capsys):
 
 
 def test_the_working_folder_is_searched_last(suite, tmp_path):
-    suite()
-    main(["plan", "suite.toml"])
+    (spec,) = parse_suite(suite().read_text(), "suite.toml").audits
+    build(spec)
     assert sys.path[-1] == str(tmp_path)
     assert str(tmp_path) not in sys.path[:-1]
 
@@ -121,7 +122,7 @@ def test_wrong_code_is_refused_with_its_place(suite, words, message, monkeypatch
 def test_commands_are_code_too():
     words = {**USUAL, "mechanism": '{ kind = "command_step", command = ["./step", "1"] }', "neighbours": '"bit_pair"'}
     (spec,) = parse_suite(AUDIT.format(**words), "suite.toml").audits
-    assert code_of(spec) == ("./step", "own_parts:first")
+    assert code_of(spec, catalogue()) == ("./step", "own_parts:first")
 
 
 def test_the_schema_knows_them():

@@ -72,6 +72,7 @@ def test_an_event_that_promises_nothing_is_refused():
     st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.0, 1.0)), min_size=1, max_size=8, unique_by=lambda row: row[0])
 )
 def test_a_table_never_promises_more_than_it_says(rows):
+    hypothesis.assume(not all(0 < epsilon < 0.01 for epsilon, _ in rows))
     claim = guarantees.claim_from_table(rows)
     alpha = np.linspace(0.0, 1.0, 41)
     lines = [
@@ -84,8 +85,8 @@ def test_a_table_never_promises_more_than_it_says(rows):
 
 
 def test_rows_that_say_nothing_are_left_out_of_a_table():
-    claim = guarantees.claim_from_table([(math.inf, 0.0), (1.0, 1e-3), (-0.2, 0.5)])
-    assert claim.parameters["points"] == ((1.0, 1e-3), (-0.2, 0.5))
+    claim = guarantees.claim_from_table([(math.inf, 0.0), (1.0, 1e-3), (0.0, 0.5)])
+    assert claim.parameters["points"] == ((1.0, 1e-3), (0.0, 0.5))
     assert claim.delta(0.0) <= 0.5 + 1e-9
 
 
@@ -95,6 +96,11 @@ def test_rows_that_say_nothing_are_left_out_of_a_table():
         (lambda: guarantees.claim_from_table([]), "at least one pair"),
         (lambda: guarantees.claim_from_table([(math.inf, 0.1)]), "at least one pair"),
         (lambda: guarantees.claim_from_table([(1.0, 1.5)]), r"delta in \[0, 1\]"),
+        (lambda: guarantees.claim_from_table([(1.0, -1e-5)]), r"delta in \[0, 1\]"),
+        (lambda: guarantees.claim_from_table([(1.0, 1e-5), (-0.2, 0.5)]), "epsilon >= 0"),
+        (lambda: guarantees.claim_from_table([(-math.inf, 1e-5)]), "epsilon >= 0"),
+        (lambda: guarantees.claim_from_table([(1e-5, 0.8)]), r"look like \(delta, epsilon\): swap them"),
+        (lambda: guarantees.claim_from_table([(1e-5, 1.0), (1e-6, 0.9)]), "swap them"),
         (lambda: guarantees.claim_from_history([]), "at least one"),
         (lambda: guarantees.claim_from_history([(0.0, 0.5, 1)]), "no noise, no promise"),
         (lambda: guarantees.claim_from_history([(1.0, 0.0, 1)]), "rate must be"),

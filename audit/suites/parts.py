@@ -1,0 +1,110 @@
+"""What the words of an audit's parts stand for: which parameters each part takes, and which words are code.
+
+Nothing is imported, called or started here. The builder asks this module too, and imports (audit.suites.loading) only
+what it names: whoever asks ``code_of`` first, as `plan` does, knows all that building and running would execute.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from audit.suites.file import CODE_KEYS, PARTS, AuditSpec
+
+Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
+"""Constructors by part and kind."""
+PROGRAMS = {"command_step": "command", "opacus_step": "version"}
+"""Kinds that start a program, and the word that says which: a command line, or a release that pip installs."""
+RESERVED = ("kind", "mechanism", "neighbours")
+"""Words of constructors that no parameter of an audit stands for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stated:
+    """One part: its own words, the audit's parameters that it takes besides, and which of all these are code."""
+
+    own: Mapping[str, Any]
+    shared: Mapping[str, Any]
+    """Empty for a function of the user's, whose signature is known only once it is imported."""
+    imports: Mapping[str, str]
+    """Words whose text is the entry point of something to import."""
+    starts: str | None
+    """The program that it would start."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """All that would be executed."""
+        return (*self.imports.values(), *([] if self.starts is None else [self.starts]))
+
+
+def stated(part: str, table: Mapping[str, Any], parameters: Mapping[str, Any], known: Catalogue) -> Stated:
+    """What a table says. Where a constructor takes a function, any text is an entry point, however it is spelt."""
+    if "kind" not in table:
+        word = next(key for key in CODE_KEYS if key in table)
+        own = {key: value for key, value in table.items() if key != word}
+        return Stated(own=own, shared={}, imports={word: str(table[word])}, starts=None)
+    kind = table["kind"]
+    own = {key: value for key, value in table.items() if key != "kind"}
+    signature = signature_of(known[part].get(kind) if isinstance(kind, str) else None)
+    shared = {
+        key: value for key, value in parameters.items() if key in signature and key not in own and key not in RESERVED
+    }
+    words = {**shared, **own}
+    imports = {
+        key: value
+        for key, value in words.items()
+        if isinstance(value, str) and key in signature and "Callable" in str(signature[key].annotation)
+    }
+    program = words.get(PROGRAMS.get(kind, "")) if isinstance(kind, str) else None
+    return Stated(own=own, shared=shared, imports=imports, starts=None if program is None else _program(program))
+
+
+def _program(words: Any) -> str:
+    """The program among the words of a command line."""
+    return str(words[0]) if isinstance(words, list | tuple) and words else str(words)
+
+
+def tables_of(spec: AuditSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every table of an audit that names a part, those that its distinguisher supposes among them."""
+    inside = spec.distinguisher or {}
+    tables = [(part, getattr(spec, part)) for part in PARTS]
+    for part, table in (*tables, ("mechanism", inside.get("model")), ("neighbours", inside.get("neighbours"))):
+        given = {"kind": table} if isinstance(table, str) else table
+        if isinstance(given, Mapping) and any(key in given for key in ("kind", *CODE_KEYS)):
+            yield part, given
+
+
+def code_of(spec: AuditSpec, known: Catalogue) -> tuple[str, ...]:
+    """All code that building or running an audit would execute: entry points and programs."""
+    found = [stated(part, table, spec.parameters, known) for part, table in tables_of(spec)]
+    return tuple(dict.fromkeys(each for one in found for each in one.code))
+
+
+def taken(spec: AuditSpec, known: Catalogue) -> set[str]:
+    """Parameters of an audit that its parts take, those aside that functions of the user's take."""
+    found = [stated(part, table, spec.parameters, known) for part, table in tables_of(spec)]
+    return {key for one in found for key in one.shared}
+
+
+def takeable(spec: AuditSpec, known: Catalogue) -> set[str]:
+    """Names of parameters that the kinds of an audit's parts know."""
+    names: set[str] = set()
+    for part, table in tables_of(spec):
+        kind = table.get("kind")
+        names |= set(signature_of(known[part].get(kind) if isinstance(kind, str) else None))
+    return names - set(RESERVED)
+
+
+def has_own_functions(spec: AuditSpec) -> bool:
+    """Whether a part is made by a function of the user's, which may take any parameter."""
+    return any("kind" not in table for _, table in tables_of(spec))
+
+
+def signature_of(function: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters that a function names; none where Python cannot tell."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}

@@ -1,0 +1,68 @@
+"""The border to code of the user's: whatever way out it takes, what arrives here is an error of ours.
+
+A step that calls ``sys.exit(0)`` must not end a run with exit code 0 and no report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+
+class MechanismError(RuntimeError):
+    """User code failed while it was audited."""
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody asked this process to end, as Ctrl-C does."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether an exception is not the user's code's own: Ctrl-C, a request to end, and inside a test pytest's outcomes.
+
+    Outside a test nobody waits for pytest's outcomes, and ``pytest.exit(returncode=0)`` is as good as ``sys.exit(0)``.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    outcomes = sys.modules.get("_pytest.outcomes")
+    if outcomes is None or "PYTEST_CURRENT_TEST" not in os.environ:
+        return False
+    return isinstance(error, outcomes.OutcomeException | outcomes.Exit)
+
+
+def sentence(error: BaseException) -> str:
+    """An exception in one line; what is no plain refusal of a value says its kind."""
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    text = " ".join(str(error).split()) or "no message"
+    return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def blamed(what: str, *, raises: type[Exception] = MechanismError) -> Iterator[None]:
+    """Any exception of a user's code as one that says whose it was."""
+    try:
+        yield
+    except BaseException as error:
+        if passes(error):
+            raise
+        told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        raise raises(f"{what}: {told}") from error
+
+
+@contextlib.contextmanager
+def contained() -> Iterator[None]:
+    """Exceptions leave this block as they are, and every other way out of a user's code becomes one.
+
+    For the outside of whatever runs user code somewhere inside; it can also decorate a function.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if passes(error):
+            raise
+        raise MechanismError(f"code under audit tried to end the process: {sentence(error)}") from error

@@ -1,0 +1,164 @@
+"""A parameter of a suite reaches every part that names it, or the suite is refused: no part runs with a default."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from audit.cli import main
+from audit.suites.build import build, build_suite
+from audit.suites.file import SuiteError, parse_suite
+
+CODE = """
+import functools
+import guarantees, mechanisms
+
+seen = {}
+
+def make(noise_multiplier, rate=0.5):
+    seen["make"] = (noise_multiplier, rate)
+    return mechanisms.one_round(normalise_by="none", rate=rate, clip=1.0, noise_multiplier=noise_multiplier)
+
+def step(key, data, rate=0.5):
+    return data
+
+def nested(noise_multiplier):
+    return lambda key, data, rate=0.5: data
+
+def bound(rate):
+    return lambda key, data, rate=rate: data
+
+def score(key, output, *, rate=0.5):
+    return output[0]
+
+half = functools.partial(step, rate=0.5)
+claim = lambda rate, noise_multiplier: guarantees.subsampled_gaussian(rate=rate, noise_multiplier=noise_multiplier)
+taker = lambda noise_multiplier, colour="red": make(noise_multiplier)
+"""
+AUDIT = """
+trials = 20
+{defaults}
+[[audit]]
+name = "a"
+mechanism = {mechanism}
+neighbours = {{ kind = "worst_case_pair", records = 3, dimension = 2, clip = 1.0 }}
+claim = {claim}
+{more}
+"""
+USUAL = {
+    "mechanism": '{ function = "reached:make", noise_multiplier = 2.0 }',
+    "claim": '{ kind = "subsampled_gaussian", noise_multiplier = 2.0 }',
+    "more": "parameters = { rate = [0.1, 0.2] }",
+    "defaults": "",
+}
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sys.modules.pop("reached", None)
+    Path("reached.py").write_text(CODE)
+
+    def read(**words):
+        text = AUDIT.format(**{**USUAL, **words})
+        Path("suite.toml").write_text(text)
+        return parse_suite(text, "suite.toml")
+
+    yield read
+    sys.modules.pop("reached", None)
+
+
+def test_a_function_that_makes_a_part_gets_the_grid(suite):
+    first, second = map(build, suite().audits)
+    assert (first.mechanism.rate, second.mechanism.rate) == (0.1, 0.2)
+    assert (first.claim.parameters["rate"], second.claim.parameters["rate"]) == (0.1, 0.2)
+
+
+def test_it_gets_all_that_its_signature_names_with_no_word_of_its_own(suite):
+    more = "parameters = { rate = [0.1], noise_multiplier = 3.0 }"
+    words = {"mechanism": '{ function = "reached:make" }', "claim": '{ function = "reached:claim" }'}
+    (spec,) = suite(**words, more=more).audits
+    found = build(spec)
+    assert (found.mechanism.rate, found.mechanism.noise_multiplier) == (0.1, 3.0)
+    assert found.claim.parameters["noise_multiplier"] == 3.0
+
+
+def test_its_own_words_win(suite):
+    found = build(suite(mechanism='{ function = "reached:make", noise_multiplier = 2.0, rate = 0.9 }').audits[0])
+    assert found.mechanism.rate == 0.9
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"mechanism": '{ function = "reached:step" }'},
+        {"mechanism": '{ function = "reached:half" }'},
+        {"mechanism": '{ kind = "callable_step", function = "reached:step" }'},
+        {"mechanism": '{ function = "reached:nested", noise_multiplier = 2.0 }'},
+        {"more": 'parameters = { rate = [0.1] }\ndistinguisher = { function = "reached:score" }'},
+        {
+            "mechanism": '{ function = "reached:step" }',
+            "more": "",
+            "defaults": "[defaults]\nparameters = { rate = 0.1 }",
+        },
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_default_in_place_of_the_grid_is_refused(suite, words, command, capsys):
+    suite(**words)
+    options = ["--run-code"] if command == "plan" else ["--quiet"]
+    assert main([command, "suite.toml", *options]) == 2
+    said = capsys.readouterr().err
+    assert "parameter 'rate' of audit 'a" in said
+    assert "would run with its default rate=0.5" in said
+
+
+def test_a_function_that_binds_what_it_was_given_is_fine(suite):
+    assert build(suite(mechanism='{ function = "reached:bound" }').audits[0]).taken == {"rate"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"more": "parameters = { rate = 0.1, colour = 1 }"}, "no part of audit 'a' takes the parameter 'colour'"),
+        ({"more": "parameters = { rate = 0.1, nose_multiplier = 1 }"}, "did you mean 'noise_multiplier'"),
+        (
+            {
+                "mechanism": '{ function = "reached:make", noise_multiplier = 2.0, rate = 0.3 }',
+                "claim": '{ kind = "gaussian", mu = 1.0 }',
+            },
+            "no part of audit 'a rate=0.1' takes the parameter 'rate'",
+        ),
+        (
+            {"claim": '{ kind = "gaussian", mu = 1.0 }', "more": "parameters = { clip = 1.0 }"},
+            "takes the parameter 'clip': the parts that know it have their own word",
+        ),
+        (
+            {"defaults": "[defaults]\nparameters = { colour = 1 }", "more": "parameters = { rate = 0.1 }"},
+            r"suite.toml:4: no part of any audit takes the parameter 'colour' of \[defaults\]",
+        ),
+    ],
+)
+def test_a_parameter_that_nobody_takes_is_refused(suite, words, message):
+    read = suite(**words)
+    with pytest.raises(SuiteError, match=message):
+        build_suite(read)
+
+
+def test_a_parameter_of_defaults_that_only_own_code_takes_is_fine(suite):
+    read = suite(
+        mechanism='{ function = "reached:taker", noise_multiplier = 2.0 }',
+        claim='{ kind = "gaussian", mu = 1.0 }',
+        more="",
+        defaults="[defaults]\nparameters = { colour = 1 }",
+    )
+    (found,) = build_suite(read)
+    assert found.taken == {"colour"}
+
+
+def test_a_plan_refuses_what_nobody_takes_in_audits_that_it_leaves_out(suite, capsys):
+    suite(mechanism='{ kind = "callable_step", function = "reached:step" }', more="parameters = { colour = 1 }")
+    assert main(["plan", "suite.toml"]) == 2
+    assert "takes the parameter 'colour'" in capsys.readouterr().err
+    assert "reached" not in sys.modules
