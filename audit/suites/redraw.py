@@ -13,6 +13,7 @@ import numpy as np
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.build import build, catalogue
 from audit.suites.file import Suite
+from audit.suites.parts import PROGRAMS
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, both_sides
 from audit.trials.keys import audit_keys
@@ -22,9 +23,6 @@ from distinguishers.contract import Distinguisher, Learner
 from mechanisms.catalogue import COLLAPSED
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.neighbours import Neighbours
-
-PROGRAMS = ("command_step",)
-"""Mechanisms that run whatever they are told: never at the word of a file of records."""
 
 
 class Parts(NamedTuple):
@@ -75,7 +73,9 @@ def _stated(record: AuditRecord, suite: Suite) -> Parts:
 
 def _recorded(record: AuditRecord) -> Parts:
     """As the record says."""
-    if record.mechanism.name in PROGRAMS:
+    program = PROGRAMS.get(record.mechanism.name)
+    # never at the word of a file of records
+    if program is not None and record.mechanism.parameters.get(program) is not None:
         raise ValueError(f"{record.mechanism.name} runs a program; give the suite that names it with --suite")
     known = catalogue()
     step = _mechanism(record.mechanism, known["mechanism"])

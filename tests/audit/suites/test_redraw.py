@@ -3,19 +3,23 @@
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from audit.cli import main
 from audit.procedure import run_audit
-from audit.record.record import load_records, save_records
+from audit.record.record import Part, load_records, save_records
 from audit.report.repeat import program
 from audit.suites.build import build, catalogue
 from audit.suites.file import parse_suite
+from audit.suites.redraw import differences
 from audit.suites.verify import verify
 from audit.trials.keys import key_from_seed
 from mechanisms.catalogue import COLLAPSED
 
+RECORDS = Path(__file__).parents[2] / "data" / "records_schema_1.json"
+OTHER_OPACUS = Part(name="opacus_step", parameters={"version": "1.4.0"})
 HEAD = """
 trials = 200
 [defaults]
@@ -172,3 +176,10 @@ def test_a_program_runs_where_a_suite_names_it(tmp_path, capsys):
     assert main([*given, "--json"]) == 0
     states = {check["what"]: check["state"] for check in json.loads(capsys.readouterr().out)["checks"]}
     assert states["trials drawn again"] == "right"
+
+
+@pytest.mark.parametrize("part", [Part(name="command_step", parameters={"command": ["./x"]}), OTHER_OPACUS])
+def test_records_start_no_program_and_install_no_library(part):
+    record = dataclasses.replace(load_records(RECORDS)[0], mechanism=part)
+    with pytest.raises(ValueError, match=f"{part.name} runs a program; give the suite"):
+        differences(record, 0.1)
