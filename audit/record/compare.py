@@ -58,7 +58,8 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     """Match records by name and tell for each whether leakage changed.
 
     Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits: if no
-    mechanism changed, the probability that any is called larger is at most ``risk``, and the same for smaller.
+    mechanism changed, the probability that any is called larger is at most ``risk``, and the same for smaller. A
+    violation that was not there before is worse without a test: it is false as often as the new run's risk allows.
     [fisher1922; holm1979]
 
     'Same' means that no change was shown. 'Not compared': the two have no threshold in common, or one could stop early

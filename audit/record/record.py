@@ -15,7 +15,6 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.bounds.rounding import at_least
-from audit.bounds.supporting_lines import SupportingLines
 from audit.record import schema_1
 from audit.record.checks import check
 from audit.record.diagnosis_answer import Diagnosis
@@ -23,7 +22,7 @@ from audit.record.files import read_text, write_whole
 from audit.record.read import SchemaError, read
 from audit.verdict.numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
-from audit.verdict.violated import ViolatedAt, most_exceeded, seen_at
+from audit.verdict.violated import ViolatedAt
 
 SCHEMA = 2
 WRITTEN_BY = "records are written by `dpsgd-audit run`"
@@ -228,16 +227,6 @@ class AuditRecord:
     def to_json(self) -> dict[str, Any]:
         """Plain data, ready for json.dumps."""
         return plain(dataclasses.asdict(self))
-
-
-def seen_below(record: AuditRecord) -> ViolatedAt:
-    """The test whose counts lie furthest below the claim, as far as the record's points of the curve tell."""
-    alpha, beta = np.array(record.claim.curve.alpha), np.array(record.claim.curve.beta)
-    apart = np.diff(alpha) > 0
-    slope = -np.diff(beta)[apart] / np.diff(alpha)[apart]
-    lines = SupportingLines(x=alpha[:-1][apart], y=beta[:-1][apart], slope=slope)
-    seen = [(point.counts, most_exceeded(*point.counts.rates, lines)) for point in record.points]
-    return seen_at(*max(seen, key=lambda pair: pair[1].reached - pair[1].claimed))
 
 
 def plain(value: Any) -> Any:

@@ -44,6 +44,12 @@ NOT_LOOKED_AT = (
 )
 
 
+MORE_TRIALS = (
+    "More trials are a second look, which this run has not paid for: state the risk of both runs together, or plan for "
+    "several from the start with --look 1 or --stop-early."
+)
+
+
 def outcome(record: AuditRecord) -> str:
     """How a verdict stands to what the suite expects; inconclusive is neither a surprise nor a proof."""
     if record.as_expected:
@@ -72,7 +78,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
 def remedy(record: AuditRecord) -> str:
     """What to do about it."""
     if record.verdict == "inconclusive":
-        return "Run it again with more trials, under a new seed or with --stop-early; do not read it as a pass."
+        return f"Do not read it as a pass. {MORE_TRIALS}"
     if record.verdict == "no_violation_found":
         return "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it."
     suspects = any(answer.wrong for answer in record.diagnoses)
@@ -169,7 +175,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         names = listed([record.name for record in broken], most=3)
         return f"Do not rely on the promise of {names}; its section says what looks wrong."
     if any(record.verdict == "inconclusive" for record in surprises):
-        return "Run the audits that could not tell with more trials; until then they show nothing."
+        return f"The audits that could not tell show nothing. {MORE_TRIALS}"
     if surprises:
         return "A violation that was expected was not found: look whether the suite or the code changed."
     known = sum(record.verdict == "violation" for record in records)

@@ -11,10 +11,9 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.after_violation import explain
 from audit.procedure import run_audit
 from audit.record.files import FileError
-from audit.record.record import AuditRecord, plain, seen_below
+from audit.record.record import AuditRecord, plain
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, command_files, decided_by
 from audit.suites.build import Built, build_suite
@@ -29,12 +28,10 @@ from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
 from audit.trials.workers import ForeignError
-from audit.verdict.holm import holm
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
 REMEDY = "Mend it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
-HOLM_REASON = "its p-value is small enough beside those of the suite's other audits (Holm)."
 EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
 
@@ -66,7 +63,7 @@ def run_suite(
 
     Of several looks, look k has 2^-k of that risk and trials of its own.
 
-    Verdicts use the same risk better: Holm's procedure on the p-values (docs/validity.md).
+    So do the verdicts: each is judged out of the same share as the bounds beside it (docs/validity.md, section 9).
 
     Everything is built before anything runs, so a wrong word in the last audit costs no time; programs are compiled
     meanwhile (audit.suites.compile_ahead). The key of an audit comes from the seed and its name: adding an audit to a
@@ -100,10 +97,7 @@ def run_suite(
             stated = {**record.environment, "code": code}
             records.append(dataclasses.replace(record, look=suite.look, environment=stated))
             finished(records[-1])
-    return tuple(
-        _explained(record, audit, suite, end, executor)
-        for record, audit in zip(adjust(tuple(records), risk=risk * len(built)), built, strict=True)
-    )
+    return adjust(tuple(records))
 
 
 @contextlib.contextmanager
@@ -125,30 +119,14 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
         raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {told}") from error
 
 
-def _explained(record: AuditRecord, audit: Built, suite: Suite, end: float | None, executor: Executor) -> AuditRecord:
-    """Diagnoses of what only Holm's procedure made a violation; other records have theirs from their own run."""
-    if not audit.spec.diagnose:
-        return record
-    key = audit_key(suite.seed, audit.spec.name, suite.look)
-    deadline = _deadline(audit.spec, end, 1)
-    return explain(record, audit.mechanism, audit.neighbours, key=key, deadline=deadline, executor=executor)
+def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
+    """The records of a suite with the smallest risk of the whole suite at which each would say 'violation'.
 
-
-def adjust(records: tuple[AuditRecord, ...], *, risk: float) -> tuple[AuditRecord, ...]:
-    """Verdicts of a whole suite: at most ``risk`` to call any right mechanism violated, by Holm's procedure.
-
-    Holm rejects everything that Bonferroni does, so no verdict 'violation' of a single record is lost. [holm1979]
+    Every audit has an even part of that risk, for its verdict and its bounds together; Holm's procedure would need a
+    risk beside that of the bounds. [docs/validity.md, section 9]
     """
-    adjusted = holm([record.p_value for record in records])
-    return tuple(_adjusted(record, p, violated=p <= risk) for record, p in zip(records, adjusted, strict=True))
-
-
-def _adjusted(record: AuditRecord, p: float, *, violated: bool) -> AuditRecord:
-    if not violated or record.verdict == "violation":
-        return dataclasses.replace(record, adjusted_p_value=p)
-    # Its own share of the risk proves nothing: what was seen is told instead.
-    return dataclasses.replace(
-        record, adjusted_p_value=p, verdict="violation", reason=HOLM_REASON, violated_at=seen_below(record)
+    return tuple(
+        dataclasses.replace(record, adjusted_p_value=min(1.0, len(records) * record.p_value)) for record in records
     )
 
 

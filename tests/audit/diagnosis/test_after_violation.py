@@ -221,20 +221,6 @@ def test_suites_diagnose_resume_and_can_be_told_not_to(tmp_path):
     assert silent.diagnoses == ()
 
 
-def test_what_only_holm_calls_a_violation_is_diagnosed_too(monkeypatch):
-    import audit.suites.run
-
-    def not_yet(*given, **named):
-        return dataclasses.replace(
-            audit.procedure.run_audit(*given, **named), verdict="no_violation_found", diagnoses=()
-        )
-
-    monkeypatch.setattr(audit.suites.run, "run_audit", not_yet)
-    (record,) = run_suite(suite())
-    assert record.reason == audit.suites.run.HOLM_REASON
-    assert any(d.wrong for d in record.diagnoses)
-
-
 def test_a_wrong_word_for_diagnose_is_refused():
     with pytest.raises(SuiteError, match="diagnose must be true or false, got 'no'"):
         suite('diagnose = "no"')
