@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,9 @@ TRUSTED_DELTA = 1e-10
 """dp-accounting's pessimistic deltas were seen below the truth from about 1e-11 down (against mpmath)."""
 
 EPSILONS_PER_UNIT = 1e9
+
+ROUNDING = 1e-12
+"""A mass below zero by no more than this, beyond LARGE, is rounding."""
 
 PLD_ERROR = 2e-11
 """Estimated rounding error of dp-accounting's convolutions."""
@@ -59,10 +63,14 @@ class HalfProfile:
         """Only the points on the lower convex hull."""
         last = int(np.argmin(self.delta)) + 1
         cut = HalfProfile(epsilon=self.epsilon[:last], delta=self.delta[:last])
-        if not (cut.masses < 0).any():
+        masses, near = cut.masses, int(np.searchsorted(cut.epsilon, LARGE, side="right"))
+        if not (masses < 0).any():
             return cut
-        near = int(np.searchsorted(cut.epsilon, LARGE, side="right"))
         kept = cut._near_hull(near)
+        if not (masses[near - 1 :] < -ROUNDING).any():
+            # what rounding makes of a straight line far out is left as it is
+            kept += range(near, last)
+            return HalfProfile(epsilon=cut.epsilon[kept], delta=cut.delta[kept])
         for point in range(near, last):
             while len(kept) > 1 and cut._above_chord(kept[-2], kept[-1], point):
                 kept.pop()
@@ -80,10 +88,10 @@ class HalfProfile:
 
     def _above_chord(self, left: int, middle: int, right: int) -> bool:
         """Whether a point lies above the chord of two others, in ``e^eps``."""
-        a, b, c = self.epsilon[left], self.epsilon[middle], self.epsilon[right]
-        share = np.expm1(a - b) / np.expm1(a - c) * np.exp(b - c)
-        chord = self.delta[left] + share * (self.delta[right] - self.delta[left])
-        return bool(self.delta[middle] > chord)
+        a, b, c = (float(self.epsilon[point]) for point in (left, middle, right))
+        share = math.expm1(a - b) / math.expm1(a - c) * math.exp(b - c)
+        low, height, high = (float(self.delta[point]) for point in (left, middle, right))
+        return height > low + share * (high - low)
 
     def starting_at(self, value: float) -> HalfProfile:
         """The same points with another delta at epsilon 0."""

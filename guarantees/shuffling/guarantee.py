@@ -60,7 +60,7 @@ class UpperLaw(SimpleLaw):
 
         def value(at: float) -> float:
             kind: Kind = "with_given_without" if at >= 0 else "without_given_with"
-            return self.delta(abs(at), kind)
+            return self.delta(abs(at), kind) if np.isfinite(at) else 0.0
 
         delta = np.array([value(float(v)) for v in t.ravel()]).reshape(t.shape)
         return Tails(

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from attack.draws import SPACES
+from attack.large import LARGE_LOSSES
 from attack.run import drawn, report, run
+
+import guarantees
 
 
 @pytest.mark.long
@@ -14,7 +18,7 @@ def test_no_draw_of_any_constructor_is_a_fault(shard, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("what", "draws"), [("composed", 100), ("numbers", 60)])
+@pytest.mark.parametrize(("what", "draws"), [("composed", 100), ("numbers", 60), ("large", 300)])
 def test_no_composition_and_no_single_number_is_a_fault(what, draws, tmp_path):
     lines = run(draws=draws, shard=0, shards=1, folder=tmp_path, seconds=1200.0, what=what)
     assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
@@ -37,3 +41,15 @@ def test_a_draw_depends_on_its_index_alone():
     assert drawn(7) == drawn(7)
     assert drawn(7) != drawn(8)
     assert len({drawn(index)[0].name for index in range(300)}) == len(SPACES)
+
+
+def test_a_large_epsilon_that_is_off_by_a_tenth_is_a_fault(monkeypatch):
+    right = guarantees.epsilon_delta
+    given = {"epsilon": 650.0, "delta": 0.0, "times": 1}
+    rng = np.random.default_rng(1)
+    answers = next(space for space in LARGE_LOSSES if space.name == "epsilon_delta")
+    assert answers.check(given, rng) == (14, [])
+    monkeypatch.setattr(
+        guarantees, "epsilon_delta", lambda *, epsilon, delta: right(epsilon=epsilon + 0.1, delta=delta)
+    )
+    assert answers.check(given, rng)[1]

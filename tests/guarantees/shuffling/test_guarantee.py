@@ -217,6 +217,8 @@ def test_little_noise_leaks_what_the_fixed_order_leaks_at_any_epsilon(sigma):
     epsilon = order.epsilon(1e-5)
     assert upper.epsilon(1e-5) == pytest.approx(epsilon, rel=1e-5)
     assert upper.delta([epsilon, 1000.0]) == pytest.approx(order.delta([epsilon, 1000.0]), rel=1e-3)
+    assert upper.beta([0.0, 1.0]) == pytest.approx([1.0, 0.0])
+    assert upper.reverse.beta([0.0, 1.0]) == pytest.approx([1.0, 0.0])
 
 
 def test_what_is_below_rounding_is_left_to_the_fixed_order():
