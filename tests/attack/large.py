@@ -44,9 +44,11 @@ def _judged(claim: Any, epsilons: np.ndarray, truth: Truth, ways: tuple[str, ...
             if not abs(a - b) <= r
         ]
     at = float(claim.epsilon(1e-3))
-    most = max(truth(at * (1 - 1e-6), way) for way in ways) if np.isfinite(at) else 1.0
-    least = max(truth(at * (1 + 1e-6), way) for way in ways) if np.isfinite(at) else 1.0
-    if not least * (1 - 1e-4) - claim.error - 1e-9 <= 1e-3 <= most * (1 + 1e-4) + claim.error + 1e-9 and at > 0:
+    most, least = (max(truth(min(at, 1e12) * near, way) for way in ways) for near in (1 - 1e-6, 1 + 1e-6))
+    room = claim.error + 1e-9
+    if np.isinf(at) and most < 1e-3 - room:
+        wrong.append(f"epsilon(1e-3) is infinite, and delta falls to {most:.6g}")
+    if 0 < at < np.inf and not least * (1 - 1e-4) - room <= 1e-3 <= most * (1 + 1e-4) + room:
         wrong.append(f"epsilon(1e-3) is {at:.9g}, where delta is {least:.6g} to {most:.6g}")
     return wrong
 
@@ -67,8 +69,7 @@ def _answers(given: Given, rng: np.random.Generator) -> tuple[int, list[str]]:
         return math.exp(all_kept) * seen - math.expm1(all_kept)
 
     at = times * epsilon - BELOW[times * epsilon > BELOW]
-    wrong = _judged(claim, at, truth) if leak == 0 or -math.expm1(times * math.log1p(-leak)) < 1e-3 else faults(claim)
-    return 2 * len(at), wrong
+    return 2 * len(at), _judged(claim, at, truth)
 
 
 def _laplaces(given: Given, rng: np.random.Generator) -> tuple[int, list[str]]:
