@@ -37,12 +37,12 @@ def version_row(record: AuditRecord) -> str:
 
 def divisors(record: AuditRecord) -> str:
     """What the diagnoses of a violation say about the divisor, without and with the record."""
-    answers = {answer.question: answer for answer in record.diagnoses}
+    answers = {answer.code: answer for answer in record.diagnoses}
     if not answers:
         return "not asked"
-    if answers["does the noise change from trial to trial?"].wrong:
+    if answers["scale_by_trial"].wrong:
         return "differs from trial to trial"
-    sides = (answers[f"noise scale, side '{side}'"].estimate or 0.0 for side in ("without", "with"))
+    sides = (answers[f"scale_{side}"].estimate or 0.0 for side in ("without", "with"))
     return " / ".join(f"{NOISE * CLIP / deviation:.2f}" for deviation in sides)
 
 

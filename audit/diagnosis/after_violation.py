@@ -137,6 +137,7 @@ def direction(record: AuditRecord) -> Diagnosis:
     forth, back = proven_epsilon(points, delta=record.report_delta)
     larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
     return Diagnosis(
+        code="leaks_more",
         question="which direction leaks more?",
         wrong=False,
         says=f"epsilon >= {at_least(larger, '.4g')} is proven from outputs likelier {side} the record, and >= "

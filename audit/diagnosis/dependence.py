@@ -8,6 +8,7 @@ import math
 import numpy as np
 from scipy import stats
 
+from audit.diagnosis.causes import answer
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
 
@@ -17,18 +18,28 @@ LAG_ENTRIES = 2**21
 
 MOSTLY = 0.5
 """Share of the noise above which one number for all coordinates is said before copies at a distance."""
+WHOLLY = 0.999
+"""Share of the noise above which nothing is left that differs between coordinates."""
 
 
-def shared(standard: Array, *, between: str, risk: float) -> Diagnosis:
-    """Both questions below, half of the risk each; the answer that tells more."""
-    common, copied = shared_noise(standard, risk=risk / 2), copied_noise(standard, between=between, risk=risk / 2)
-    told = copied if copied.wrong and not (common.wrong and (common.estimate or 0.0) > MOSTLY) else common
-    return dataclasses.replace(
-        told, question="is noise shared between coordinates?", p_value=min(1.0, 2 * told.p_value), risk=risk
+def shared(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
+    """Both questions below, half of the risk each; the answer that tells more.
+
+    Coordinates of different scales that were ``rotated`` are correlated, too.
+    """
+    common, copied = (
+        shared_noise(standard, rotated=rotated, risk=risk / 2),
+        copied_noise(standard, rotated=rotated, risk=risk / 2),
     )
+    told = copied if copied.wrong and not (common.wrong and (common.estimate or 0.0) > MOSTLY) else common
+    return dataclasses.replace(told, p_value=min(1.0, 2 * told.p_value), risk=risk)
 
 
-def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
+def _causes(rotated: bool) -> tuple[str, ...]:
+    return ("key_again", "correlated", "sum_elsewhere", *(("uneven",) if rotated else ()))
+
+
+def shared_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     """Whether coordinates share noise: the mean of a trial's coordinates against their spread, by an F test.
 
     With independent noise both mean squares are equal, and their ratio is F(trials, trials (width - 1)).
@@ -41,12 +52,11 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     p = float(stats.f.sf(ratio, trials, trials * (width - 1)))
     share = max(0.0, (between - within) / max(between + (width - 1) * within, 1e-300))
     wrong = p < risk
-    return Diagnosis(
-        question="is noise common to all coordinates?",
+    return answer(
+        "shared",
         wrong=wrong,
-        says=f"{share:.1%} of the noise is common to all coordinates: a key used more than once."
-        if wrong
-        else "no common part.",
+        measured=f"{share:.1%} of the noise is common to all coordinates" if wrong else "no common part",
+        causes=("one_draw",) if share > WHOLLY else _causes(rotated),
         p_value=p,
         risk=risk,
         assumes="normal noise",
@@ -54,7 +64,7 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     )
 
 
-def copied_noise(standard: Array, *, between: str, risk: float) -> Diagnosis:
+def copied_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     """Whether coordinates a fixed distance apart repeat noise, as parameters or steps do that share a key.
 
     For every distance h the products ``x_j x_(j+h)`` have independent random signs, whatever their sizes, when the
@@ -71,12 +81,13 @@ def copied_noise(standard: Array, *, between: str, risk: float) -> Diagnosis:
     p = min(1.0, 2 * (width - 1) * math.exp(-(float(z[at]) ** 2) / 2))
     correlation = float(sums[at]) / max(float(np.sum(rows**2)) * (width - 1 - at) / width, 1e-300)
     wrong = p < risk
-    return Diagnosis(
-        question="is noise repeated across parameters or steps?",
+    return answer(
+        "shared",
         wrong=wrong,
-        says=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}: {between} share a key."
+        measured=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}"
         if wrong
-        else f"no distance between coordinates, of {width - 1:,}, at which noise repeats.",
+        else f"no distance between coordinates, of {width - 1:,}, at which noise repeats",
+        causes=_causes(rotated),
         p_value=p,
         risk=risk,
         assumes="symmetric noise",

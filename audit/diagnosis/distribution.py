@@ -7,6 +7,7 @@ import math
 import numpy as np
 from scipy import special, stats
 
+from audit.diagnosis.causes import answer
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
 
@@ -20,29 +21,47 @@ def not_normal(standard: Array, *, risk: float) -> Diagnosis:
     """Skewness and excess kurtosis of the noise against a normal law, half of the risk each. [dagostino1973]
 
     A trial over its own size is a point on a sphere: its kurtosis is ``3 n / (n + 2)``, and varies less than that of
-    independent normals, whose limits ``6/N`` and ``24/N`` are used.
+    independent normals, whose limits ``6/N`` and ``24/N`` are used. Coordinates of different scales are told from
+    another law by asking again with each over its own scale.
     """
     width = standard.shape[1]
-    values = standard[: max(1, NORMALITY_SAMPLE // width)].ravel()
+    rows = standard[: max(1, NORMALITY_SAMPLE // width)]
+    skew, kurtosis, p = _moments(rows)
+    wrong = p < risk
+    scales = np.sqrt(np.mean(rows**2, axis=0))
+    uneven = wrong and len(rows) > 1 and bool(scales.min() > 0) and _moments(_even(rows, scales))[2] >= risk
+    spread = f"; their deviations are {scales.min():.3g} to {scales.max():.3g} of the trial's" if uneven else ""
+    return answer(
+        "normal",
+        wrong=wrong,
+        measured=f"the coordinates beside the gradients are not normal numbers of one scale (skewness {skew:.3g}, "
+        f"excess kurtosis {kurtosis:.3g}{spread})"
+        if wrong
+        else "a normal law fits the noise",
+        causes=("uneven",) if uneven else ("another_law", "sum_elsewhere"),
+        p_value=p,
+        risk=risk,
+        assumes="independent coordinates, many of them",
+        estimate=kurtosis,
+    )
+
+
+def _even(rows: Array, scales: Array) -> Array:
+    """Rows with every coordinate over its own scale, again of one size each."""
+    evened = rows / scales
+    return evened / np.sqrt(np.mean(evened**2, axis=1, keepdims=True))
+
+
+def _moments(rows: Array) -> tuple[float, float, float]:
+    """Skewness and excess kurtosis of all entries, and the p-value of both."""
+    values, width = rows.ravel(), rows.shape[1]
     count = len(values)
     centred = values - values.mean()
     square = max(float(np.mean(centred**2)), 1e-100)
     skew = float(np.mean(centred**3)) / square**1.5
     kurtosis = float(np.mean(centred**4)) / square**2 - 3 * width / (width + 2)
     z = max(abs(skew) / math.sqrt(6 / count), abs(kurtosis) / math.sqrt(24 / count))
-    p = min(1.0, 4 * float(special.ndtr(-z)))
-    wrong = p < risk
-    return Diagnosis(
-        question="is the noise normal?",
-        wrong=wrong,
-        says=f"the noise is not normal: skewness {skew:.3g}, excess kurtosis {kurtosis:.3g}."
-        if wrong
-        else "a normal law fits the noise.",
-        p_value=p,
-        risk=risk,
-        assumes="independent coordinates, many of them",
-        estimate=kurtosis,
-    )
+    return skew, kurtosis, min(1.0, 4 * float(special.ndtr(-z)))
 
 
 def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
@@ -55,12 +74,11 @@ def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
     largest = float(np.abs(standard).max(initial=0.0))
     beyond = float(special.betaincc(0.5, (width - 1) / 2, min(1.0, largest**2 / width)))
     p = math.exp(standard.size * math.log1p(-beyond)) if largest > 0 and beyond < 1 else 1.0
-    wrong = p < risk
-    return Diagnosis(
-        question="does the noise end too early?",
-        wrong=wrong,
-        says=f"the largest of {standard.size:,} coordinates is {largest:.4g} standard deviations"
-        + (": the tails are cut." if wrong else "."),
+    return answer(
+        "tails",
+        wrong=p < risk,
+        measured=f"the largest of {standard.size:,} coordinates is {largest:.4g} standard deviations",
+        causes=("cut", "another_law"),
         p_value=p,
         risk=risk,
         assumes="normal noise of one scale within a trial",
@@ -84,11 +102,12 @@ def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
     p = float(stats.poisson.sf(ties - 1, expected))
     wrong = p < risk
     different = sum(len(np.unique(column)) for column in values.T)
-    return Diagnosis(
-        question="does the noise take too few values?",
+    return answer(
+        "grain",
         wrong=wrong,
-        says=f"{different} different values among {values.size} draws"
-        + (f": noise of low precision or entropy{_grid(np.unique(values))}." if wrong else "."),
+        measured=f"{different} different values among {values.size} draws"
+        + (_grid(np.unique(values)) if wrong else ""),
+        causes=("coarse_noise", "release_rounded"),
         p_value=p,
         risk=risk,
         assumes="independent trials",

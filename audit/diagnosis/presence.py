@@ -7,6 +7,7 @@ import math
 import numpy as np
 from scipy import stats
 
+from audit.diagnosis.causes import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
@@ -19,6 +20,8 @@ SAME = 3e-6
 """Noise of two trials that differs by less than this many deviations, in every coordinate, is the same."""
 SELDOM = 0.01
 """Share of trials without noise that coarse noise, rounded to zero everywhere, may have."""
+FEW_VALUES = 8
+"""Noise of fewer different values in a trial may be coarse."""
 BARE = 0.25
 """Share of the others' deviation below which a coordinate is called short of noise."""
 
@@ -28,12 +31,11 @@ def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) 
     usual = float(np.quantile(np.abs(without.outputs).max(axis=1), 0.99))
     farthest = float(np.abs(with_record.outputs).max())
     wrong = usual > 0 and farthest > FARTHER * usual
-    why = "a bound that does not hold" if finite else "its gradient is not a number and must count as zero"
-    return Diagnosis(
-        question="does the record leave the outputs bounded?",
+    return answer(
+        "bounded",
         wrong=wrong,
-        says=f"with the record outputs are up to {farthest / max(usual, 1e-300):.2g} times as large"
-        + (f": {why}." if wrong else "."),
+        measured=f"with the record outputs are up to {farthest / max(usual, 1e-300):.2g} times as large",
+        causes=("not_clipped", "divided_by_little") if finite else ("not_a_number",),
         p_value=0.0 if wrong else 1.0,
         risk=risk,
         assumes=f"the bound is below {FARTHER:g} deviations of the noise",
@@ -46,17 +48,19 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     shares = [_silent_share(side) for side in (without, with_record)]
     wrong = max(shares) > SELDOM
     if min(shares) == 1:
-        says = "there is no noise."
+        measured = "there is no noise"
     elif 1 in shares and 0 in shares:
-        says = f"there is no noise in trials {'with' if shares[1] else 'without'} the record."
+        measured = f"there is no noise in trials {'with' if shares[1] else 'without'} the record"
     elif wrong:
-        says = f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it."
+        measured = (
+            f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it"
+        )
     else:
-        says = "every trial has noise."
-    return Diagnosis(
-        question="has every trial noise?",
+        measured = "every trial has noise"
+    return answer(
+        "silent",
         wrong=wrong,
-        says=says,
+        measured=measured,
         p_value=0.0 if wrong else 1.0,
         risk=risk,
         assumes="sums below a million deviations of the noise",
@@ -89,12 +93,10 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
         if low.any():
             found[name] = (low, math.sqrt(float(shares[low].max())))
     share = math.sqrt(max(0.0, least)) if least < math.inf else 0.0
-    return Diagnosis(
-        question="has every coordinate its noise?",
+    return answer(
+        "bare",
         wrong=bool(found),
-        says=_bare_says(found, layout)
-        if found
-        else f"the smallest deviation of a coordinate is {share:.3g} of theirs.",
+        measured=_bare(found, layout) if found else f"the smallest deviation of a coordinate is {share:.3g} of theirs",
         p_value=min(1.0, smallest) if found or smallest >= risk else risk,
         risk=risk,
         assumes="independent trials",
@@ -102,12 +104,12 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
     )
 
 
-def _bare_says(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
+def _bare(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
     masks = [mask for mask, _ in found.values()]
     both = len(masks) == 2 and np.array_equal(masks[0], masks[1])
     (name, (mask, largest)) = next(iter(found.items()))
     amount = "no noise" if largest < 1e-3 else f"at most {largest:.2g} of the others' noise"
-    return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}."
+    return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}"
 
 
 def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
@@ -124,15 +126,17 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     p_equal = float(stats.poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
     p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))
     wrong = p < risk
-    says = "no trial repeats the noise of another."
+    measured, causes = "no trial repeats the noise of another", ()
     if wrong and p_equal < risk / 2:
-        says = f"trials repeat: {distinct:,} different draws of noise in {len(rows):,} trials. A seed is used again."
+        measured = f"trials repeat: {distinct:,} different draws of noise in {len(rows):,} trials"
+        causes = ("seed_again",) if _chance_of_equals(rows) < risk else ("seed_again", "coarse_noise")
     elif wrong:
-        says = "successive trials have correlated noise: a seed is used again."
-    return Diagnosis(
-        question="is noise repeated from trial to trial?",
+        measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")
+    return answer(
+        "repeated",
         wrong=wrong,
-        says=says,
+        measured=measured,
+        causes=causes,
         p_value=p,
         risk=risk,
         assumes="independent trials of one scale",
@@ -146,6 +150,17 @@ def _successive(rows: Array) -> float:
     differences = np.sum(triples[:, 0] * (triples[:, 1] - triples[:, 2]), axis=1)
     error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
     return 2 * float(stats.t.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
+
+
+def _chance_of_equals(rows: Array) -> float:
+    """At most how many pairs of trials coarse noise makes equal, were its coordinates independent draws."""
+    different = np.unique(rows, axis=0)
+    pairs = len(different) * (len(different) - 1) / 2
+    if pairs == 0:
+        # one draw in all trials: as many values as coordinates say that it is not coarse
+        return 1.0 if len(np.unique(rows[0])) < min(rows.shape[1], FEW_VALUES) else 0.0
+    equal = [float(np.sum((counts := np.unique(own, return_counts=True)[1]) * (counts - 1) / 2)) for own in different.T]
+    return len(rows) ** 2 / 2 * math.exp(float(np.sum(np.log(np.maximum(equal, 1.0) / pairs))))
 
 
 def _distinct(rows: Array) -> int:

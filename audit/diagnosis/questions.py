@@ -68,7 +68,7 @@ def diagnose(
     standard = _moving(np.concatenate([without.standard, with_record.standard]))
     asked = (
         *_about_presence(without, with_record, signal, layout),
-        *_about_noise(without, with_record, standard, signal, stated),
+        *_about_noise(without, with_record, standard, stated),
         *movement,
         *_about_shape(without, with_record, standard),
     )
@@ -95,13 +95,10 @@ def _about_presence(without: Noise, with_record: Noise, signal: Signal, layout: 
     )
 
 
-def _about_noise(
-    without: Noise, with_record: Noise, standard: Array, signal: Signal, stated: Stated | None
-) -> tuple[Question, ...]:
-    between = "steps or parameters" if signal.rounds > 1 else "parameters or steps"
+def _about_noise(without: Noise, with_record: Noise, standard: Array, stated: Stated | None) -> tuple[Question, ...]:
     deviation = None if stated is None else stated.deviation
     return (
-        lambda risk: dependence.shared(standard, between=between, risk=risk),
+        lambda risk: dependence.shared(standard, rotated=without.rotated, risk=risk),
         lambda risk: scale.depends_on_batch(without, with_record, deviation=deviation, risk=risk),
         lambda risk: scale.depends_on_record(without, with_record, risk=risk),
     )

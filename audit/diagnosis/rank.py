@@ -7,40 +7,26 @@ from collections.abc import Sequence
 
 from audit.record.diagnosis_answer import Diagnosis
 
-OVER = "is the noise over the sensitivity what is due?"
-RECORD = "does the noise depend on the record?"
 SLIGHT = 0.95
 
-ALONE = (
-    "does the record leave the outputs bounded?",
-    "has every coordinate its noise?",
-    "has every trial noise?",
-    "is noise repeated from trial to trial?",
-    "does the record move the sum along its gradient?",
-    "is noise shared between coordinates?",
-    "does the noise change from trial to trial?",
-    "does the noise depend on the record?",
-)
+ALONE = ("bounded", "bare", "silent", "repeated", "direction", "shared", "scale_by_trial", "scale_by_record")
 """Each of these changes what every later question looks at: where it is wrong, what else is wrong follows from it."""
 
 EXPLAINS = {
-    "do batches vary as stated?": (
-        "is the record taken at the stated rate?",
-        "is the noise over the sensitivity what is due?",
-    ),
-    "is the record taken independently at every step?": ("is the noise over the sensitivity what is due?",),
-    "is the record taken at the stated rate?": ("is the noise over the sensitivity what is due?",),
-    "does the noise take too few values?": ("does the noise end too early?", "is the noise normal?"),
-    "does the noise end too early?": ("is the noise normal?",),
+    "batches": ("rate", "ratio"),
+    "steps": ("ratio",),
+    "rate": ("ratio",),
+    "grain": ("tails", "normal"),
+    "tails": ("normal",),
 }
 """What follows from the others, in the order in which they are said."""
 
 
 def ranked(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """The most telling first: wrong answers that stand for themselves, those that follow, and the rest as asked."""
-    wrong = {answer.question for answer in answers if answer.wrong and not _slight(answer)}
-    slight = {answer.question for answer in answers if answer.wrong and _slight(answer)}
-    if OVER not in wrong:
+    wrong = {answer.code for answer in answers if answer.wrong and not _slight(answer)}
+    slight = {answer.code for answer in answers if answer.wrong and _slight(answer)}
+    if "ratio" not in wrong:
         wrong |= slight
     told = [answer if not answer.wrong else _explained(answer, wrong) for answer in answers]
     return tuple(sorted(told, key=_place))
@@ -48,14 +34,14 @@ def ranked(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
 
 def _slight(answer: Diagnosis) -> bool:
     """A noise that the record changes by a few percent, as sums that were cut do too."""
-    return answer.question == RECORD and SLIGHT < (answer.estimate or 0.0) < 1 / SLIGHT
+    return answer.code == "scale_by_record" and SLIGHT < (answer.estimate or 0.0) < 1 / SLIGHT
 
 
 def _explained(answer: Diagnosis, wrong: set[str]) -> Diagnosis:
-    before = ALONE[: ALONE.index(answer.question)] if answer.question in ALONE else ALONE
-    if answer.question not in wrong:
-        return dataclasses.replace(answer, follows=OVER)
-    causes = [*before, *(cause for cause, caused in EXPLAINS.items() if answer.question in caused)]
+    before = ALONE[: ALONE.index(answer.code)] if answer.code in ALONE else ALONE
+    if answer.code not in wrong:
+        return dataclasses.replace(answer, follows="ratio")
+    causes = [*before, *(cause for cause, caused in EXPLAINS.items() if answer.code in caused)]
     return dataclasses.replace(answer, follows=next((cause for cause in causes if cause in wrong), ""))
 
 

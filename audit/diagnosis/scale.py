@@ -7,8 +7,12 @@ import math
 import numpy as np
 from scipy import stats
 
+from audit.diagnosis.causes import answer
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
+
+MOST_COMPARED = 500
+"""Trials whose noise is compared with each other's."""
 
 
 def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Diagnosis:
@@ -22,6 +26,7 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
     found = math.sqrt(noise.variance)
     divisor = "no noise" if found == 0 else f"clip times noise multiplier over {deviation / found:.4g}"
     return Diagnosis(
+        code=f"scale_{side}",
         question=f"noise scale, side '{side}'",
         wrong=False,
         says=f"side '{side}': noise of deviation {found:.4g} ({low:.4g} to {high:.4g}), {divisor}.",
@@ -45,11 +50,14 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
     deviations = (
         f"deviation {math.sqrt(without.variance):.3g} without it, {math.sqrt(with_record.variance):.3g} with it"
     )
-    return Diagnosis(
-        question="does the noise depend on the record?",
+    # what the record adds of its own makes the noise larger, never smaller
+    causes = ("reads_dataset",) if ratio < 1 else ("reads_dataset", "record_redrawn")
+    return answer(
+        "scale_by_record",
         wrong=wrong,
-        says=f"with the record the noise is {ratio:.4g} times ({low:.4g} to {high:.4g}) as large"
-        + (f" ({deviations}): its scale reads the dataset." if wrong else "."),
+        measured=f"with the record the noise is {ratio:.4g} times ({low:.4g} to {high:.4g}) as large"
+        + (f" ({deviations})" if wrong else ""),
+        causes=causes,
         p_value=p,
         risk=risk,
         assumes="independent trials; the interval also that means of their logarithmic sizes are normal",
@@ -75,20 +83,20 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
     """Whether the noise changes scale from trial to trial: squares of a trial's coordinates are large together.
 
     With ``y_j`` the square of coordinate j less its mean, ``(sum y)^2 - sum y^2`` has mean zero for independent
-    coordinates of any law, and at most their number times their excess kurtosis where they were rotated; a t test of
-    its mean over all trials. Sums of products lean to the right, where a t test says 'wrong' too rarely.
+    coordinates of any law. Where they were rotated it is at most the sum of their excess kurtoses, and what coordinates
+    of different scales make of it; a t test of its mean over all trials. Sums of products lean to the right, where a t
+    test says 'wrong' too rarely.
     """
     together = np.concatenate([_squares_together(side) for side in (without, with_record)])
     error = float(together.std(ddof=1)) / math.sqrt(len(together))
     p = float(stats.t.sf(together.mean() / error, len(together) - 1)) if error > 0 else 1.0
     wrong = p < risk
     divisors = _whole_divisors(without, with_record, deviation, risk) if wrong and deviation is not None else ""
-    return Diagnosis(
-        question="does the noise change from trial to trial?",
+    return answer(
+        "scale_by_trial",
         wrong=wrong,
-        says=f"the noise's scale varies between trials: a divisor that reads the batch{divisors}."
-        if wrong
-        else "one scale fits every trial.",
+        measured=f"the noise's scale varies between trials{divisors}" if wrong else "one scale fits every trial",
+        causes=("batch_divisor", "batch_bound", "scale_redrawn"),
         p_value=p,
         risk=risk,
         assumes="independent coordinates; means are normal",
@@ -108,7 +116,19 @@ def _squares_together(side: Noise) -> Array:
     values = side.outputs - side.outputs.mean(axis=0, dtype=np.float64)
     fourth, second = np.mean(values**4, axis=0), np.mean(values**2, axis=0)
     excess = np.maximum(fourth / np.maximum(second, 1e-100) ** 2 - 3, 0.0)
-    return found - float(np.sum(excess))
+    return found - float(np.sum(excess)) - _correlated_squares(side.centred) / unit**2
+
+
+def _correlated_squares(centred: Array) -> float:
+    """``2 sum C_ij^2`` over pairs of coordinates: what correlated normals add to the sum of products of squares.
+
+    Products of two trials' rows have mean square ``tr(C^2)``, whatever the trials' scales.
+    """
+    rows = centred[:MOST_COMPARED]
+    products = rows @ rows.T
+    count = len(rows)
+    whole = (float(np.sum(products**2)) - float(np.sum(np.diag(products) ** 2))) / (count * (count - 1))
+    return max(0.0, 2 * (whole - float(np.sum(np.mean(rows**2, axis=0) ** 2))))
 
 
 def _whole_divisors(without: Noise, with_record: Noise, deviation: float, risk: float) -> str:
@@ -135,4 +155,5 @@ def _whole(found: Array, low: float, high: float) -> str:
     numbers, counts = np.unique(alone, return_counts=True)
     listed = ", ".join(f"{number} ({count} trials)" for number, count in zip(numbers[:8], counts[:8], strict=True))
     more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
-    return f"; if they are whole numbers: {listed}{more}, {len(found) - len(alone)} of {len(found)} trials undecided"
+    undecided = f"{len(found) - len(alone)} of {len(found)} trials undecided"
+    return f" (if whole numbers divide it: {listed}{more}, {undecided})"

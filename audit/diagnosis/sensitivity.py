@@ -8,14 +8,13 @@ import math
 import numpy as np
 from scipy import special, stats
 
+from audit.diagnosis.causes import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from mechanisms.release import Layout
 
-OVER_SENSITIVITY = "is the noise over the sensitivity what is due?"
-SAMPLED = "is the record taken at the stated rate?"
 CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
 
@@ -44,6 +43,8 @@ class Movement:
     """Variance along it with the record, less that without."""
     noise: float
     noise_error: float
+    along: float
+    """Deviation along it without the record, batches included."""
     degrees: int
     mean_rows: tuple[Array, Array]
     spread_rows: tuple[Array, Array]
@@ -68,6 +69,7 @@ def movement(without: Noise, with_record: Noise) -> Movement:
         spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
         noise=noise,
         noise_error=float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300),
+        along=float(rows[0].std(ddof=1)),
         degrees=min(map(len, rows)) - 1,
         mean_rows=(-rows[0], rows[1]),
         spread_rows=(rows[0].var(ddof=1) - rows[0] ** 2, rows[1] ** 2 - rows[1].var(ddof=1)),
@@ -117,18 +119,22 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
     interval = (due / (abs(found.mean) + reach), due / max(abs(found.mean) - reach, 1e-300))
     wrong = p < risk
     ratio = due / max(abs(found.mean), 1e-300)
-    says = "the noise over the sensitivity is no less than is due."
+    measured, causes = "the noise over the sensitivity is no less than is due", ()
     if wrong:
         limits = f"{interval[0]:.2g} to {interval[1]:.2g}"
-        says = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}): {_why(found, signal, stated, reach)}"
+        what, causes = _off(found, signal, stated, reach, risk)
+        measured = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}); {what}"
         rates = Rates.of(found, signal, stated)
-        if signal.rounds == 1 and rates.may_explain(stated.rate, risk):
-            other = f"the record is taken at rate {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated."
-            says = f"{says[:-1]}, or {other}"
-    return Diagnosis(
-        question=OVER_SENSITIVITY,
+        if signal.rounds > 1 and stated.rate < 1:
+            causes = (*causes, "another_rate")
+        elif rates.may_explain(stated.rate, risk):
+            measured += f", as also at a rate of {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated"
+            causes = (*causes, "another_rate")
+    return answer(
+        "ratio",
         wrong=wrong,
-        says=says,
+        measured=measured,
+        causes=causes,
         p_value=min(1.0, p),
         risk=risk,
         assumes=f"records are taken at rate {stated.rate:g}, whatever they are divided by; means are normal",
@@ -137,32 +143,37 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
     )
 
 
-def _why(found: Movement, signal: Signal, stated: Stated, reach: float) -> str:
-    """Which of the two is off, if nothing is divided."""
+def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> tuple[str, tuple[str, ...]]:
+    """Which of the two is off, if nothing is divided, and why that may be."""
     moved, length = found.mean / stated.rate, signal.length
+    too_far = ("not_clipped", "not_clipped_alone", "counted_again")
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
-        return (
-            f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-            f"{moved:.3g} where {length:.3g} is due (not clipped, not clipped alone, or counted more than once)."
-        )
+        what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
+        return what + f"{moved:.3g} where {length:.3g} is due", too_far
+    # along the gradient the noise is no larger than all that varies there
+    square = found.degrees * (found.along / stated.deviation) ** 2
+    less = ("less_noise",) if stats.chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     if abs(moved - length) * stated.rate <= reach:
-        return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due."
-    return (
+        return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due", less
+    what = (
         f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}; "
-        f"{stated.deviation:.3g} would be due where it moves it by {length:.3g}."
+        f"{stated.deviation:.3g} would be due where it moves it by {length:.3g}"
     )
+    return what, ("less_noise", "less_beside", *too_far)
 
 
 def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
     """Whether a record that moves the mean too far is taken too often: the stated rate fails, and another would do."""
     rates = Rates.of(found, signal, stated)
     wrong = beyond and rates.p_stated < risk and rates.may_explain(stated.rate, risk)
-    return Diagnosis(
-        question=SAMPLED,
+    return answer(
+        "rate",
         wrong=wrong,
-        says=f"the record is taken at rate {min(rates.found, 1.0):.2g} or so where {stated.rate:g} is stated."
+        measured=f"the record moves the sum as if it were taken at rate {min(rates.found, 1.0):.2g} where "
+        f"{stated.rate:g} is stated"
         if wrong
-        else "another rate does not explain how the record moves the sum.",
+        else "another rate does not explain how the record moves the sum",
+        causes=("another_rate", "weight_redrawn"),
         p_value=rates.p_stated if wrong else 1.0,
         risk=risk,
         assumes="records are taken independently; sums of many trials are normal",
@@ -171,7 +182,7 @@ def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, ri
 
 
 def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Layout | None, risk: float) -> Diagnosis:
-    """Whether the record moves the sum outside the span of all gradients: clipping changes its direction.
+    """Whether the record moves the sum outside the span of all gradients, as where clipping changes its direction.
 
     The mean difference of one half of the trials is a direction; the other half is compared along it by Welch's test.
     """
@@ -181,10 +192,12 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
     z, degrees = _welch(first, second)
     p = float(stats.t.sf(z, degrees))
     wrong = p < risk
-    return Diagnosis(
-        question="does the record move the sum along its gradient?",
+    lost = ("clipped_apart", "counted_otherwise", "moves_others")
+    return answer(
+        "direction",
         wrong=wrong,
-        says=_elsewhere_says(without, with_record, signal, layout) if wrong else "it moves it nowhere else.",
+        measured=_elsewhere(without, with_record, signal, layout) if wrong else "it moves it nowhere else",
+        causes=lost if signal.finite else ("not_a_number",),
         p_value=p,
         risk=risk,
         assumes="independent trials; means are normal",
@@ -201,17 +214,14 @@ def _welch(first: Array, second: Array) -> tuple[float, int]:
     return difference / max(error, 1e-9 * scale), min(len(first), len(second)) - 1
 
 
-def _elsewhere_says(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> str:
+def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> str:
     if not signal.finite:
-        return "the record's gradient is not a number and moves the release: it must count as zero."
+        return "the record moves the release"
     difference = with_record.outputs.mean(axis=0, dtype=np.float64) - without.outputs.mean(axis=0, dtype=np.float64)
     unit = signal.direction
     excess = np.abs(difference - (difference @ unit) * unit)
     mask = excess > 0.5 * float(excess.max())
-    return (
-        "the record moves the sum in another direction than its gradient's, most on "
-        f"{places(mask, layout)}: parts of a gradient are not clipped together."
-    )
+    return f"the record moves the sum in another direction than its gradient's, most on {places(mask, layout)}"
 
 
 def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
@@ -221,13 +231,13 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     noise's ``q (1 - q) sum(a^2) >= mean^2 (1 - q) / (q N)`` by Cauchy's inequality. At rate 1 it is zero,
     along the record's gradient too.
     """
-    question, rate = "do batches vary as stated?", stated.rate
+    rate = stated.rate
     side, toward = (without, signal.others) if rate < 1 else (with_record, signal.moves)
     size = float(np.linalg.norm(toward))
     assumes = "equal noise in all directions; sums of many trials are normal"
     if size == 0:
-        says = "the gradients' sum is zero."
-        return Diagnosis(question=question, wrong=False, says=says, p_value=1.0, risk=risk, assumes=assumes)
+        zero = "the gradients' sum is zero"
+        return answer("batches", wrong=False, measured=zero, p_value=1.0, risk=risk, assumes=assumes)
     sums = side.outputs @ (toward / size)
     # noise may have a mean of its own: no more is due than the gradients' sum has at the noise's scale
     mean = min(abs(float(sums.mean())), rate * size * math.sqrt(side.variance) / stated.deviation)
@@ -239,17 +249,25 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     lacking = mean**2 * share - excess
     p = float(special.ndtr(-(lacking if rate < 1 else -lacking) / error))
     wrong = p < risk
-    says = "the sum varies no less than batches drawn at the stated rate make it."
+    measured = "the sum varies no less than batches drawn at the stated rate make it"
     if wrong:
-        says = (
+        measured = (
             f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
-            f"{max(excess, 0.0):.3g}, at least {mean**2 * share:.3g} is due): batches are fixed, in size or order."
+            f"{max(excess, 0.0):.3g}, at least {mean**2 * share:.3g} is due)"
             if rate < 1
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
-            "is taken."
+            "is taken"
         )
-    return Diagnosis(
-        question=question, wrong=wrong, says=says, p_value=p, risk=risk, assumes=assumes, estimate=max(excess, 0.0)
+    less = ("fixed_batches", "sum_clipped", "less_along", "noise_of_batch")
+    return answer(
+        "batches",
+        wrong=wrong,
+        measured=measured,
+        causes=less if rate < 1 else ("counted_at_random", "more_along"),
+        p_value=p,
+        risk=risk,
+        assumes=assumes,
+        estimate=max(excess, 0.0),
     )
 
 
@@ -264,14 +282,15 @@ def steps_apart(without: Noise, with_record: Noise, signal: Signal, *, risk: flo
     z, degrees = _welch(*rows)
     p = 2 * float(stats.t.sf(abs(z), degrees))
     wrong = p < risk
-    says = "no sign that the record's steps depend on each other."
+    measured = "no sign that the record's steps depend on each other"
     if wrong:
-        often = "more often: one batch serves several steps" if more > 0 else "less often: records take turns"
-        says = f"a record that was taken at one step is taken at others {often}."
-    return Diagnosis(
-        question="is the record taken independently at every step?",
+        sign = "more" if more > 0 else "less"
+        measured = f"where the record moves the sum at one step it moves it {sign} at others"
+    return answer(
+        "steps",
         wrong=wrong,
-        says=says,
+        measured=measured,
+        causes=("batch_again", "carried_over") if more > 0 else ("turns", "taken_back"),
         p_value=p,
         risk=risk,
         assumes="means of many trials are normal",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-NOT_ASKED = "what looks wrong?"
-"""The question of an answer that says why nothing was asked."""
+NOT_ASKED = "not_asked"
+"""The code of an answer that says why nothing was asked."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,10 +22,22 @@ class Diagnosis:
     estimate: float | None = None
     interval: tuple[float, float] | None = None
     follows: str = ""
-    """The question whose answer 'wrong' explains this one, which reports then leave out."""
+    """The code of the question whose answer 'wrong' explains this one, which reports then leave out."""
+    code: str = ""
+    """The question's short name, which does not change with its wording; empty in records of older versions."""
+    causes: tuple[str, ...] = ()
+    """Codes of what may have caused an answer 'wrong'. One: the others that are known are excluded."""
 
 
 def not_asked(reason: str) -> Diagnosis:
     """No question was asked, and why."""
     says = f"not asked: {reason}"
-    return Diagnosis(question=NOT_ASKED, wrong=False, says=says, p_value=1.0, risk=0.0, assumes="nothing")
+    return Diagnosis(
+        code=NOT_ASKED,
+        question="what looks wrong?",
+        wrong=False,
+        says=says,
+        p_value=1.0,
+        risk=0.0,
+        assumes="nothing",
+    )

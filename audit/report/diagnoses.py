@@ -13,7 +13,7 @@ def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """Statements that are no tests: which direction leaks more."""
-    return [d.says for d in diagnoses if d.risk == 0 and d.question != NOT_ASKED]
+    return [d.says for d in diagnoses if d.risk == 0 and d.code != NOT_ASKED]
 
 
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:

@@ -80,7 +80,7 @@ def test_no_violation_is_not_diagnosed(record):
 
 def test_the_direction_with_the_larger_bound_is_told(record):
     answer = record.diagnoses[-1]
-    assert answer.question == "which direction leaks more?"
+    assert answer.code == "leaks_more"
     # by the rectangles, which prove less than both counts together
     assert 0 < answer.estimate <= record.epsilon(record.report_delta)
     assert not answer.wrong

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from audit.diagnosis.sensitivity import OVER_SENSITIVITY
 from audit.record.diagnosis_answer import Diagnosis
 
 WORDS = {
-    "does the record leave the outputs bounded?": "unbounded",
-    "is noise repeated from trial to trial?": "repeats",
-    "has every trial noise?": "silent",
-    "has every coordinate its noise?": "bare",
-    "does the record move the sum along its gradient?": "direction",
-    "is noise shared between coordinates?": "shared",
-    "does the noise change from trial to trial?": "division",
-    "does the noise depend on the record?": "depends",
-    "do batches vary as stated?": "batches",
-    "is the record taken independently at every step?": "steps",
-    "is the record taken at the stated rate?": "rate",
-    "does the noise take too few values?": "grain",
-    "does the noise end too early?": "shape",
-    "is the noise normal?": "shape",
+    "bounded": "unbounded",
+    "repeated": "repeats",
+    "silent": "silent",
+    "bare": "bare",
+    "direction": "direction",
+    "shared": "shared",
+    "scale_by_trial": "division",
+    "scale_by_record": "depends",
+    "batches": "batches",
+    "steps": "steps",
+    "rate": "rate",
+    "grain": "grain",
+    "tails": "shape",
+    "normal": "shape",
 }
 
 UNSEEN_WORDS = {
@@ -37,11 +36,12 @@ UNSEEN_WORDS = {
 
 def word(answer: Diagnosis) -> str:
     """What an answer blames; noise over sensitivity by which of the two it says is off."""
-    if answer.question != OVER_SENSITIVITY:
-        return WORDS[answer.question]
-    if " or the record is taken at rate" in answer.says:
+    if answer.code != "ratio":
+        return WORDS[answer.code]
+    if "another_rate" in answer.causes:
         return "open"
-    return "sensitivity" if "but the record" in answer.says else "over" if "would be due" in answer.says else "noise"
+    little, far = "less_noise" in answer.causes, "not_clipped" in answer.causes
+    return "over" if little and far else "sensitivity" if far else "noise"
 
 
 def said(answers: tuple[Diagnosis, ...]) -> list[Diagnosis]:

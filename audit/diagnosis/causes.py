@@ -1,0 +1,104 @@
+"""What is asked and what may be the cause, by code; every sentence about a cause is made here.
+
+A measurement names one cause only where the others that are known to give the same measurement are excluded.
+Otherwise all of them are listed: tests/audit/diagnosis/test_causes.py has a fault for each.
+"""
+
+from __future__ import annotations
+
+from audit.record.diagnosis_answer import Diagnosis
+
+QUESTIONS = {
+    "bounded": "does the record leave the outputs bounded?",
+    "bare": "has every coordinate its noise?",
+    "silent": "has every trial noise?",
+    "repeated": "is noise repeated from trial to trial?",
+    "direction": "does the record move the sum along its gradient?",
+    "shared": "is noise shared between coordinates?",
+    "scale_by_trial": "does the noise change from trial to trial?",
+    "scale_by_record": "does the noise depend on the record?",
+    "batches": "do batches vary as stated?",
+    "steps": "is the record taken independently at every step?",
+    "rate": "is the record taken at the stated rate?",
+    "ratio": "is the noise over the sensitivity what is due?",
+    "grain": "does the noise take too few values?",
+    "tails": "does the noise end too early?",
+    "normal": "is the noise normal?",
+}
+
+CAUSES = {
+    "another_law": "the noise has another law than the normal",
+    "another_rate": "the record is taken at another rate",
+    "batch_again": "one batch serves several steps",
+    "batch_bound": "the clipping bound reads the batch",
+    "batch_divisor": "the divisor reads the batch",
+    "carried_over": "sums are carried over to later steps (momentum before the noise)",
+    "clipped_apart": "parts of a gradient are not clipped together",
+    "coarse_noise": "the noise has low precision or entropy",
+    "correlated": "the noise is correlated on purpose (antithetic draws, momentum, a matrix mechanism)",
+    "counted_again": "the record is counted more than once",
+    "counted_at_random": "records are left out or counted again at random",
+    "counted_otherwise": "copies or augmentations of the record are not counted as stated",
+    "cut": "the noise or the release is cut",
+    "divided_by_little": "the release is divided by almost nothing",
+    "fixed_batches": "batches are fixed, in size or order",
+    "key_again": "a key is used more than once",
+    "kept_state": "noise of one trial enters the next",
+    "less_along": "there is less noise along the gradients than beside them",
+    "less_beside": "there is less noise beside the gradients than along them",
+    "less_noise": "there is less noise than stated",
+    "more_along": "there is more noise along the gradients than beside them",
+    "moves_others": "the record changes the gradients of others",
+    "noise_of_batch": "the noise depends on who is taken, as when both are drawn from one key",
+    "not_a_number": "its gradient is not a number and must count as zero",
+    "not_clipped": "the record is not clipped",
+    "not_clipped_alone": "the record is clipped together with others",
+    "one_draw": "one draw serves them all",
+    "reads_dataset": "its scale reads the dataset",
+    "record_redrawn": "the record's own gradient is drawn again in every trial",
+    "release_rounded": "the release is rounded after the noise",
+    "scale_redrawn": "the scale is drawn again in every trial",
+    "seed_again": "a seed or a release is used again",
+    "sum_clipped": "the sum is clipped",
+    "sum_elsewhere": "batches move the sum outside the span of the gradients",
+    "taken_back": "what a step added is subtracted at later ones",
+    "turns": "records take turns",
+    "uneven": "coordinates have noise of different scales",
+    "weight_redrawn": "the record's weight is drawn again in every trial",
+}
+
+
+def sentence(measured: str, causes: tuple[str, ...]) -> str:
+    """What was measured, and the cause; where there may be several, all of them."""
+    if not causes:
+        return f"{measured}."
+    listed = [CAUSES[cause] for cause in causes]
+    return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. Possible causes: {'; '.join(listed)}."
+
+
+def answer(
+    code: str,
+    *,
+    wrong: bool,
+    measured: str,
+    p_value: float,
+    risk: float,
+    assumes: str,
+    causes: tuple[str, ...] = (),
+    estimate: float | None = None,
+    interval: tuple[float, float] | None = None,
+) -> Diagnosis:
+    """The answer to one of the questions; ``causes`` count where it is 'wrong'."""
+    kept = causes if wrong else ()
+    return Diagnosis(
+        code=code,
+        question=QUESTIONS[code],
+        wrong=wrong,
+        says=sentence(measured, kept),
+        causes=kept,
+        p_value=p_value,
+        risk=risk,
+        assumes=assumes,
+        estimate=estimate,
+        interval=interval,
+    )

@@ -1,0 +1,286 @@
+"""Faults that give the same measurement: a cause is named alone only where it is the true one.
+
+One row for each fault: what it does to outputs, what may be asked of it, and which causes are true of it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis import diagnose
+from audit.diagnosis.causes import CAUSES, QUESTIONS, sentence
+from mechanisms.release import Layout
+
+WIDTH, TRIALS, NOISE, OTHERS = 40, 600, 2.0, 4
+UNIT = np.eye(1, WIDTH)[0]
+PLAIN = mechanisms.worst_case_pair(records=OTHERS, dimension=WIDTH, clip=1.0)
+DENSE_UNIT = np.sign(np.sin(np.arange(1, WIDTH + 1))) / np.sqrt(WIDTH)
+DENSE = mechanisms.neighbours_from_gradients(-np.tile(DENSE_UNIT, (OTHERS, 1)), DENSE_UNIT)
+SMALL = mechanisms.worst_case_pair(records=OTHERS, dimension=6, clip=1.0)
+NOT_A_NUMBER = mechanisms.Neighbours(
+    without=-np.tile(UNIT, (OTHERS, 1)),
+    with_record=np.concatenate([-np.tile(UNIT, (OTHERS, 1)), np.full((1, WIDTH), np.nan)]),
+    relation="add_remove",
+)
+
+
+@dataclasses.dataclass
+class Draw:
+    """What a fault may change: noise (trials, width), who was taken (trials, records), and the record's last place."""
+
+    rng: np.random.Generator
+    unit: np.ndarray
+    present: bool
+    rate: float
+    noise: np.ndarray = dataclasses.field(init=False)
+    others: np.ndarray = dataclasses.field(init=False)
+    taken: np.ndarray = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        self.noise = NOISE * self.rng.standard_normal((TRIALS, WIDTH))
+        self.others = (self.rng.random((TRIALS, OTHERS)) < self.rate).astype(float)
+        self.taken = self.present * (self.rng.random(TRIALS) < self.rate).astype(float)
+
+    @property
+    def sums(self):
+        return np.outer(self.taken - self.others.sum(axis=1), self.unit)
+
+    @property
+    def release(self):
+        return self.sums + self.noise
+
+    def column(self, values):
+        """One number a trial, for all coordinates."""
+        return np.asarray(values, float)[:, None]
+
+
+def scaled(draw, values):
+    return draw.sums + draw.noise * draw.column(values)
+
+
+def along(draw, values):
+    """The noise along the gradients in other words."""
+    return draw.sums + draw.noise - np.outer(draw.noise @ draw.unit, draw.unit) + np.outer(values, draw.unit)
+
+
+def laplace(draw):
+    return draw.sums + draw.rng.laplace(0.0, NOISE / np.sqrt(2), draw.noise.shape)
+
+
+def uniform(draw):
+    return draw.sums + NOISE * np.sqrt(3) * draw.rng.uniform(-1, 1, draw.noise.shape)
+
+
+def coarse_in_few(draw):
+    return (draw.sums + NOISE * np.sign(draw.noise))[:, :6]
+
+
+def copied(draw):
+    draw.noise[:, 30:] = draw.noise[:, 10:20]
+    return draw.release
+
+
+def antithetic(draw):
+    draw.noise[:, 21:] = -draw.noise[:, 2:21]
+    return draw.release
+
+
+def autoregressive(draw):
+    for t in range(1, TRIALS):
+        draw.noise[t] = 0.7 * draw.noise[t - 1] + np.sqrt(1 - 0.49) * draw.noise[t]
+    return draw.release
+
+
+def reseeded(draw):
+    draw.noise[1::2] = draw.noise[::2]
+    return draw.release
+
+
+def beside(draw, values):
+    """Something in coordinates that no gradient touches."""
+    return draw.release + np.outer(values, np.eye(1, WIDTH, 7)[0] + np.eye(1, WIDTH, 11)[0])
+
+
+def record_redrawn(draw):
+    directions = draw.rng.standard_normal((TRIALS, WIDTH))
+    return draw.release + draw.column(8 * draw.taken) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+
+def evened_out(draw):
+    """Noise along the gradients that goes against what the batch did."""
+    count = draw.others.sum(axis=1) - OTHERS / 2
+    return along(draw, np.abs(draw.noise @ draw.unit) * np.sign(count))
+
+
+def of_size_two(draw):
+    draw.others = np.tile([1.0, 1.0, 0.0, 0.0], (TRIALS, 1))
+    return draw.release
+
+
+def summed_bound(draw):
+    total = np.linalg.norm(draw.sums, axis=1)
+    return draw.sums / np.maximum(1.0, draw.column(total)) + 0.2 * draw.noise
+
+
+def batch_again(draw):
+    return _steps(draw, draw.taken, draw.taken)
+
+
+def carried_over(draw):
+    second = (draw.rng.random(TRIALS) < draw.rate) * draw.present
+    return _steps(draw, draw.taken, second + 0.9 * draw.taken)
+
+
+def turns(draw):
+    return _steps(draw, draw.taken, draw.present - draw.taken)
+
+
+def taken_back(draw):
+    second = (draw.rng.random(TRIALS) < draw.rate) * draw.present
+    return _steps(draw, draw.taken, second - 0.9 * draw.taken)
+
+
+def _steps(draw, *moves):
+    half = WIDTH // 2
+    noise = 0.3 * draw.noise.reshape(TRIALS, 2, half)
+    noise[:, :, 0] += np.stack(moves, axis=1)
+    return noise
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    outputs: Callable[[Draw], np.ndarray]
+    asked: tuple[str, ...]
+    true: tuple[str, ...]
+    rate: float = 1.0
+    noise: float = NOISE
+    pair: mechanisms.Neighbours = PLAIN
+
+
+UNEVEN = np.where(np.arange(WIDTH) % 2, 0.5, 1.4)
+FAULTS = {
+    "scale redrawn": Fault(
+        lambda d: scaled(d, np.exp(d.rng.normal(0, 0.4, TRIALS))), ("scale_by_trial",), ("scale_redrawn",)
+    ),
+    "divided by the batch": Fault(
+        lambda d: d.release / d.column(1 + d.others.sum(axis=1) + d.taken),
+        ("scale_by_trial", "scale_by_record"),
+        ("batch_divisor", "reads_dataset"),
+        rate=0.5,
+    ),
+    "bound of the batch": Fault(
+        lambda d: scaled(d, 1 + d.others.sum(axis=1)), ("scale_by_trial",), ("batch_bound",), rate=0.5
+    ),
+    "divided by the dataset": Fault(lambda d: d.release / (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
+    "scaled by the dataset": Fault(lambda d: d.release * (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
+    "record redrawn": Fault(record_redrawn, ("scale_by_record",), ("record_redrawn",)),
+    "uneven": Fault(lambda d: d.sums + d.noise * UNEVEN, ("normal", "batches"), ("uneven", "less_along", "more_along")),
+    "uneven, dense gradients": Fault(
+        lambda d: d.sums + d.noise * UNEVEN, ("normal", "shared"), ("uneven",), pair=DENSE
+    ),
+    "laplace": Fault(laplace, ("normal",), ("another_law",)),
+    "uniform": Fault(uniform, ("tails",), ("another_law",)),
+    "cut": Fault(lambda d: d.sums + np.clip(d.noise, -2 * NOISE, 2 * NOISE), ("tails",), ("cut",)),
+    "release cut": Fault(lambda d: np.clip(d.release, -2 * NOISE, 2 * NOISE), ("tails",), ("cut",)),
+    "coarse": Fault(lambda d: d.sums + np.round(4 * d.noise) / 4, ("grain",), ("coarse_noise",)),
+    "release rounded": Fault(lambda d: np.round(d.release, 1), ("grain",), ("release_rounded",)),
+    "coarse in few coordinates": Fault(coarse_in_few, ("repeated",), ("coarse_noise",), pair=SMALL),
+    "reseeded": Fault(reseeded, ("repeated",), ("seed_again",)),
+    "state is kept": Fault(autoregressive, ("repeated",), ("kept_state",)),
+    "one number": Fault(lambda d: d.sums + np.tile(d.noise[:, :1], WIDTH), ("shared",), ("one_draw",)),
+    "copied": Fault(copied, ("shared",), ("key_again",)),
+    "antithetic": Fault(antithetic, ("shared",), ("correlated",)),
+    "batches elsewhere": Fault(
+        lambda d: beside(d, 4 * d.others.sum(axis=1)), ("shared", "normal"), ("sum_elsewhere",), rate=0.5
+    ),
+    "augmentations": Fault(lambda d: beside(d, d.taken), ("direction",), ("counted_otherwise",)),
+    "clipped apart": Fault(lambda d: beside(d, -d.taken), ("direction",), ("clipped_apart",)),
+    "moves others": Fault(lambda d: beside(d, d.taken * d.others.sum(axis=1)), ("direction",), ("moves_others",)),
+    "fixed batches": Fault(of_size_two, ("batches",), ("fixed_batches",), rate=0.5),
+    "less along": Fault(lambda d: along(d, 0.3 * d.noise @ d.unit), ("batches",), ("less_along",), rate=0.5),
+    "noise of the batch": Fault(evened_out, ("batches",), ("noise_of_batch",), rate=0.5),
+    "sum clipped": Fault(summed_bound, ("batches",), ("sum_clipped",), rate=0.5, noise=0.2 * NOISE),
+    "more along": Fault(lambda d: along(d, 2 * d.noise @ d.unit), ("batches",), ("more_along",)),
+    "counted at random": Fault(
+        lambda d: d.release + np.outer(6 * d.rng.integers(0, 2, TRIALS) - 3, d.unit),
+        ("batches",),
+        ("counted_at_random",),
+    ),
+    "batch again": Fault(batch_again, ("steps",), ("batch_again",), rate=0.5),
+    "momentum before noise": Fault(carried_over, ("steps", "ratio"), ("carried_over", "counted_again"), rate=0.5),
+    "turns": Fault(turns, ("steps",), ("turns",), rate=0.5),
+    "taken back": Fault(taken_back, ("steps",), ("taken_back",), rate=0.5),
+    "another rate": Fault(
+        lambda d: d.sums + 0.1 * d.noise + np.outer(d.present * (1 - d.taken) * (d.rng.random(TRIALS) < 0.8), d.unit),
+        ("rate",),
+        ("another_rate",),
+        rate=0.5,
+        noise=0.1 * NOISE,
+    ),
+    "weight redrawn": Fault(
+        lambda d: d.sums + 0.1 * d.noise + np.outer(d.present * (1 - d.taken) * d.rng.uniform(0.5, 1, TRIALS), d.unit),
+        ("rate", "ratio"),
+        ("weight_redrawn", "counted_again"),
+        rate=0.5,
+        noise=0.1 * NOISE,
+    ),
+    "not clipped": Fault(lambda d: d.release + np.outer(6 * d.taken, d.unit), ("ratio",), ("not_clipped",)),
+    "clipped with others": Fault(
+        lambda d: d.release + np.outer(4 * d.taken, d.unit), ("ratio",), ("not_clipped_alone",)
+    ),
+    "counted again": Fault(lambda d: d.release + np.outer(3 * d.taken, d.unit), ("ratio",), ("counted_again",)),
+    "less noise": Fault(lambda d: d.sums + 0.1 * d.noise, ("ratio",), ("less_noise",)),
+    "less beside": Fault(
+        lambda d: d.sums + 0.01 * d.noise + np.outer(d.noise @ d.unit, d.unit),
+        ("ratio", "batches"),
+        ("less_beside", "more_along"),
+    ),
+    "far": Fault(lambda d: d.release + np.outer(1e7 * d.taken, d.unit), ("bounded",), ("not_clipped",)),
+    "divided by little": Fault(
+        lambda d: d.release / (1 - d.present * (1 - 1e-7)), ("bounded",), ("divided_by_little",)
+    ),
+    "not a number": Fault(
+        lambda d: d.release + np.outer(5 * d.taken, np.ones(WIDTH)),
+        ("direction",),
+        ("not_a_number",),
+        pair=NOT_A_NUMBER,
+    ),
+}
+
+
+def said(fault):
+    rng = np.random.default_rng(5)
+    unit = DENSE_UNIT if fault.pair is DENSE else UNIT
+    sides = [fault.outputs(Draw(rng=rng, unit=unit, present=present, rate=fault.rate)) for present in (False, True)]
+    layout, pair = None, fault.pair
+    if sides[0].ndim == 3:
+        layout = Layout(names=("weight",), shapes=((WIDTH // 2,),), rounds=2)
+        pair = mechanisms.neighbours_from_gradients(np.zeros((OTHERS, WIDTH // 2)), UNIT[: WIDTH // 2])
+    settings = {"clip": 1.0, "noise_multiplier": fault.noise if layout is None else 0.3 * NOISE, "rate": fault.rate}
+    answers = diagnose(*sides, pair, **settings, risk=0.01, layout=layout)
+    return [answer for answer in answers if answer.wrong and not answer.follows]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_only_what_may_be_true_is_said(name):
+    fault = FAULTS[name]
+    answers = said(fault)
+    assert answers
+    assert {answer.code for answer in answers} <= set(fault.asked), [answer.says for answer in answers]
+    for answer in answers:
+        assert not answer.causes or set(answer.causes) & set(fault.true), answer.says
+    assert any(set(answer.causes) & set(fault.true) for answer in answers), [answer.says for answer in answers]
+
+
+def test_every_cause_has_a_fault_of_which_it_is_true():
+    assert set(CAUSES) == {cause for fault in FAULTS.values() for cause in fault.true}
+    assert {code for fault in FAULTS.values() for code in fault.asked} <= set(QUESTIONS)
+
+
+def test_one_cause_is_stated_and_several_are_listed():
+    assert sentence("it is so", ()) == "it is so."
+    assert sentence("it is so", ("cut",)) == f"it is so: {CAUSES['cut']}."
+    assert sentence("it is so", ("cut", "turns")) == f"it is so. Possible causes: {CAUSES['cut']}; {CAUSES['turns']}."
