@@ -37,7 +37,9 @@ def test_a_suite_s_exit_code_is_the_action_s(tmp_path, mu, code):
     (tmp_path / "s.toml").write_text(SUITE.format(mu=mu))
     done = audit(tmp_path, SUITE="s.toml", OPTIONS="--confidence 0.99")
     assert done.returncode == code, done.stderr
-    assert {"index.html", "records.json", "junit.xml"} <= {path.name for path in (tmp_path / "report").iterdir()}
+    assert {"index.html", "records.json", "junit.xml", "audit.sarif"} <= {
+        path.name for path in (tmp_path / "report").iterdir()
+    }
 
 
 def test_tests_are_run_and_an_input_is_no_program(tmp_path):

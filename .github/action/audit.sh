@@ -7,7 +7,7 @@ if [[ -n "${SUITE:-}" && -n "${PYTEST:-}" ]] || [[ -z "${SUITE:-}${PYTEST:-}" ]]
   exit 2
 fi
 if [[ -n "${SUITE:-}" ]]; then
-  exec dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" ${options[@]+"${options[@]}"}
+  exec dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$REPORT/audit.sarif" ${options[@]+"${options[@]}"}
 fi
 read -r -a tests <<<"$PYTEST"
 exec python -m pytest "${tests[@]}" --dp-audit-report "$REPORT" ${options[@]+"${options[@]}"}

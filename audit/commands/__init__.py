@@ -85,6 +85,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
+    parser.add_argument("--sarif", metavar="FILE", help="also write SARIF, a result for each unexpected verdict")
     _speech(parser)
 
 
@@ -174,7 +175,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS.json")
     parser.add_argument(
         "--format",
-        choices=["html", "text", "markdown", "junit", "latex", "csv", "bibtex"],
+        choices=["html", "text", "markdown", "junit", "sarif", "latex", "csv", "bibtex"],
         default="html",
         help="(default: %(default)s)",
     )

@@ -13,6 +13,7 @@ from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
 from audit.report.latex import bibtex, latex
 from audit.report.page import write_report
+from audit.report.sarif import sarif
 from audit.report.short_story import ten_lines
 from audit.report.table import log_width
 
@@ -20,6 +21,7 @@ FORMATS = {
     "text": lambda records, title: "\n".join([visible(title), *ten_lines(records, width=log_width())]) + "\n",
     "markdown": markdown,
     "junit": junit,
+    "sarif": lambda records, title: sarif(records),
     "latex": latex,
     "csv": lambda records, title: separated(records),
     "bibtex": lambda records, title: bibtex(records),

@@ -80,7 +80,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     save_records(records, out / "records.json")
     page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
     shutil.rmtree(resume_in, ignore_errors=True)
-    _speak_ci(records, suite.title, arguments)
+    _speak_ci(records, suite, arguments)
     if arguments.json:
         print(json_text([record.to_json() for record in records]))
     elif not arguments.quiet:
@@ -114,7 +114,7 @@ def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManage
 
 def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
     """Everything that will be written when the audits are over."""
-    also = [arguments.junit, arguments.markdown]
+    also = [arguments.junit, arguments.markdown, arguments.sarif]
     if os.environ.get("GITHUB_ACTIONS") == "true":
         also.append(os.environ.get("GITHUB_STEP_SUMMARY"))
     return [out / "records.json", out / "index.html", *filter(None, also)]
@@ -122,7 +122,7 @@ def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
 
 def _refuse_overwriting(out: Path, arguments: argparse.Namespace) -> None:
     """Each file that is asked for must be one of its own."""
-    asked = {"--junit": arguments.junit, "--markdown": arguments.markdown}
+    asked = {"--junit": arguments.junit, "--markdown": arguments.markdown, "--sarif": arguments.sarif}
     read = {"the suite": arguments.suite, "the records of --like": arguments.like}
     kept = {"the records": out / "records.json", "the report": out / "index.html", **read}
     require_apart(*({what: path for what, path in each.items() if path} for each in (asked, kept)))
@@ -147,14 +147,21 @@ def _earlier(path: Path) -> tuple[AuditRecord, ...]:
         return ()
 
 
-def _speak_ci(records: tuple[AuditRecord, ...], title: str, arguments: argparse.Namespace) -> None:
-    """JUnit and Markdown files where asked for; annotations and a step summary when GitHub runs us."""
+def _speak_ci(records: tuple[AuditRecord, ...], suite: Suite, arguments: argparse.Namespace) -> None:
+    """JUnit, Markdown and SARIF files where asked for; annotations and a step summary when GitHub runs us."""
     from audit.report.formats import github_annotations, junit, markdown
+    from audit.report.sarif import sarif
+
+    title = suite.title
 
     if arguments.junit:
         write_whole(arguments.junit, junit(records, title=title))
     if arguments.markdown:
         write_whole(arguments.markdown, markdown(records, title=title))
+    if arguments.sarif:
+        # the suite that is built in is in no file of the user's
+        places = {spec.name: spec.where for spec in suite.audits} if arguments.suite else {}
+        write_whole(arguments.sarif, sarif(records, places=places))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in github_annotations(records):
             print(line, file=sys.stderr)

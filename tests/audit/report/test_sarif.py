@@ -1,0 +1,77 @@
+"""SARIF: valid by the parts of its schema that we write, and pointing where the audit is written."""
+
+import dataclasses
+import json
+
+import jsonschema
+import pytest
+
+from audit.record.record import AuditRecord
+from audit.report.sarif import RULES, sarif
+from audit.verdict.verdict import VERDICTS
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+PLACE = {
+    "type": "object",
+    "properties": {
+        "artifactLocation": {"properties": {"uri": {"type": "string", "format": "uri-reference"}}, "required": ["uri"]},
+        "region": {"properties": {"startLine": {"type": "integer", "minimum": 1}}},
+    },
+    "required": ["artifactLocation"],
+}
+RESULT = {
+    "type": "object",
+    "properties": {
+        "level": {"enum": ["none", "note", "warning", "error"]},
+        "ruleIndex": {"type": "integer", "minimum": 0},
+        "message": TEXT,
+        "locations": {"items": {"properties": {"physicalLocation": PLACE}, "required": ["physicalLocation"]}},
+        "partialFingerprints": {"additionalProperties": {"type": "string"}},
+    },
+    "required": ["message", "ruleId"],
+}
+"""What sections 3.27 to 3.30 of the standard ask of a result; the whole schema is its publisher's and not kept here."""
+
+
+def results(*records: AuditRecord, **places: str) -> list[dict]:
+    log = json.loads(sarif(records, places={record.name: place for record in records for place in places.values()}))
+    (run,) = log["runs"]
+    assert log["version"] == "2.1.0"
+    for result in run["results"]:
+        jsonschema.validate(result, RESULT)
+        assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+    return run["results"]
+
+
+def test_an_unexpected_verdict_is_a_result_at_its_line(violation):
+    (result,) = results(violation, where="my suites/privacy.toml:12")
+    assert result["ruleId"] == "violation"
+    assert result["level"] == "error"
+    (place,) = (location["physicalLocation"] for location in result["locations"])
+    assert place == {"artifactLocation": {"uri": "my%20suites/privacy.toml"}, "region": {"startLine": 12}}
+    assert violation.violated_at.says in result["message"]["text"]
+
+
+def test_an_expected_verdict_is_none(violation):
+    assert results(dataclasses.replace(violation, expect="violation")) == []
+
+
+@pytest.mark.parametrize("place", ["", "the default suite"])
+def test_an_audit_that_is_in_no_file_has_no_place(violation, place):
+    assert results(violation, where=place)[0]["locations"] == []
+
+
+def test_a_name_keeps_its_fingerprint_and_two_names_differ(violation):
+    other = dataclasses.replace(violation, name="another")
+    first, again, second = (r["partialFingerprints"] for r in results(violation, violation, other))
+    assert first == again != second
+
+
+def test_every_verdict_has_a_rule():
+    assert set(RULES) == set(VERDICTS)
+
+
+def test_hostile_names_do_nothing(hostile):
+    text = results(hostile)[0]["message"]["text"]
+    assert "\x1b" not in text
+    assert "\u202e" not in text
