@@ -57,12 +57,12 @@ class GroupLaw(SimpleLaw):
     def _cut(self, threshold: Array) -> Array:
         """The x at which the loss equals the threshold, by Newton's method: convex, so it never turns back."""
         t = np.atleast_1d(np.asarray(threshold, float))
-        absent = float(self._weights[0])
+        log_absent = self.group * np.log1p(-self.rate) if self.rate < 1 else -np.inf
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # ln(e^t - P(J = 0)), through expm1 where t is small and through t where it is large
-            floor = np.expm1(self.group * np.log1p(-self.rate)) if self.rate < 1 else -1.0
-            small = np.log(np.maximum(np.expm1(np.minimum(t, 30.0)) - floor, 0.0))
-            goal = np.where(t < 30.0, small, t + np.log1p(-absent * np.exp(-np.maximum(t, 1.0))))
+            # ln(e^t - P(J = 0)): through expm1 where both are near 1, else through their ratio, which keeps small ones
+            small = np.log(np.maximum(np.expm1(np.minimum(t, 30.0)) - np.expm1(log_absent), 0.0))
+            ratio = t + np.log1p(-np.exp(np.minimum(log_absent - t, 0.0)))
+            goal = np.where((t < 30.0) & (log_absent > -1.0), small, np.where(t > log_absent, ratio, -np.inf))
         x = np.where(goal > 0, np.inf, -np.inf)
         finite = np.isfinite(goal)
         wanted = goal[finite]

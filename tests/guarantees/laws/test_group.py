@@ -63,3 +63,12 @@ def test_groups_that_are_not_covered_are_refused():
         guarantees.poisson_training(rate=0.1, noise_multiplier=1.0, steps=2, group=2)
     with pytest.raises(ValueError, match="group must be an integer >= 1"):
         guarantees.deterministic_batches(noise_multiplier=1.0, group=0)
+
+
+def test_a_group_that_is_nearly_always_there_keeps_its_smallest_losses():
+    """P(none of three is in the batch) is 2e-18: a loss of -39 is told from the smallest one, -40.8."""
+    law = GroupLaw(mu=10.0, rate=1 - 1.24e-6, group=3)
+    smallest = law.support[0]
+    below = law.tails(np.array([smallest - 1e-6, smallest + 1e-6, -39.0, -30.0])).without_below
+    assert below[0] == 0
+    assert np.all(np.diff(below) > 0)
