@@ -12,27 +12,42 @@ import guarantees
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "theorems.md").read_text()
+NOTES = "# Errors, slips and easy misreadings of the papers"
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 KEY = re.compile(r"\b[a-z]{2,}(?:19|20)\d{2}[a-z]?\b")
 
 
 @pytest.mark.parametrize("number", range(1, len(SNIPPETS) + 1))
-def test_the_lines_that_show_an_error_of_a_paper_run(number):
+def test_the_lines_that_show_a_note_on_a_paper_run(number):
     parsed = doctest.DocTestParser().get_doctest(
-        SNIPPETS[number - 1], {"guarantees": guarantees}, f"error {number}", "docs/theorems.md", 0
+        SNIPPETS[number - 1], {"guarantees": guarantees}, f"note {number}", "docs/theorems.md", 0
     )
     report: list[str] = []
     doctest.DocTestRunner().run(parsed, out=report.append)
     assert not report, "".join(report)
 
 
-def test_all_ten_errors_are_shown():
-    assert len(SNIPPETS) == 10
+def test_every_note_on_a_paper_has_its_number_and_its_lines():
+    notes = TEXT.partition(NOTES)[2]
+    numbers = [int(found) for found in re.findall(r"^(\d+)\. ", notes, flags=re.MULTILINE)]
+    assert numbers == list(range(1, len(SNIPPETS) + 1))
+    for note in re.split(r"^\d+\. ", notes, flags=re.MULTILINE)[1:]:
+        assert note.count("```python") == 1, note
+    for referred in re.findall(r"\bnote (\d+)", TEXT):
+        assert int(referred) in numbers
+
+
+def test_notes_are_sorted_by_how_grave_they_are():
+    assert re.findall(r"^## (.+)", TEXT.partition(NOTES)[2], flags=re.MULTILINE) == [
+        "Errors",
+        "Slips",
+        "Right, and easily misread",
+    ]
 
 
 def where():
     """Code in the second column of the theorem tables."""
-    tables = TEXT.partition("# Where the papers err")[0]
+    tables = TEXT.partition(NOTES)[0]
     cells = [line.split(" | ")[-2] for line in tables.splitlines() if line.startswith("| ") and line.count(" | ") >= 2]
     return sorted({name for cell in cells for name in re.findall(r"`([^`]+)`", cell)})
 
