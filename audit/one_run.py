@@ -18,7 +18,7 @@ from audit.bounds.ranking import from_highest, tied
 from audit.bounds.rounding import at_least
 from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from audit.verdict.verdict import Verdict
-from guarantees.checks import require
+from guarantees.checks import Delta, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.vocabulary import Relation
@@ -121,12 +121,13 @@ class OneRun:
         return best
 
 
+@checked
 def one_run(
     scores: ArrayLike,
     included: ArrayLike,
     *,
     risk: float,
-    delta: float = 1e-5,
+    delta: Delta = 1e-5,
     guesses: Sequence[tuple[int, int]] | None = None,
     claim: Claim | None = None,
     relation: Relation = "add_remove",
@@ -145,7 +146,6 @@ def one_run(
     not be tried out on these coins either.
     """
     require_risk(risk)
-    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     require("relation", relation in FLIPS, f"one of {tuple(FLIPS)}", relation)
     values, coins = _canaries(scores, included)
     if claim is not None and not claim.covers(relation):

@@ -31,7 +31,7 @@ from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
 from distinguishers.contract import distinguisher as as_distinguisher
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -41,6 +41,7 @@ MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
 
 
 @contained()
+@checked
 def run_audit(
     mechanism: Auditable | Callable[[jax.Array, Any], Any],
     neighbours: Neighbours,

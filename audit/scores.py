@@ -18,7 +18,7 @@ from audit.bounds.shares import Statement, shares
 from audit.verdict.judgement import Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
-from guarantees.checks import require
+from guarantees.checks import Delta, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 
@@ -101,6 +101,7 @@ class ScoreBounds:
         return float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0))
 
 
+@checked
 def from_scores(
     without: ArrayLike,
     with_record: ArrayLike,
@@ -108,7 +109,7 @@ def from_scores(
     risk: float,
     thresholds: tuple[float, ...] = (),
     claim: Claim | None = None,
-    delta: float = 1e-5,
+    delta: Delta = 1e-5,
     target: Statement | None = None,
     seed: int = 0,
 ) -> ScoreBounds:
@@ -121,7 +122,6 @@ def from_scores(
     vouch for.
     """
     require_risk(risk)
-    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     given = one_column("without", without), one_column("with_record", with_record)
     stated = _stated(claim, target)
     share = shares(risk, stated)

@@ -93,7 +93,7 @@ def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
         kind = own.annotation
         if isinstance(kind, str):
             try:
-                kind = eval(kind, function.__globals__)
+                kind = eval(kind, inspect.unwrap(function).__globals__)
             except (NameError, AttributeError):
                 continue
         rule = None if own.kind is own.VAR_KEYWORD else rule_of(kind)
@@ -116,6 +116,8 @@ def rule_of(kind: Any) -> Rule | None:
     if origin in (tuple, Sequence):
         return _sequence(rule_of(parts[0]) if origin is Sequence or parts[1:] == (...,) else None)
     kind = origin or kind
+    if kind in PLAIN:
+        return PLAIN[kind]
     if kind is Callable:
         return Rule("callable", callable)
     if isinstance(kind, type) and kind is not object and not getattr(kind, "_is_protocol", False):

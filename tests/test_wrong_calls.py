@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 import audit
+import distinguishers
 import guarantees
 import mechanisms
 from guarantees import checks
 
-FACES = (guarantees,)
+FACES = (guarantees, mechanisms, distinguishers, audit)
 ARRAY = np.array([[1.0, 2.0]])
 EVERYWHERE = ("x", [], ARRAY, True)
 WRONG: dict[Any, tuple[Any, ...]] = {
@@ -86,8 +87,9 @@ VALID: dict[str, Any] = {
     "strategy": (1.0,),
     "trials": 100,
     "update": len,
-    "with_record": np.array([1.0]),
-    "without": np.array([0.0]),
+    "thresholds": (0.5,),
+    "with_record": np.array([1.0, 0.0]),
+    "without": np.array([0.0, 1.0]),
     "x": np.array([0.0]),
 }
 RUNS = {"run_audit", "run_suite", "diagnose_mechanism", "noise_tails", "dask_executor", "write_report", "image_pair"}
@@ -181,15 +183,16 @@ def call(thing: Any, given: dict[str, Any]) -> str | None:
 def faults(thing: Any, name: str) -> Iterator[tuple[str, Any, str | None]]:
     """Wrong values that are accepted, or refused in words that do not name the parameter and the value."""
     fine = valid_call(thing)
+    right = name not in RUNS and call(thing, fine) is None
     for own in inspect.signature(thing).parameters.values():
         kind = type_of(thing, own)
         if own.kind is own.VAR_KEYWORD:
             continue
         for value in wrong_values(kind):
-            said = call(thing, fine | {own.name: value})
+            said = call(thing, {own.name: value} | {key: fine[key] for key in fine if key != own.name})
             if said is None or own.name not in said or checks.shown(value) not in said:
                 yield own.name, value, said
-        if kinds(kind) & {int, float} and name not in RUNS:
+        if right and kinds(kind) & {int, float}:
             for value in BOUNDARY:
                 said = call(thing, fine | {own.name: value})
                 if said is not None and own.name not in said:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from audit.bounds.supporting_lines import Corners, corners, curve_of, tabulate
-from guarantees.checks import require
+from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
@@ -220,9 +220,9 @@ def looks(planned: int) -> list[int]:
     return found
 
 
-def anytime_test(claim: Claim | TradeOff, *, tests: int, both_ways: bool = False) -> AnytimeTest:
+@checked
+def anytime_test(claim: Claim | TradeOff, *, tests: Count, both_ways: bool = False) -> AnytimeTest:
     """The anytime test of a claim by ``tests`` thresholds fixed beforehand. [docs/validity.md, section 4]"""
-    require("tests", tests >= 1, ">= 1", tests)
     return AnytimeTest(corners=corners(tabulate(claim, points=CURVE_POINTS)), tests=tests, both_ways=both_ways)
 
 

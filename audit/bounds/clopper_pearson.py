@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv, ndtri
 
-from guarantees.checks import require
+from guarantees.checks import Delta, NotNegative, checked, require
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
     """How often a fixed test erred. Integers only: a rate cannot be turned back into a count."""
@@ -116,7 +117,8 @@ def mu_at(point: Limits) -> float:
     return max(0.0, float(-ndtri(point.alpha) - ndtri(point.beta)))
 
 
-def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, risk: float, split: float = 0.5) -> float:
+@checked
+def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: float, split: float = 0.5) -> float:
     """Largest epsilon that the error counts rule out, at the given risk.
 
     Any (epsilon, delta)-DP mechanism has ``1 - beta <= exp(epsilon) * alpha + delta`` for every test; both
@@ -124,16 +126,16 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, risk: float, split
 
     Holds for one test fixed before these trials were drawn. Zero means "nothing shown", not "private".
     """
-    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     return max(epsilon_at(limits(counts, risk=risk, split=split), delta=delta))
 
 
-def delta_lower_bound(counts: ErrorCounts, *, epsilon: float, risk: float, split: float = 0.5) -> float:
+@checked
+def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: float, split: float = 0.5) -> float:
     """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is."""
-    require("epsilon", epsilon >= 0 and math.isfinite(epsilon), ">= 0 and finite", epsilon)
     return max(delta_at(limits(counts, risk=risk, split=split), epsilon=epsilon))
 
 
+@checked
 def mu_lower_bound(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> float:
     """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]"""
     return mu_at(limits(counts, risk=risk, split=split))

@@ -11,7 +11,7 @@ from scipy.stats import binom
 from audit.bounds.binomial import binomial_cdf_table
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_lower, clopper_pearson_upper
 from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
@@ -41,6 +41,7 @@ class Region:
     limit: Array
 
 
+@checked
 def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float = 1e-3) -> float:
     """P-value of the claim ``beta >= f(alpha)`` from the counts of one test.
 

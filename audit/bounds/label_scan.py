@@ -16,7 +16,7 @@ from scipy.stats import binom
 from audit.bounds.binomial import binomial_tail
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.ranking import from_highest
-from guarantees.checks import require
+from guarantees.checks import Delta, checked, require
 from guarantees.numerics.array import Array
 
 TOO_FEW = 5.0
@@ -50,11 +50,12 @@ class LabelScan:
         return max(self.with_given_without, self.without_given_with)
 
 
+@checked
 def label_scan(
     scores: ArrayLike,
     with_record: ArrayLike,
     *,
-    delta: float,
+    delta: Delta,
     risk: float,
     guesses: Sequence[int] | None = None,
     top_share: float = 0.5,
@@ -76,7 +77,6 @@ def label_scan(
     require("scores", not np.any(np.isnan(values)), "free of NaN", "NaN")
     require("with_record", labels.shape == values.shape, f"of the shape {values.shape}", labels.shape)
     require("with_record", bool(np.all((labels == 0) | (labels == 1))), "0 or 1", "other values")
-    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     require_risk(risk)
     require("top_share", 0 <= top_share <= 1, "in [0, 1]", top_share)
     trials = values.size

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
 from audit.bounds.clopper_pearson import Limits, clopper_pearson_upper, require_risk
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.numerics.array import Array
 
 SPACING = 0.5
@@ -85,6 +85,7 @@ class ThresholdBand:
         return float(max(0.0, np.max(above), np.max(below)))
 
 
+@checked
 def band_from_scores(without: ArrayLike, with_record: ArrayLike, *, risk: float) -> ThresholdBand:
     """Limits on both error rates at every threshold at once, from the scores of both sides.
 

@@ -15,7 +15,7 @@ from audit.bounds.rounding import at_least
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.model_free.directions import span_of
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Count, Rate, checked, require
 from guarantees.claim import Claim
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -87,19 +87,20 @@ class NoiseTails:
 
 
 @contained()
+@checked
 def noise_tails(
     mechanism: Auditable,
     neighbours: Neighbours,
     *,
     claim: Claim,
-    clip: float,
-    noise_multiplier: float,
-    draws: int,
+    clip: AboveZero,
+    noise_multiplier: AboveZero,
+    draws: Count,
     key: jax.Array,
     risk: float = 0.05,
     delta: float = 1e-5,
-    rate: float = 1.0,
-    divisor: float = 1.0,
+    rate: Rate = 1.0,
+    divisor: AboveZero = 1.0,
     thresholds: tuple[float, ...] = (JAX_END, TORCH_END),
 ) -> NoiseTails:
     """Count the upper tail of at least ``draws`` noise-only coordinates of outputs without the record.
@@ -114,11 +115,6 @@ def noise_tails(
     grow with ``draws``. The bound rests on the assumption that it carries: it is no verdict.
     """
     require_risk(risk)
-    require("draws", draws >= 1, ">= 1", draws)
-    require("clip", clip > 0, "> 0", clip)
-    require("noise_multiplier", noise_multiplier > 0, "> 0", noise_multiplier)
-    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
-    require("divisor", divisor > 0, "> 0", divisor)
     require("thresholds", thresholds and all(t > 0 for t in thresholds), "numbers > 0", thresholds)
     unit = clip * noise_multiplier / divisor
     levels = np.array([*thresholds, *(t - 1 / noise_multiplier for t in thresholds)])

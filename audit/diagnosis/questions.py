@@ -17,7 +17,7 @@ from audit.record.diagnosis_answer import Diagnosis, not_asked
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
-from guarantees.checks import require
+from guarantees.checks import Positive, Rate, Share, checked, require
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
@@ -31,15 +31,16 @@ Question = Callable[[float], Diagnosis]
 """Asked at a risk."""
 
 
+@checked
 def diagnose(
     outputs_without: Array,
     outputs_with: Array,
     neighbours: Neighbours,
     *,
-    clip: float | None = None,
-    noise_multiplier: float | None = None,
-    rate: float = 1.0,
-    risk: float = 0.01,
+    clip: Positive | None = None,
+    noise_multiplier: Positive | None = None,
+    rate: Rate = 1.0,
+    risk: Share = 0.01,
     layout: Layout | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
@@ -48,10 +49,6 @@ def diagnose(
     asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output. Use outputs
     that were not used to choose what to ask.
     """
-    require("risk", 0 < risk < 1, "in (0, 1)", risk)
-    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
-    for name, value in (("clip", clip), ("noise_multiplier", noise_multiplier)):
-        require(name, value is None or 0 < value < math.inf, "> 0 and finite, or None", value)
     for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
         require(name, len(outputs) >= 2, "two trials or more", len(outputs))
     signal = read_signal(neighbours, clip=clip, layout=layout)
@@ -144,14 +141,15 @@ def drawn_at_once(layout: Layout, trials: int) -> int:
 
 
 @contained()
+@checked
 def diagnose_mechanism(
     mechanism: Auditable,
     neighbours: Neighbours,
     *,
     key: jax.Array,
-    clip: float | None = None,
-    noise_multiplier: float | None = None,
-    rate: float = 1.0,
+    clip: Positive | None = None,
+    noise_multiplier: Positive | None = None,
+    rate: Rate = 1.0,
     trials: int = 1000,
     risk: float = 0.01,
     deadline: float | None = None,

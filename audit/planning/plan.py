@@ -20,7 +20,7 @@ from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, ta
 from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
 from audit.power.power import refutation_power, tv_alternative
 from audit.verdict.numbers import questions
-from guarantees.checks import require
+from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.families.textbook import gaussian
 from guarantees.numerics.array import Array
@@ -92,14 +92,15 @@ class Plan:
     """Time for the rectangle's trials."""
 
 
+@checked
 def plan(
     claim: Claim,
     mechanism: Claim | TradeOff | Sequence[Point] | None = None,
     *,
     trials: int,
     risk: float,
-    delta: float,
-    power: float = 0.8,
+    delta: Delta,
+    power: Share = 0.8,
     seconds_per_trial: float | None = None,
 ) -> Plan:
     """Trials needed, smallest detectable leak, largest provable epsilon and expected bounds.
@@ -113,8 +114,6 @@ def plan(
     """
     require_risk(risk)
     require("trials", trials >= 2 and trials % 2 == 0, "even and >= 2 (half are drawn on each dataset)", trials)
-    require("delta", 0 <= delta < 1, "in [0, 1)", delta)
-    require("power", 0 < power < 1, "in (0, 1)", power)
     lines = tabulate(claim, points=CURVE_POINTS)
     points = operating_points(mechanism)
     side = trials // 2

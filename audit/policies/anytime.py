@@ -22,12 +22,13 @@ from audit.trials.source import Source, Tally
 from audit.verdict.judgement import Against, against_points, judge_statements
 from audit.verdict.numbers import against, prove, questions
 from audit.verdict.violated import by_counts, by_points
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
 DIRECTIONS: tuple[Rejects, Rejects] = ("above", "below")
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Anytime(Policy):
     """Look again and again and stop once the claim is refuted: several thresholds a score, fixed beforehand.

@@ -19,10 +19,11 @@ from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, F
 from audit.policies.rectangles import even_share, judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FromTheory(Policy):
     """Thresholds that the exact curve says are best for this claim, delta, trials and risk: needs no data."""
@@ -54,6 +55,7 @@ class FromTheory(Policy):
         return dataclasses.replace(self, targets=(target,))
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split(Policy):
     """Thresholds (and directions, and members of a battery) chosen on fit trials that are then thrown away."""

@@ -13,12 +13,13 @@ from audit.policies.policy import ANY_TARGET, METHODS, TARGETS, Cut, Finding, Fi
 from audit.policies.rectangles import even_share, judge_by_rectangles
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
 STATED: tuple[Statement, ...] = (*TARGETS, "rest")
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fixed(Policy):
     """Thresholds named by the user before any trial; they share every statement's risk evenly."""

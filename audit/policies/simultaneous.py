@@ -12,9 +12,11 @@ from audit.policies.policy import Cut, Finding, FitScores, Policy, Test, error_c
 from audit.policies.rectangles import first_band
 from audit.trials.source import Tally
 from audit.verdict.judgement import judge
+from guarantees.checks import checked
 from guarantees.trade_off import TradeOff
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simultaneous(Policy):
     """Every threshold of the grid at once: a band pays for the choice."""

@@ -11,6 +11,7 @@ from scipy.stats import fisher_exact
 from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
 from audit.verdict.holm import holm
+from guarantees.checks import checked
 
 State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
 NO_TEST = (
@@ -54,6 +55,7 @@ class Change:
     new_delta: float | None = None
 
 
+@checked
 def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: float) -> tuple[Change, ...]:
     """Match records by name and tell for each whether leakage changed.
 

@@ -23,6 +23,7 @@ from audit.record.read import SchemaError, read
 from audit.verdict.numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
+from guarantees.checks import checked
 
 SCHEMA = 2
 WRITTEN_BY = "records are written by `dpsgd-audit run`"
@@ -266,12 +267,14 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
     return record
 
 
+@checked
 def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str]) -> None:
     """Write records to a file in one step, so that an interruption leaves the old file or the new one."""
     text = json.dumps({"schema": SCHEMA, "records": [record.to_json() for record in records]}, indent=1)
     write_whole(path, text + "\n")
 
 
+@checked
 def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
     """Read a file of records, or of one record; a SchemaError names the file, the record and the key."""
     try:

@@ -16,7 +16,7 @@ from audit.report.ceiling import ceiling
 from audit.report.drawings import falling, observed
 from audit.report.escaping import visible
 from audit.report.latex import escape
-from guarantees.checks import require
+from guarantees.checks import checked, require
 
 FORMATS = ("pdf", "pgf", "svg", "png")
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
@@ -108,6 +108,7 @@ def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
     )
 
 
+@checked
 def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
     """Draw a record's trade-off curves on axes of matplotlib: claimed, exact where known, observed, proven, ceiling.
 

@@ -19,6 +19,7 @@ from audit.report.escaping import shown, visible
 from audit.report.repeat import program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import readable, readable_p_value
+from guarantees.checks import checked
 
 MOST_OPEN = 12
 """Audits whose sections are open when the page is; of more, each opens at a click and draws only judged scores."""
@@ -38,6 +39,7 @@ class Entry:
     """Scores that are drawn."""
 
 
+@checked
 def write_report(
     records: tuple[AuditRecord, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
 ) -> Path:

@@ -28,6 +28,7 @@ from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
 from audit.trials.workers import ForeignError
+from guarantees.checks import checked
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
@@ -47,6 +48,7 @@ def exit_code(records: tuple[AuditRecord, ...]) -> int:
     return EXIT_INCONCLUSIVE if surprises else EXIT_EXPECTED
 
 
+@checked
 def run_suite(
     suite: Suite,
     *,

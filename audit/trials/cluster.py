@@ -24,7 +24,7 @@ from audit.trials.source import Source, complete, joined
 from audit.trials.threefry import split
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
-from guarantees.checks import require
+from guarantees.checks import Count, checked
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
@@ -51,14 +51,14 @@ class ClusterError(RuntimeError):
     """A cluster that cannot be used, or is lost: the message says what to do."""
 
 
-def dask_executor(scheduler: str | None = None, *, workers: int | None = None) -> DaskExecutor:
+@checked
+def dask_executor(scheduler: str | None = None, *, workers: Count | None = None) -> DaskExecutor:
     """The workers of a Dask cluster: of the one whose scheduler has this address, or of one started here.
 
     ``scheduler`` is an address (tcp://host:8786) or a scheduler file; ``workers`` is how many to wait for there.
     Without a scheduler so many processes are started on this machine (default: one a processor). Close it, or use it
     in ``with``.
     """
-    require("workers", workers is None or workers >= 1, ">= 1", workers)
     distributed = _distributed()
     if scheduler is None:
         count, held = workers or os.cpu_count() or 1, contextlib.ExitStack()

@@ -111,7 +111,7 @@ def test_pairs_and_arguments_that_cannot_be_used_are_refused():
     turned = mechanisms.neighbours_from_gradients(generator.normal(size=(2, 30)), generator.normal(size=30))
     with pytest.raises(ValueError, match="along the first coordinates"):
         count_beyond(mechanisms.mechanism(right), turned, np.array([1.0]), draws=10, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="draws must be >= 1"):
+    with pytest.raises(ValueError, match="draws must be an integer >= 1"):
         found(mechanisms.mechanism(right), draws=0)
     with pytest.raises(ValueError, match="thresholds must be numbers > 0"):
         found(mechanisms.mechanism(right), thresholds=())
