@@ -15,6 +15,7 @@ from distinguishers.learned.fitting import Fit
 from distinguishers.model_free.directions import pair_parameters, span_of
 from distinguishers.model_free.max_coordinate import max_coordinate
 from distinguishers.model_free.projection import contrast, norm, projection, ratio
+from guarantees.checks import checked
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
@@ -66,6 +67,7 @@ class Battery:
         return jnp.concatenate([jnp.atleast_1d(score) for score in scores])
 
 
+@checked
 def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None) -> Battery:
     """Scores that together see what usually goes wrong, without a model of the mechanism.
 
@@ -139,6 +141,7 @@ class LearnedBattery:
         return Battery(parts=(*known, learnt), neighbours=self.neighbours, fit_trials=sum(learnt.trained_on))
 
 
+@checked
 def default_battery(
     neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None
 ) -> Battery | LearnedBattery:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, overload, runtime_checkab
 
 import numpy as np
 
+from guarantees.checks import checked
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind, name_of
 from mechanisms.release import Layout
@@ -115,6 +116,7 @@ def distinguisher(given: Distinguisher | Callable[..., jax.Array], **parameters:
 def distinguisher(
     given: Distinguisher | Learner | Callable[..., jax.Array], **parameters: Any
 ) -> Distinguisher | Learner: ...
+@checked
 def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
     """The border: ``function(output) -> score``, ``function(key, output) -> score``, or an object that answers in part.
 

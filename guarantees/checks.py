@@ -34,13 +34,14 @@ class Within(NamedTuple):
 Positive = Annotated[float, Within("> 0 and finite", lambda x: 0 < x < math.inf)]
 AboveZero = Annotated[float, Within("> 0", lambda x: x > 0)]
 NotNegative = Annotated[float, Within(">= 0 and finite", lambda x: 0 <= x < math.inf)]
-Finite = Annotated[float, Within("a finite number", math.isfinite)]
+Finite = Annotated[float, Within("finite", math.isfinite)]
 Rate = Annotated[float, Within("in (0, 1]", lambda x: 0 < x <= 1)]
 Share = Annotated[float, Within("in (0, 1)", lambda x: 0 < x < 1)]
 Delta = Annotated[float, Within("in [0, 1)", lambda x: 0 <= x < 1)]
 Whole = Annotated[float, Within("an integer >= 1", lambda n: n >= 1 and n % 1 == 0)]
 """A count that may be written as 1e6."""
 Count = Annotated[int, Within("an integer >= 1", lambda n: n >= 1)]
+FromZero = Annotated[int, Within("an integer >= 0", lambda n: n >= 0)]
 
 
 class Rule(NamedTuple):

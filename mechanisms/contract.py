@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 
 if TYPE_CHECKING:
     import jax
@@ -182,6 +182,7 @@ class _Filled:
         return None
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step(_Filled):
     """A user's function or callable object, made into a mechanism by ``mechanism``."""
@@ -228,6 +229,7 @@ def mechanism(
     gradients: Callable[[Any], Any] | None = None,
     **parameters: Any,
 ) -> Mechanism: ...
+@checked
 def mechanism(
     given: Any,
     *,

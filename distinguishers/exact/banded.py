@@ -13,7 +13,7 @@ from jax.nn import logsumexp
 
 from distinguishers.contract import OneScore
 from distinguishers.exact.round_mixtures import along
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.adapters.jax_privacy_banded import BandedTraining, banded_claim
 from mechanisms.contract import OutputKind
@@ -91,6 +91,7 @@ def banded_matrix(strategy: tuple[float, ...], rounds: int) -> np.ndarray:
     return matrix
 
 
+@checked
 def banded_ratio(mechanism: BandedTraining, neighbours: Neighbours) -> BandedRatio:
     """The likelihood ratio of JAX Privacy's banded matrix factorisation, without faults, between aligned neighbours.
 

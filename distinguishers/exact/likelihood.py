@@ -17,6 +17,7 @@ from distinguishers.exact.mixture import Component, Ends, Mixture, make_mixture
 from distinguishers.exact.textbook_ratio import textbook_ratio
 from distinguishers.exact.transcripts import transcript_ratio
 from distinguishers.frame import Frame, make_frame
+from guarantees.checks import checked
 from guarantees.normalised.variance_pair import variance_pair
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind
@@ -216,6 +217,7 @@ def _whole_batch_curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> Trad
     return variance_pair(dimension=pair.dimension, scale=scale, shift=shift).curve
 
 
+@checked
 def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> Distinguisher:
     """The exact log-likelihood ratio of a hypothesised mechanism between two neighbouring datasets.
 

@@ -17,7 +17,7 @@ import guarantees
 from distinguishers.contract import Distinguisher, OneScore
 from distinguishers.exact.attendance import attendance_law, counts_groups, final_law
 from distinguishers.exact.round_mixtures import TRANSCRIPTS, AlongOnly, AttendanceRatio, BinsRatio, along, means_of
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.shuffling.spline_law import SplineLaw
 from guarantees.trade_off import TradeOff
@@ -363,6 +363,7 @@ def _poisson_round(
     return step, dataclasses.replace(neighbours, without=sides[0], with_record=sides[1])
 
 
+@checked
 def largest_round(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> LargestRound:
     """The max-coordinate test of one epoch: reads only the largest round, with its exact curve."""
     line = read_line(mechanism, neighbours)

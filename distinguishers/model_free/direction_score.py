@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from distinguishers.contract import Distinguisher, OneScore
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
 
@@ -45,6 +45,7 @@ class Along(OneScore):
         return self.score(key, Collapsed(seen[:, None], jnp.zeros(seen.shape, jnp.float32)))
 
 
+@checked
 def along(score: Distinguisher, direction: np.ndarray) -> Along:
     """Read transcripts (rounds, coordinates), or updates, along a unit vector, and score what is seen.
 

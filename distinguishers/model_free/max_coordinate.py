@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from distinguishers.contract import OneScore
 from distinguishers.model_free.directions import pair_parameters, span_of
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind
 from mechanisms.pairs.neighbours import Neighbours
@@ -47,6 +47,7 @@ class MaxCoordinate(OneScore):
         return jnp.max(jnp.where(self.signs == 0, -jnp.inf, self.signs * output))
 
 
+@checked
 def max_coordinate(neighbours: Neighbours | None = None, *, coordinates: Coordinates = "signed") -> MaxCoordinate:
     """The largest coordinate: finds a record that lifts one coordinate nobody can name beforehand.
 

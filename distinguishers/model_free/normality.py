@@ -15,7 +15,7 @@ from distinguishers.exact.likelihood import model_parameters, round_model
 from distinguishers.exact.mixture import Component
 from distinguishers.frame import Frame
 from distinguishers.model_free.normal_statistics import STATISTICS, critical_value, deviance
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind, name_of
 from mechanisms.pairs.neighbours import Neighbours
@@ -118,6 +118,7 @@ class NormalityTest(OneScore):
         return found
 
 
+@checked
 def normality_test(
     mechanism: Mechanism,
     neighbours: Neighbours,

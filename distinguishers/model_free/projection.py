@@ -13,7 +13,7 @@ import numpy as np
 from distinguishers.contract import OneScore
 from distinguishers.frame import Frame
 from distinguishers.model_free.directions import pair_parameters, span_of
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
 from mechanisms.pairs.neighbours import Neighbours
@@ -125,6 +125,7 @@ def _span_score(kind: SpanKind, neighbours: Neighbours) -> SpanScore:
     )
 
 
+@checked
 def projection(neighbours: Neighbours) -> SpanScore:
     """``<y, g> / |g|``, g the differing record's gradient (minus the one in its place): finds a changed mean.
 
@@ -133,6 +134,7 @@ def projection(neighbours: Neighbours) -> SpanScore:
     return _span_score("projection", neighbours)
 
 
+@checked
 def ratio(neighbours: Neighbours) -> SpanScore:
     """Projection over the root mean square of the output outside the span: a mean, whatever the divisor.
 
@@ -141,6 +143,7 @@ def ratio(neighbours: Neighbours) -> SpanScore:
     return _span_score("ratio", neighbours)
 
 
+@checked
 def contrast(neighbours: Neighbours) -> SpanScore:
     """Projection minus the mean of the other coordinates: finds noise that several coordinates share.
 
@@ -149,6 +152,7 @@ def contrast(neighbours: Neighbours) -> SpanScore:
     return _span_score("contrast", neighbours)
 
 
+@checked
 def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> Norm:
     """``sign`` times the log mean square of the output: finds a noise scale that depends on the record.
 

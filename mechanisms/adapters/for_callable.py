@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, checked, require
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.release import stack
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallableStep(Described):
     """Audit ``function(seed, dataset) -> output``; the seed, below 2^64, must be its only source of randomness.
@@ -26,13 +27,12 @@ class CallableStep(Described):
     settings: Mapping[str, Any] | None = None
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     workers: int = 0
-    timeout: float = 60.0
+    timeout: AboveZero = 60.0
 
     def __post_init__(self):
         require("function", callable(self.function), "callable", self.function)
         require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         require("workers", self.workers >= 0, ">= 0", self.workers)
-        require("timeout", self.timeout > 0, "> 0", self.timeout)
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, checked, require
 from mechanisms.contract import Described, Draw, Releases
 from mechanisms.pairs.neighbours import materialise
 
@@ -39,6 +39,7 @@ class CommandError(RuntimeError):
     """The program failed, stopped or did not answer in time; the message ends with what it wrote to stderr."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandStep(Described):
     """One release by a program that speaks the protocol of docs/command-protocol.md.
@@ -57,7 +58,7 @@ class CommandStep(Described):
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     environment: Sequence[str] = ENVIRONMENT
     workers: int = 0
-    timeout: float = 60.0
+    timeout: AboveZero = 60.0
 
     def __post_init__(self):
         good = not isinstance(self.command, str) and len(self.command) > 0
@@ -71,7 +72,6 @@ class CommandStep(Described):
         object.__setattr__(self, "environment", tuple(self.environment))
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
-        require("timeout", self.timeout > 0, "> 0", self.timeout)
 
     @property
     def parameters(self) -> Mapping[str, Any]:

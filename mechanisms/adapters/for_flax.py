@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from mechanisms.contract import Described
 from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_flax import FlatNetwork, flat_network
@@ -20,6 +20,7 @@ from mechanisms.randomness.counts import poisson_batch
 from mechanisms.simulators.one_round import Normaliser, OneRound, check_parameters
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlaxStep(Described):
     """The update of one round of DP-SGD on a Flax network and a dataset of images (image_pair).

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Count, Rate, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
@@ -23,6 +23,7 @@ RATE_STEPS = 2**30
 """Records of the dataset in which a sampling rate is written for the accountant."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxPrivacyStep(Described):
     """One step of JAX Privacy: a sampler's first batch, clipped_grad(normalize_by=...), gaussian_privatizer.
@@ -35,18 +36,16 @@ class JaxPrivacyStep(Described):
     'fixed_batch' draws N * rate records, which must be whole: datasets of one size (zero_out, substitution).
     """
 
-    rate: float
-    clip: float
+    rate: Rate
+    clip: AboveZero
     noise_multiplier: float
     normalise_by: float | str = 1.0
     sampler: Sampler = "poisson"
-    min_sep: int = 2
+    min_sep: Count = 2
     workers: int = 0
     timeout: float = 60.0
 
     def __post_init__(self):
-        require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
-        require("clip", self.clip > 0, "> 0", self.clip)
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
         good = self.normalise_by == "expected_batch" or (
             not isinstance(self.normalise_by, str) and self.normalise_by > 0
@@ -54,7 +53,6 @@ class JaxPrivacyStep(Described):
         require("normalise_by", good, "> 0 or 'expected_batch'", self.normalise_by)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         require("sampler", self.sampler in SAMPLERS, f"one of {SAMPLERS}", self.sampler)
-        require("min_sep", self.min_sep >= 1, ">= 1", self.min_sep)
         bins = 1 / self.rate
         if self.sampler == "balls_in_bins":
             require("rate", abs(bins - round(bins)) < 1e-9 * bins, "1 over the number of bins", self.rate)
@@ -120,6 +118,7 @@ jax_privacy_step = JaxPrivacyStep
 """The constructor, by the name that suites and records use."""
 
 
+@checked
 def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = (1e-5,)) -> Claim:
     """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Count, Finite, checked, require
 from mechanisms.adapters.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
 from mechanisms.contract import Described, Draw
 from mechanisms.networks import NETWORKS, PARAMETERS
@@ -36,6 +36,7 @@ STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
 """Versions whose per-example gradients fail on an empty Poisson batch."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpacusStep(Described):
     """The update of one step of the installed Opacus, from the same initial weights in every trial.
@@ -54,31 +55,28 @@ class OpacusStep(Described):
     Poisson batch; here they take the next one, so what is audited is the step of a training that did not stop.
     """
 
-    batch_size: int
-    clip: float
+    batch_size: Count
+    clip: AboveZero
     noise_multiplier: float
     loss_reduction: Literal["mean", "sum"] = "mean"
     poisson_sampling: bool = True
     clipping: Literal["flat", "per_layer", "adaptive"] = "flat"
     grad_sample_mode: Literal["hooks", "functorch", "ew", "ghost", "fast"] = "hooks"
     network: Literal["linear", "classifier", "denoiser"] = "linear"
-    layers: int = 1
+    layers: Count = 1
     physical_batch: int | None = None
     expected_batch_size: float | None = None
-    infinite: float | None = None
+    infinite: Finite | None = None
     version: str | None = None
     workers: int = 0
     timeout: float = 60.0
 
     def __post_init__(self):
-        require("batch_size", self.batch_size >= 1, ">= 1", self.batch_size)
-        require("clip", self.clip > 0, "> 0", self.clip)
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
         require("loss_reduction", self.loss_reduction in REDUCTIONS, f"one of {REDUCTIONS}", self.loss_reduction)
         require("clipping", self.clipping in CLIPPINGS, f"one of {CLIPPINGS}", self.clipping)
         require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
         require("network", self.network in NETWORKS, f"one of {NETWORKS}", self.network)
-        require("layers", self.layers >= 1, ">= 1", self.layers)
         require("workers", self.workers >= 0, ">= 0", self.workers)
         size, infinite = self.expected_batch_size, self.infinite
         require("expected_batch_size", size is None or size > 0, "> 0 or None", size)

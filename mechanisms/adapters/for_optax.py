@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from guarantees import gaussian, subsampled_gaussian
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Rate, checked, require
 from guarantees.claim import Claim
 from mechanisms.contract import Described
 from mechanisms.pairs.neighbours import materialise
@@ -20,6 +20,7 @@ MOST_RECORDS = 64
 """Records up to which Poisson batches are traced: one branch for every size of the batch."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptaxStep(Described):
     """The update that ``optax.contrib.differentially_private_aggregate`` makes of a batch of gradients.
@@ -30,15 +31,13 @@ class OptaxStep(Described):
     probability. Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero.
     """
 
-    clip: float
+    clip: AboveZero
     noise_multiplier: float
-    rate: float = 1.0
+    rate: Rate = 1.0
     transform: Literal["aggregate", "dpsgd"] = "aggregate"
 
     def __post_init__(self):
-        require("clip", self.clip > 0, "> 0", self.clip)
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
-        require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
         require("transform", self.transform in TRANSFORMS, f"one of {TRANSFORMS}", self.transform)
 
     @property
@@ -84,6 +83,7 @@ optax_step = OptaxStep
 """The constructor, by the name that suites and records use."""
 
 
+@checked
 def optax_claim(mechanism: OptaxStep) -> Claim:
     """What Optax documents: 'the DPSGD algorithm' of Abadi et al. with this noise multiplier, that is SGM.
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
 from mechanisms.adapters.for_opacus import quiet
@@ -28,6 +28,7 @@ MOST_RECORDS = 256
 """Records above which their gradients are not worked out, one run each."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TorchTraining(Described):
     """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
@@ -48,7 +49,7 @@ class TorchTraining(Described):
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     steps: int | None = None
     workers: int = 0
-    timeout: float = 60.0
+    timeout: AboveZero = 60.0
 
     def __post_init__(self):
         require("train", callable(self.train), "a function of a dataset and a seed", self.train)
@@ -61,7 +62,6 @@ class TorchTraining(Described):
         good = self.steps is None or (self.steps >= 1 and self.releases == "transcript")
         require("steps", good, ">= 1, and only with releases='transcript'", self.steps)
         require("workers", self.workers >= 0, ">= 0", self.workers)
-        require("timeout", self.timeout > 0, "> 0", self.timeout)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import AboveZero, Rate, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_profile
 from guarantees.shuffling.balls_and_bins import balls_and_bins
@@ -25,6 +25,7 @@ EPSILONS = np.concatenate([np.linspace(0.0, 10.0, 101), np.linspace(10.5, 40.0, 
 """Where the accountant is asked for delta."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BandedTraining(Described):
     """``iterations`` noisy sums with noise ``C^-1 Z``: C banded Toeplitz with the coefficients ``strategy``.
@@ -42,9 +43,9 @@ class BandedTraining(Described):
 
     strategy: tuple[float, ...]
     iterations: int
-    rate: float
-    clip: float
-    noise_multiplier: float
+    rate: Rate
+    clip: AboveZero
+    noise_multiplier: AboveZero
     cycle: int | None = None
     batches: Batching = "cyclic_poisson"
     fault: Fault = "none"
@@ -57,9 +58,6 @@ class BandedTraining(Described):
         require("strategy", good, "finite numbers, the first > 0", self.strategy)
         whole = isinstance(self.iterations, int) and self.iterations >= len(self.strategy)
         require("iterations", whole, f"an integer >= the {len(self.strategy)} bands", self.iterations)
-        require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
-        require("clip", self.clip > 0, "> 0", self.clip)
-        require("noise_multiplier", self.noise_multiplier > 0, "> 0", self.noise_multiplier)
         require("batches", self.batches in BATCHINGS, f"one of {BATCHINGS}", self.batches)
         require("rate", self.batches == "cyclic_poisson" or self.rate == 1, "1 for balls in bins", self.rate)
         require("fault", self.fault in FAULTS, f"one of {FAULTS}", self.fault)
@@ -177,6 +175,7 @@ banded_training = BandedTraining
 """The constructor, by the name that records use."""
 
 
+@checked
 def banded_claim(training: BandedTraining) -> Claim:
     """What JAX Privacy promises of the training without faults, for zero_out neighbours.
 

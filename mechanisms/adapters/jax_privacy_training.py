@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
 from mechanisms.adapters.for_jax import as_columns
@@ -36,6 +36,7 @@ RELATIONS: Mapping[str, Relation] = {
 PER_EXAMPLE = ("has_aux", "return_values", "return_grad_norms")
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class JaxPrivacyTraining(BatchMechanism):
     """The training that a DPExecutionPlan describes, in the loop that JAX Privacy documents for it.

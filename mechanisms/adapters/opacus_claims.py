@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
@@ -31,6 +31,7 @@ class Account:
     epsilons: tuple[float, ...]
 
 
+@checked
 def opacus_claim(
     mechanism: OpacusStep,
     neighbours: Neighbours,

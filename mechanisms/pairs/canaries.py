@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from guarantees.checks import require
+from guarantees.checks import Count, FromZero, Positive, checked, require
 from mechanisms.pairs.neighbours import Neighbours, Relation
 
 Directions = Literal["dirac", "random", "last"]
@@ -125,8 +125,9 @@ class GradientCanaries:
         )
 
 
+@checked
 def gradient_canaries(
-    weights: Any, *, kind: Directions = "dirac", count: int = 1, length: float = 1.0, seed: int = 0
+    weights: Any, *, kind: Directions = "dirac", count: Count = 1, length: Positive = 1.0, seed: FromZero = 0
 ) -> GradientCanaries:
     """Canaries for a model with these weights (a pytree), of gradients ``length`` long: at least the clipping norm.
 
@@ -134,8 +135,6 @@ def gradient_canaries(
     the last tensor alone. Drawn from ``seed``, before anything is trained. [nasr2023; andrew2024]
     """
     require("kind", kind in DIRECTIONS, f"one of {DIRECTIONS}", kind)
-    require("count", isinstance(count, int) and count >= 1, "an integer >= 1", count)
-    require("length", length > 0 and np.isfinite(length), "> 0 and finite", length)
     sizes = [int(np.size(leaf)) for leaf in jax.tree.leaves(weights)]
     total = sum(sizes)
     room = sizes[-1] if kind == "last" else total
@@ -149,19 +148,22 @@ def gradient_canaries(
     return GradientCanaries(kind=kind, table=table, first=total - room, size=total, length=float(length))
 
 
-def mislabelled(dataset: Any, index: int, *, classes: int) -> Any:
+@checked
+def mislabelled(dataset: Any, index: int, *, classes: Count) -> Any:
     """A record of the dataset under the next class's label: an example that only memory can fit."""
     image, label = _example(dataset, index)
     return _record(dataset, image, (int(label) + 1) % classes)
 
 
+@checked
 def blank(dataset: Any, *, label: int) -> Any:
     """An image of zeros: what the model learns of it goes to the biases."""
     image, _ = _example(dataset, 0)
     return _record(dataset, np.zeros_like(image), label)
 
 
-def out_of_distribution(dataset: Any, *, label: int, seed: int = 0) -> Any:
+@checked
+def out_of_distribution(dataset: Any, *, label: int, seed: FromZero = 0) -> Any:
     """An image of independent uniform pixels between the least and the largest of the dataset's."""
     images, _ = _columns(dataset)
     image, _ = _example(dataset, 0)

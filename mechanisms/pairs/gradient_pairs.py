@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.checks import require
+from guarantees.checks import Count, checked, require
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.pairs.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, records_in
 from mechanisms.release import PLAIN, flatten_rows, host_array, leaves
@@ -61,6 +61,7 @@ def _tables(
     return table(place), table(extra)
 
 
+@checked
 def worst_case_pair(
     *,
     records: int,
@@ -69,7 +70,7 @@ def worst_case_pair(
     shared: float = -1.0,
     extra: float = 1.0,
     relation: Relation = "add_remove",
-    group: int = 1,
+    group: Count = 1,
 ) -> Neighbours:
     """Aligned gradients: ``g_i = shared * clip * e`` for the common records, ``extra * clip * e`` for the one.
 
@@ -79,7 +80,6 @@ def worst_case_pair(
     ``group`` records differ, all alike; a claim about as many is needed to judge them.
     """
     _check(records, dimension, clip, relation)
-    require("group", isinstance(group, Integral) and group >= 1, "an integer >= 1", group)
     require("shared", -1 <= shared <= 1, "in [-1, 1]", shared)
     require("extra", -1 <= extra <= 1, "in [-1, 1]", extra)
     own = np.array([extra * clip])
@@ -116,12 +116,14 @@ def _renamed(pair: Neighbours, name: str) -> Neighbours:
     return dataclasses.replace(pair, name=name, parameters=kept)
 
 
+@checked
 def opposite_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
     """All common gradients ``-clip * e``, the extra one ``clip * e``."""
     pair = worst_case_pair(records=records, dimension=dimension, clip=clip, relation=relation)
     return _renamed(pair, "opposite_pair")
 
 
+@checked
 def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
     """Every gradient zero, the extra one too: only the normaliser can tell the two datasets apart.
 
@@ -132,6 +134,7 @@ def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation =
     return _renamed(pair, "zero_pair")
 
 
+@checked
 def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
     """All gradients of length ``clip`` and mutually orthogonal, the extra one too: ``g_i = clip * e_i``.
 
@@ -176,6 +179,7 @@ def _span(rows: np.ndarray) -> np.ndarray:
     return directions[:rank]
 
 
+@checked
 def neighbours_from_gradients(
     gradients: ArrayLike,
     extra: ArrayLike,

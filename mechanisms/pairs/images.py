@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import Count, FromZero, checked, require
 from mechanisms.pairs.neighbours import Neighbours, Relation
 
 SHIPPED = ("mnist", "fashion_mnist")
@@ -19,8 +19,9 @@ RELATIONS_OF_IMAGES = ("add_remove", "substitution")
 UNSIGNED_BYTE = 8
 
 
+@checked
 def image_pair(
-    *, source: str = "mnist", records: int = 4, first: int = 0, relation: Relation = "add_remove"
+    *, source: str = "mnist", records: Count = 4, first: FromZero = 0, relation: Relation = "add_remove"
 ) -> Neighbours:
     """Consecutive images of a set, without and with one more (add_remove) or with another last one (substitution).
 
@@ -31,8 +32,6 @@ def image_pair(
 
     An image is not a gradient: only mechanisms that hold a network read these pairs, and no zero_out exists for them.
     """
-    require("records", isinstance(records, int) and records >= 1, "an integer >= 1", records)
-    require("first", isinstance(first, int) and first >= 0, "an integer >= 0", first)
     require("relation", relation in RELATIONS_OF_IMAGES, f"one of {RELATIONS_OF_IMAGES}", relation)
     rows = labelled_images(source)[first : first + records + 1]
     if len(rows) <= records:

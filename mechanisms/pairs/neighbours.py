@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import Count, checked, require
 from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from guarantees.vocabulary import PairRelation as Relation
 from mechanisms.contract import Mechanism
@@ -21,6 +21,7 @@ DENSE_LIMIT = 2**28
 """Entries above which a dense array of gradients is refused (1 GiB of float32)."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GradientTable:
     """Per-example gradients, grouped: row g of ``rows`` occurs ``counts[g]`` times.
@@ -93,6 +94,7 @@ def shape_of(dataset: Any) -> tuple[int, ...] | None:
     return tuple(dataset.shape) if isinstance(dataset, np.ndarray | jax.Array) else None
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Neighbours:
     """Two datasets that differ in one record, or in a group of records, and how they differ.
@@ -106,7 +108,7 @@ class Neighbours:
     relation: Relation
     name: str = "given"
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    group: int = 1
+    group: Count = 1
     """In how many records they differ: a promise about one says nothing about two."""
     index: int = -1
     """The place of the differing record, the last one by default."""
@@ -121,7 +123,6 @@ class Neighbours:
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
-        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
         without, with_record = shape_of(self.without), shape_of(self.with_record)
         arrays = without is not None and with_record is not None
         if arrays and (not without or not with_record):

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from mechanisms.pairs.datasets import KINDS, appended, contents, not_finite, records_of, refusal, replaced
 from mechanisms.pairs.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
 
 
+@checked
 def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -> Neighbours:
     """Two datasets that differ in one record, of whatever kind the mechanism reads.
 
@@ -33,6 +34,7 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
     return _named("pair", made, _differing(without, with_record, relation), {})
 
 
+@checked
 def add_record(dataset: Any, record: Any) -> Neighbours:
     """``dataset`` without ``record`` and with it as the last one: add_remove neighbours."""
     dataset = _checked(dataset)
@@ -40,6 +42,7 @@ def add_record(dataset: Any, record: Any) -> Neighbours:
     return _named("add_record", made, -1, {"record": record})
 
 
+@checked
 def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
     """``dataset``, and the same with ``record`` in place ``index``: substitution neighbours."""
     dataset, index = _checked(dataset, index)
@@ -47,6 +50,7 @@ def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
     return _named("replace_record", made, index, {"index": index, "record": record})
 
 
+@checked
 def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
     """``dataset`` with its record ``index``, and with ``null`` in its place: zero_out neighbours.
 

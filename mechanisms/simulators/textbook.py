@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import checked, require
 from mechanisms.contract import Described
 from mechanisms.pairs.neighbours import Neighbours, Relation, materialise
 from mechanisms.randomness import noise
@@ -60,6 +60,7 @@ class ToldBits:
         return jnp.where(lie, 1.0 - self.truth, self.truth)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianMechanism(Described):
     """The Gaussian mechanism on a sum, ``1 / noise_multiplier``-GDP for records of l2 norm ``sensitivity``.
@@ -88,6 +89,7 @@ gaussian_mechanism = GaussianMechanism
 """The constructor, by the name that suites and records use."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaplaceMechanism(Described):
     """The Laplace mechanism on a sum, epsilon-DP for records of l1 norm ``sensitivity``. [dwork2006]
@@ -116,6 +118,7 @@ laplace_mechanism = LaplaceMechanism
 """The constructor, by the name that suites and records use."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomisedResponse(Described):
     """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]
@@ -142,6 +145,7 @@ randomised_response = RandomisedResponse
 """The constructor, by the name that suites and records use."""
 
 
+@checked
 def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:
     """One coordinate, a common record 0 and the extra record ``sensitivity``: the sums differ by it.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 
-from guarantees.checks import require
+from guarantees.checks import Count, Positive, checked, require
 from mechanisms import sampling
 from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, release_on
 from mechanisms.pairs.neighbours import GradientTable, materialise, records_in
@@ -28,6 +28,7 @@ Query = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 of the round, and the dataset, as per-example gradients (records, dimension) before clipping."""
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ManyRounds(Described):
     """Rounds ``sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)``, batch after batch.
@@ -40,24 +41,21 @@ class ManyRounds(Described):
     """
 
     sampler: Sampler
-    clip: float
+    clip: Positive
     noise_multiplier: float
-    epochs: int = 1
+    epochs: Count = 1
     sees: Sees = "updates"
     releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
-    group: int = 1
+    group: Count = 1
     query: Query | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "sampler", sampling.sampler(self.sampler))
         require("sampler", isinstance(self.sampler, Sampler), "one of mechanisms.sampling", self.sampler)
-        require("clip", self.clip > 0 and math.isfinite(self.clip), "> 0 and finite", self.clip)
         good = self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)
         require("noise_multiplier", good, "> 0 and finite", self.noise_multiplier)
-        require("epochs", isinstance(self.epochs, int) and self.epochs >= 1, "an integer >= 1", self.epochs)
         require("sees", self.sees in SEES, f"one of {SEES}", self.sees)
         require("releases", self.releases in ("transcript", "final"), "transcript or final", self.releases)
-        require("group", isinstance(self.group, int) and self.group >= 1, "an integer >= 1", self.group)
 
     @property
     def parameters(self):
@@ -265,6 +263,7 @@ def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
     return float(shared), float(own)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repeated(Described):
     """``times`` independent releases of one mechanism on the same dataset, all of them seen.
@@ -273,12 +272,11 @@ class Repeated(Described):
     """
 
     step: Mechanism
-    times: int
+    times: Count
 
     def __post_init__(self):
         require("step", isinstance(self.step, Mechanism), "a mechanism that JAX can trace", self.step)
         require("step", self.step.kind in ("vector", "collapsed"), "a mechanism of one release", self.step.kind)
-        require("times", isinstance(self.times, int) and self.times >= 1, "an integer >= 1", self.times)
 
     @property
     def parameters(self):
