@@ -200,6 +200,6 @@ PLAIN: dict[Any, Rule | None] = {
     str: Rule("a string", lambda value: isinstance(value, str)),
     os.PathLike: Rule("a path", lambda value: isinstance(value, os.PathLike)),
     Mapping: Rule("a mapping", lambda value: isinstance(value, Mapping)),
-    np.ndarray: Rule("an array of numbers", _is_array),
-    ArrayLike: Rule("an array of numbers", _is_array),
+    np.ndarray: Rule("an array of real numbers", _is_array),
+    ArrayLike: Rule("an array of real numbers", _is_array),
 }

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import Count, checked, require
+from guarantees.checks import require
 from mechanisms import sampling
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
 from mechanisms.networks import INITIAL_SEED
@@ -127,13 +127,12 @@ class JaxTraining(Described):
         return released if self.releases == "transcript" else jax.tree.map(lambda leaf: leaf[0], released)
 
 
-@checked
 def jax_training(
     init: Callable[[jax.Array], Any],
     update: Callable[..., tuple[Any, Any]],
     sampler: Callable[[jax.Array, int], Any] | Mapping[str, Any],
     *,
-    steps: Count,
+    steps: int,
     releases: Releases = "transcript",
     weights: Callable[[Any], Any] | None = None,
     loss: Callable[[Any, Any], jax.Array] | None = None,
@@ -156,6 +155,7 @@ def jax_training(
     """
     for name, value in (("init", init), ("update", update)):
         require(name, callable(value), "a function", value)
+    require("steps", isinstance(steps, int) and steps >= 1, "an integer >= 1", steps)
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     own = sampling.sampler(sampler) if isinstance(sampler, Mapping) else sampler
     require("sampler", callable(own), "one of mechanisms.sampling, or a function of a key and a number", sampler)

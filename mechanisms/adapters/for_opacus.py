@@ -78,9 +78,8 @@ class OpacusStep(Described):
         require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
         require("network", self.network in NETWORKS, f"one of {NETWORKS}", self.network)
         require("workers", self.workers >= 0, ">= 0", self.workers)
-        size, infinite = self.expected_batch_size, self.infinite
+        size = self.expected_batch_size
         require("expected_batch_size", size is None or size > 0, "> 0 or None", size)
-        require("infinite", infinite is None or np.isfinite(infinite), "finite or None", infinite)
         known = self.version is None or self.version in LEGACY or RELEASE.fullmatch(self.version)
         require("version", known, f"one of {LEGACY} or a release from 1.0.0 on", self.version)
         if self.version is not None and not self.workers:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guarantees.checks import checked, require
+from guarantees.checks import require
 from guarantees.vocabulary import NORMALISERS, Normaliser
 from mechanisms.contract import Collapsed, Described, OutputKind
 from mechanisms.pairs.neighbours import GradientTable, materialise
@@ -18,7 +18,6 @@ from mechanisms.randomness.counts import joining
 from mechanisms.simulators.rounds import CollapsedTable, DenseRound, TableRound, collapsed_table, inverse, table_round
 
 
-@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRound(Described):
     """One round of DP-SGD on an array of per-example gradients.
@@ -78,7 +77,6 @@ one_round = OneRound
 """The constructor, by the name that suites and records use."""
 
 
-@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollapsedRound(Described):
     """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``.
