@@ -121,7 +121,9 @@ def rule_of(kind: Any) -> Rule | None:
         return PLAIN[kind]
     if kind is Callable:
         return Rule("callable", callable)
-    if isinstance(kind, type) and kind is not object and not getattr(kind, "_is_protocol", False):
+    # of JAX's arrays, such as keys, whoever takes them says more
+    ours = isinstance(kind, type) and not kind.__module__.startswith("jax")
+    if ours and kind is not object and not getattr(kind, "_is_protocol", False):
         return Rule(_with_article(kind.__name__), lambda value: isinstance(value, kind))
     return None
 

@@ -44,7 +44,7 @@ RESULTS = {
     *("GradientCanaries", "Layout", "JaxTraining", "structured"),
 }
 """What our own functions make, and nobody else."""
-BETTER = {"OneRound", "CollapsedRound", "one_round", "collapsed_round", "jax_training"}
+BETTER = {"OneRound", "CollapsedRound", "one_round", "collapsed_round", "jax_training", "fit"}
 """Have words of their own, which say what was probably meant; not all of their parameters are named yet."""
 CLAIM = guarantees.gaussian(mu=1.0)
 STEP = mechanisms.gaussian_mechanism(noise_multiplier=1.0)
@@ -150,7 +150,11 @@ def kinds(given: Any) -> set[Any]:
         return {tuple}
     if origin is Callable or given is Callable:
         return {Callable}
-    if inspect.isclass(given) and not getattr(given, "_is_protocol", False) and given not in (object, np.ndarray, Path):
+    if (
+        inspect.isclass(given)
+        and not getattr(given, "_is_protocol", False)
+        and given not in (object, np.ndarray, Path, jax.Array)
+    ):
         return {type}
     return {Any}
 

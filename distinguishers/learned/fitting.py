@@ -16,7 +16,7 @@ from distinguishers.contract import Distinguisher, OneScore
 from distinguishers.learned import network
 from distinguishers.learned.features import learn_features
 from distinguishers.learned.output_rows import View
-from guarantees.checks import checked, require
+from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind, name_of
 from mechanisms.release import Layout
@@ -164,7 +164,6 @@ class _Given:
         return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in leaves])
 
 
-@checked
 def fit(features: Callable[[Any], Any] | None = None) -> Fit:
     """A learner: a network trained on fit trials tells the sides apart by ``features(output)``.
 
