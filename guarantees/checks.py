@@ -184,13 +184,15 @@ def _sequence(each: Rule | None) -> Rule:
         listed = isinstance(value, list | tuple | range) or (hasattr(value, "dtype") and bool(value.shape))
         return listed and (each is None or all(each.holds(part) for part in value))
 
-    return Rule("a sequence" if each is None else f"a sequence, each {each.says}", holds)
+    many = "" if each is None else f" of {PLURAL[each.says]}" if each.says in PLURAL else f", each {each.says}"
+    return Rule(f"a sequence{many}", holds)
 
 
 def _with_article(name: str) -> str:
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
+PLURAL = {"a number": "numbers", "an integer": "integers", "a string": "words"}
 PLAIN: dict[Any, Rule | None] = {
     Any: None,
     inspect.Parameter.empty: None,
