@@ -26,6 +26,7 @@ from audit.trials.both_sides import Auditable, BothSides, is_foreign
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
+from audit.trials.repeats import repeatable
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
 from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
@@ -118,6 +119,7 @@ def run_audit(
     def report(tally: Tally) -> None:
         progress(dataclasses.replace(tally, test=own))
 
+    same_again = repeatable(sides, test.edges, foreign=is_foreign(step), deadline=deadline)
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
     subject = Subject(
         name=name or step.name,
@@ -133,6 +135,8 @@ def run_audit(
         environment=describe_environment(executor.device),
         started=started,
         seconds=0.0,
+        diagnose=diagnose,
+        repeatable=same_again,
     )
     record = derive(Audited(subject=subject, policy=rule, goal=goal, test=test, tally=tally, theory=chosen.curve))
     record = dataclasses.replace(record, seconds=time.monotonic() - began)

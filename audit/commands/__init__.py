@@ -219,6 +219,11 @@ def _verify(parser: argparse.ArgumentParser) -> None:
         metavar="SUITE.toml",
         help="draw them from the parts of this suite (needed for code and programs of your own)",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end with 3 also where not all that the trials made was made again (--rerun 1)",
+    )
     _speech(parser)
 
 
@@ -266,7 +271,7 @@ COMMANDS = (
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
-    Command(name="verify", help="compute every bound and verdict of a record file again", options=_verify),
+    Command(name="verify", help="compute all that a record derives again, and name the rest", options=_verify),
     Command(
         name="report", help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report
     ),

@@ -4,43 +4,82 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from audit.record.record import load_records, plain
 from audit.report.escaping import visible
 from audit.suites.file import read_suite
-from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
-from audit.suites.verify import Check, verify
+from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
+from audit.verify.records import Check, Primary, Verified, verify
 
-MARKS = {"right": "right", "wrong": "WRONG", "not checked": "not checked"}
+MARKS = {"right": "right", "wrong": "WRONG", "not computed": "NOT COMPUTED", "not checked": "not checked"}
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print one line a check; 1 if anything is wrong, 0 otherwise."""
+    """Print one line a check and name what is primary; 1: something wrong, 3: something not computed, 0: all right."""
     path = Path(arguments.records)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
     suite = None if arguments.suite is None else read_suite(arguments.suite)
-    records = load_records(path)
-    checks = [check for record in records for check in verify(record, rerun=arguments.rerun, suite=suite)]
+    found = verify(load_records(path), rerun=arguments.rerun, suite=suite)
     if arguments.json:
-        print(json.dumps({"checks": [plain(check) for check in checks]}))
+        print(json.dumps(plain(found)))
     elif not arguments.quiet:
-        _print(checks)
-    return EXIT_UNEXPECTED if any(check.state == "wrong" for check in checks) else EXIT_EXPECTED
+        _print(found)
+    if found.any("wrong"):
+        return EXIT_UNEXPECTED
+    incomplete = found.any("not computed") or (arguments.strict and not found.all_drawn)
+    return EXIT_INCONCLUSIVE if incomplete else EXIT_EXPECTED
 
 
-def _print(checks: list[Check]) -> None:
+def _print(found: Verified) -> None:
     from rich.console import Console
 
     console = Console()
-    name = None
-    for check in checks:
-        if check.audit != name:
-            name = check.audit
-            console.print(visible(name), markup=False, highlight=False)
-        says = f": {check.says}" if check.says else ""
-        console.print(visible(f"  {MARKS[check.state]:12s} {check.what}{says}"), markup=False, highlight=False)
-    wrong = sum(check.state == "wrong" for check in checks)
-    skipped = sum(check.state == "not checked" for check in checks)
-    console.print(f"{len(checks)} checks: {wrong} wrong, {skipped} not checked.", highlight=False)
+
+    def line(text: str) -> None:
+        console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+
+    checks, primary = _by_audit(found.checks), _by_audit(found.primary)
+    for name in {**checks, **primary}:
+        if name:
+            line(name)
+        for check in checks.get(name, []):
+            line(f"  {MARKS[check.state]:12s} {check.what}{f': {check.says}' if check.says else ''}")
+        for text in _named(primary.get(name, [])):
+            line(f"  {'primary':12s} {text}")
+    line(_summary(found))
+
+
+def _named(primary: list[Primary]) -> Iterable[str]:
+    """Primary values by what can check them."""
+    told = [each for each in primary if each.source == "told"]
+    drawn = [each for each in primary if each.source == "drawn" and not each.drawn_again]
+    again = [each for each in primary if each.drawn_again]
+    for group, what in (
+        (again, "drawn again"),
+        (drawn, "made by the trials, checked by --rerun 1"),
+        (told, "stated, checked by nothing"),
+    ):
+        if group:
+            keys = ", ".join(each.key if each.values == 1 else f"{each.key} ({each.values:,})" for each in group)
+            yield f"{sum(each.values for each in group):,} values {what}: {keys}"
+
+
+def _by_audit(items: Iterable[Check | Primary]) -> Mapping[str, list]:
+    found: dict[str, list] = {}
+    for item in items:
+        found.setdefault(item.audit, []).append(item)
+    return found
+
+
+def _summary(found: Verified) -> str:
+    wrong = sum(check.state == "wrong" for check in found.checks)
+    missing = sum(check.state in ("not computed", "not checked") for check in found.checks)
+    values = sum(each.values for each in found.primary)
+    again = sum(each.values for each in found.primary if each.drawn_again)
+    return (
+        f"{len(found.checks)} checks: {wrong} wrong, {missing} not computed or checked; "
+        f"{values:,} primary values, {again:,} of them drawn again."
+    )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from audit.bounds.anytime_limits import anytime_limits
-from audit.bounds.betting import AnytimeTest, Wealth, anytime_test, looks, pilot_thresholds, spread_thresholds
+from audit.bounds.betting import (
+    AnytimeTest,
+    Wealth,
+    anytime_test,
+    looks,
+    pilot_thresholds,
+    refit_after,
+    spread_thresholds,
+)
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import refutes
 from audit.bounds.shares import STOPPING_WEIGHTS, Statement, look_share, shares
@@ -57,7 +65,14 @@ class Anytime(Policy):
             pilot = fit_scores(self.pilot_trials)
             candidates, spread, fit_trials = from_fit(*pilot), _from_pilot(pilot, self.thresholds), 2 * len(pilot[0])
         cuts = _cuts(candidates, spread, goal)
-        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials)
+        edges = grid(candidates, cuts)
+        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=fit_trials)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """Even shares of what questions other than the verdict and the numbers have."""
+        del edges
+        share = _shares(goal)["rest"] / len(cuts)
+        return tuple(dataclasses.replace(cut, risk=share, on_alpha=0.5) for cut in cuts)
 
     def count(
         self,
@@ -92,6 +107,20 @@ class Anytime(Policy):
             if counted.trials_per_side < look:
                 break
         return done
+
+    def state_of(self, tally: Tally, test: Test) -> Mapping[str, Any]:
+        """The wealth, its counts read off the grid: only what it was at earlier looks is not known from there."""
+        wealth, counts = _wealth(tally), error_counts(tally, test)
+        seen = {
+            "false_alarms": np.array([c.false_alarms for c in counts]),
+            "misses": np.array([c.misses for c in counts]),
+        }
+        if wealth.refit_trials == tally.trials_per_side:
+            seen |= {f"refit_{name}": value for name, value in seen.items()}
+        own = dataclasses.replace(
+            wealth, trials=tally.trials_per_side, next_refit=refit_after(wealth.refit_trials), **seen
+        )
+        return own.to_json()
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """The verdict where the audit stopped, by ``1 / largest e-value``, and the numbers at the last look.
@@ -201,8 +230,7 @@ def _cuts(candidates: Candidates, spread: list[tuple[int, float, Rejects]], goal
     for cut in others:
         rounded = dataclasses.replace(cut, threshold=float(np.float32(cut.threshold)))
         known.setdefault((rounded.member, rounded.threshold, rounded.rejects), rounded)
-    cuts = (*own, *known.values())
-    return tuple(dataclasses.replace(cut, risk=share["rest"] / len(cuts), on_alpha=0.5) for cut in cuts)
+    return (*own, *known.values())
 
 
 def _with(tally: Tally, wealth: Wealth) -> Tally:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from audit.bounds.shares import shares
 from audit.goal import Goal
 from audit.policies.candidates import (
@@ -16,7 +18,7 @@ from audit.policies.candidates import (
     grid,
 )
 from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import even_share, judge_by_rectangles
+from audit.policies.rectangles import even_share, judge_by_rectangles, with_even
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from guarantees.checks import checked, require
@@ -44,7 +46,13 @@ class FromTheory(Policy):
             )
         candidates = from_curve(curve)
         cuts = _choose(candidates, self.targets, goal, self.method)
-        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=0)
+        edges = grid(candidates, cuts)
+        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=0)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """Even shares of the risk, or of what other questions leave."""
+        del edges
+        return _settled(self.method, self.targets, cuts, goal)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
@@ -79,7 +87,13 @@ class Split(Policy):
         fit = fit_scores(self.fit_trials)
         candidates = from_fit(*fit)
         cuts = _choose(candidates, self.targets, goal, self.method)
-        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=2 * len(fit[0]))
+        edges = grid(candidates, cuts)
+        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=2 * len(fit[0]))
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """Even shares of the risk, or of what other questions leave."""
+        del edges
+        return _settled(self.method, self.targets, cuts, goal)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
@@ -102,11 +116,16 @@ def _choose(candidates: Candidates, targets: tuple[Target, ...], goal: Goal, met
         shared = dataclasses.replace(goal, risk=even_share(goal.risk, len(targets)))
         return tuple(choose(candidates, target, shared, RECTANGLE_OBJECTIVES) for target in targets)
     share = shares(goal.risk, (*targets, "rest"))
-    cuts = [
+    return tuple(
         choose(candidates, target, dataclasses.replace(goal, risk=share[target]), JOINT_OBJECTIVES)
         for target in targets
-    ]
-    return with_rest(tuple(cuts), share)
+    )
+
+
+def _settled(method: Method, targets: tuple[Target, ...], cuts: tuple[Cut, ...], goal: Goal) -> tuple[Cut, ...]:
+    if method == "rectangle":
+        return with_even(cuts, goal.risk)
+    return with_rest(cuts, shares(goal.risk, (*targets, "rest")))
 
 
 def _judge(method: Method, targets: tuple[Target, ...], tally: Tally, test: Test, goal: Goal) -> Finding:

@@ -10,7 +10,7 @@ from audit.bounds.shares import Statement, shares
 from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
 from audit.policies.policy import ANY_TARGET, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Test
-from audit.policies.rectangles import even_share, judge_by_rectangles
+from audit.policies.rectangles import judge_by_rectangles, with_even
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from guarantees.checks import checked, require
@@ -36,15 +36,18 @@ class Fixed(Policy):
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The thresholds, for every member; theory or a pilot only lays out the grid around them."""
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
-        share = even_share(goal.risk, candidates.members * len(self.thresholds))
         cuts = tuple(
-            Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=share)
+            Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=goal.risk)
             for m in range(candidates.members)
             for t in self.thresholds
         )
-        if self.method == "joint":
-            cuts = with_rest(cuts, shares(goal.risk, STATED))
-        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials)
+        edges = grid(candidates, cuts)
+        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=fit_trials)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """Even shares of the risk, or of what other questions leave."""
+        del edges
+        return with_rest(cuts, shares(goal.risk, STATED)) if self.method == "joint" else with_even(cuts, goal.risk)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, or by the rectangles of all thresholds."""

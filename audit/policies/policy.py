@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -124,6 +124,25 @@ class Policy(Protocol):
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Compare the counts with the claim."""
         ...
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """The cuts with the risk that this policy gives each of them: `fix` ends with it, and `verify` asks it again.
+
+        A policy that does not say leaves each cut the risk that it has.
+        """
+        del edges, goal
+        return cuts
+
+    def state_of(self, tally: Tally, test: Test) -> Mapping[str, Any]:
+        """What a tally carries beside its counts, with all of it that follows from the counts computed from them."""
+        del test
+        return tally.state
+
+    @classmethod
+    def recorded(cls, words: Mapping[str, Any], edges: np.ndarray) -> Self:
+        """The policy that a record names by its fields, as plain data; ``edges`` are those of its grids."""
+        del edges
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in words.items()})
 
     def aimed_at(self, target: Target) -> Policy:
         """The same policy with its whole risk on one number, where it chooses thresholds for numbers."""

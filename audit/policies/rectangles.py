@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from audit.bounds.band import simultaneous_band, wider_band
 from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import rectangles
 from audit.goal import Goal
-from audit.policies.policy import Finding, Test, error_counts
+from audit.policies.policy import Cut, Finding, Test, error_counts
 from audit.trials.source import Tally
 from audit.verdict.judgement import Against, against_band, against_points, judge_statements
 from guarantees.claim import Claim
@@ -22,6 +24,11 @@ LEAST_LEFT = 1e-6
 def even_share(risk: float, cuts: int) -> float:
     """What each of so many rectangles has of the risk, beside the band."""
     return risk * (1 - FOR_THE_BAND) / cuts
+
+
+def with_even(cuts: tuple[Cut, ...], risk: float) -> tuple[Cut, ...]:
+    """Every cut with an even share of the risk, beside the band."""
+    return tuple(dataclasses.replace(cut, risk=even_share(risk, len(cuts))) for cut in cuts)
 
 
 def judge_by_rectangles(tally: Tally, test: Test, goal: Goal) -> Finding:

@@ -6,6 +6,7 @@ from audit.policies.anytime import Anytime
 from audit.policies.chosen import FromTheory, Split
 from audit.policies.fixed import Fixed
 from audit.policies.policy import Policy
+from audit.policies.reused import Reused
 from audit.policies.simultaneous import Simultaneous
 from guarantees.trade_off import TradeOff
 
@@ -18,6 +19,8 @@ _ALL: tuple[type[Policy], ...] = (
 )
 POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in _ALL}
 """Policies by their kind, the name that suites and records use."""
+RECORDED: dict[str, type[Policy]] = {**POLICIES, Reused.kind: Reused}
+"""The same and the one that only `run --like` makes."""
 
 
 def default_policy(curve: TradeOff | None, trials: int) -> Policy:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from audit.bounds.shares import shares
 from audit.goal import Goal
 from audit.policies.policy import ANY_TARGET, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import even_share, judge_by_rectangles
+from audit.policies.rectangles import judge_by_rectangles, with_even
 from audit.policies.statements import judge_by_statements, with_rest
 from audit.trials.source import Tally
 from guarantees.checks import require
@@ -36,11 +38,20 @@ class Reused(Policy):
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The cuts as they are, at even shares of this audit's risk, or with what other questions leave."""
-        each = even_share(goal.risk, len(self.cuts))
-        cuts = tuple(dataclasses.replace(cut, risk=each) for cut in self.cuts)
-        if self.method == "joint":
-            cuts = with_rest(cuts, shares(goal.risk, (*self._targets, "rest")))
-        return Test(cuts=cuts, edges=self.edges, fit_trials=0)
+        return Test(cuts=self.settle(self.cuts, self.edges, goal), edges=self.edges, fit_trials=0)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """Even shares of this audit's risk, or of what other questions leave."""
+        del edges
+        if self.method == "rectangle":
+            return with_even(cuts, goal.risk)
+        return with_rest(cuts, shares(goal.risk, (*self._targets, "rest")))
+
+    @classmethod
+    def recorded(cls, words: Mapping[str, Any], edges: np.ndarray) -> Reused:
+        """With the grid's own edges, of which a record's words hold a digest."""
+        cuts = tuple(Cut(**cut) for cut in words["cuts"])
+        return cls(**{**words, "cuts": cuts, "edges": edges})
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """As the earlier audit was judged."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from audit.bounds.band import middle_share, simultaneous_band
 from audit.bounds.clopper_pearson import Limits
 from audit.goal import Goal
@@ -27,13 +29,17 @@ class Simultaneous(Policy):
         """One cut per edge, judged all together: the risk of each is that of its member's whole band."""
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
         edges = grid(candidates)
+        return Test(cuts=self.settle((), edges, goal), edges=edges, fit_trials=fit_trials)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+        """All edges, whichever of them a record kept."""
+        del cuts
         share = goal.risk / len(edges)
-        cuts = tuple(
+        return tuple(
             Cut(target="band", member=m, threshold=float(t), rejects="above", risk=share)
             for m, row in enumerate(edges)
             for t in row
         )
-        return Test(cuts=cuts, edges=edges, fit_trials=fit_trials)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """By the bands of all members; a band spreads its own share over all thresholds."""

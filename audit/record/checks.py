@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit.record.read import require_key
+from audit.trials.seeds import SEEDS
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord, Band, Curve, ScoreGrid
@@ -30,6 +31,10 @@ def check(record: AuditRecord) -> None:
         require_key(f"points[{index}].member", point.member in members, f"one of {sorted(members)}", point.member)
         for key in ("risk", "alpha_upper", "beta_upper"):
             _rates(f"points[{index}].{key}", [getattr(point, key)])
+    if record.suite is not None:
+        _rates("suite.risk", [record.suite.risk])
+        require_key("suite.audits", 1 <= record.suite.audits < 2**63, "at least 1", record.suite.audits)
+        require_key("suite.seed", 0 <= record.suite.seed < SEEDS, f"in 0..{SEEDS - 1}", record.suite.seed)
     _claim(record)
     _rates("band.risk", [record.band.risk])
     _curve("band", record.band)

@@ -39,6 +39,8 @@ class Subject:
     environment: Mapping[str, str]
     started: str
     seconds: float
+    diagnose: bool | None
+    repeatable: bool | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,9 @@ def derive(audited: Audited) -> AuditRecord:
         environment=subject.environment,
         started=subject.started,
         seconds=subject.seconds,
+        state=tally.state,
+        diagnose=subject.diagnose,
+        repeatable=subject.repeatable,
     )
 
 

@@ -129,6 +129,15 @@ class Band:
     beta: tuple[float, ...]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SuitePart:
+    """The suite that an audit was run in: its audits share one risk and one seed, and their verdicts are adjusted."""
+
+    risk: float
+    audits: int
+    seed: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditRecord:
     """Everything that one audit found, and everything needed to repeat it."""
@@ -180,6 +189,14 @@ class AuditRecord:
     """How much of a training an output is: update, transcript or final; empty in records that did not say."""
     steps: int | None = None
     """Steps of a training that an output tells of; None where that cannot be known."""
+    state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What a policy knew beside the counts when it judged them; empty where counts are all."""
+    suite: SuitePart | None = None
+    """Where it was run in a suite: then risk and key follow from this, and the adjusted p-value from all its audits."""
+    diagnose: bool | None = None
+    """Whether a violation was to be explained; None in records that did not say."""
+    repeatable: bool | None = None
+    """Whether a few trials, drawn twice, came out the same; None where that was not tried."""
     schema: int = SCHEMA
 
     def __repr__(self) -> str:

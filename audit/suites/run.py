@@ -13,7 +13,7 @@ import jax
 
 from audit.procedure import run_audit
 from audit.record.files import FileError
-from audit.record.record import AuditRecord, plain
+from audit.record.record import AuditRecord, SuitePart, plain
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, command_files, decided_by
 from audit.suites.build import Built, build_suite
@@ -84,7 +84,8 @@ def run_suite(
     with compiled_ahead(executor) as ahead:
         built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite, each=ahead)]
         code = code_digest()
-        risk = suite.risk * share_of(suite.look) / len(built)
+        own = SuitePart(risk=suite.risk, audits=len(built), seed=suite.seed)
+        risk = risk_of_each(own, suite.look)
         end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
         records = []
         for index, audit in enumerate(built):
@@ -97,9 +98,14 @@ def run_suite(
             with _placed(audit.spec):
                 record = _run(audit, suite, risk, deadline, kept, progress, executor)
             stated = {**record.environment, "code": code}
-            records.append(dataclasses.replace(record, look=suite.look, environment=stated))
+            records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
             finished(records[-1])
     return adjust(tuple(records))
+
+
+def risk_of_each(suite: SuitePart, look: int) -> float:
+    """The risk of each audit of a suite, at one look."""
+    return suite.risk * share_of(look) / suite.audits
 
 
 @contextlib.contextmanager
@@ -128,8 +134,13 @@ def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
     risk beside that of the bounds. [docs/validity.md, section 9]
     """
     return tuple(
-        dataclasses.replace(record, adjusted_p_value=min(1.0, len(records) * record.p_value)) for record in records
+        dataclasses.replace(record, adjusted_p_value=among(len(records), record.p_value)) for record in records
     )
+
+
+def among(audits: int, p_value: float) -> float:
+    """The p-value of one of so many audits that share a risk evenly."""
+    return min(1.0, audits * p_value)
 
 
 def audit_key(seed: int, name: str, look: int = 0) -> jax.Array:

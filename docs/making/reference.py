@@ -14,7 +14,7 @@ PACKAGES = ("audit", "distinguishers", "mechanisms", "guarantees")
 EXIT_CODES = """
 Every command ends with 2 on bad input. `run` ends with 0 if every verdict is as expected, 1 if one is not, 3 if one is
 inconclusive, and `bound --claim` likewise; `compare` with 1 if something got worse and 4 if something could not be
-compared; `verify` with 1 if a number does not follow from the record.
+compared; `verify` with 1 if a value does not follow from the record and 3 if one could not be computed.
 """
 
 

@@ -19,8 +19,8 @@ from audit.cli import main
 from audit.record.files import FileError, replacing, write_whole
 from audit.report.figures import label
 from audit.resume.checkpoint import locked
-from audit.suites.verify import Check
 from audit.trials.keys import key_from_seed
+from audit.verify.records import Check, Verified
 from mechanisms.adapters import private_folder
 from mechanisms.adapters.for_command import chosen_environment, command_step
 
@@ -122,7 +122,7 @@ def test_a_lock_leaves_what_is_in_its_file(folder):
 
 def test_verify_prints_no_name_as_it_is(records, capsys, monkeypatch):
     check = Check(audit="::error::a\x1b[2J", what="bounds", state="wrong", says="##[group]\u061c")
-    monkeypatch.setattr("audit.commands.verify.verify", lambda *_, **__: [check])
+    monkeypatch.setattr("audit.commands.verify.verify", lambda *_, **__: Verified(checks=(check,), primary=()))
     assert main(["verify", str(records)]) == 1
     said = capsys.readouterr().out
     assert "\\x3a:error::a\\x1b[2J" in said

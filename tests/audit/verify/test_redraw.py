@@ -5,17 +5,22 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from toys import First
 
+import guarantees
+import mechanisms
 from audit.cli import main
+from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
 from audit.record.record import Part, load_records, save_records
 from audit.report.repeat import program
 from audit.suites.build import build, catalogue
 from audit.suites.file import parse_suite
-from audit.suites.redraw import differences
-from audit.suites.verify import verify
 from audit.trials.keys import key_from_seed
+from audit.verify.parts import recorded_parts
+from audit.verify.records import TRIALS, verify
 from mechanisms.catalogue import COLLAPSED
 
 RECORDS = Path(__file__).parents[2] / "data" / "records_schema_1.json"
@@ -119,7 +124,7 @@ def audited(words):
 
 
 def redrawn(record, **more):
-    return next(check for check in verify(record, rerun=1.0, **more) if check.what == "trials drawn again")
+    return next(check for check in verify((record,), rerun=1.0, **more).checks if check.what == TRIALS)
 
 
 def again(words, folder):
@@ -127,6 +132,73 @@ def again(words, folder):
     save_records((audited(words),), folder / "records.json")
     (record,) = load_records(folder / "records.json")
     return record, redrawn(record)
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    return audited(SLOW["gaussian_mechanism"])
+
+
+def checked(record, share):
+    return next(check for check in verify((record,), rerun=share).checks if check.what == TRIALS)
+
+
+def moved(record, count):
+    """So many trials without the record moved from the fullest cells to the last."""
+    (grid,) = record.grids
+    cells = list(grid.without)
+    for _ in range(count):
+        cells[max(range(len(cells)), key=cells.__getitem__)] -= 1
+        cells[-1] += 1
+    return dataclasses.replace(record, grids=(dataclasses.replace(grid, without=tuple(cells)),))
+
+
+def test_a_right_record_is_drawn_again_in_part_and_in_full(gaussian):
+    part, full = verify((gaussian,), rerun=0.3), verify((gaussian,), rerun=1.0)
+    assert {check.state for check in (*part.checks, *full.checks)} == {"right"}
+    assert not part.all_drawn
+    assert full.all_drawn
+    assert "30 of 100 trials a side were drawn again" in checked(gaussian, 0.3).says
+
+
+def test_changed_counts_are_found_by_drawing_again(gaussian):
+    assert checked(moved(gaussian, 1), 1.0).state == "wrong"
+    assert checked(moved(gaussian, 60), 0.9).state == "wrong"
+    point = dataclasses.replace(gaussian.points[0], threshold=gaussian.grids[0].edges[3])
+    other = checked(dataclasses.replace(gaussian, points=(point,)), 1.0)
+    assert "other thresholds" in other.says
+
+
+def test_code_without_a_seed_is_not_called_wrong(gaussian):
+    check = checked(dataclasses.replace(moved(gaussian, 1), repeatable=False), 1.0)
+    assert check.state == "not checked"
+    assert "cannot be drawn again" in check.says
+
+
+def seeded(seed, dataset):
+    """A step that draws from its seed."""
+    return np.random.default_rng(seed).normal(float(np.sum(dataset)), 1.0, size=1)
+
+
+def unseeded(seed, dataset):
+    """A step that forgets its seed."""
+    return np.random.default_rng().normal(float(np.sum(dataset)), 1.0, size=1)
+
+
+@pytest.mark.parametrize(("step", "known"), [(unseeded, False), (seeded, True)])
+def test_an_audit_records_whether_its_step_is_repeatable(step, known):
+    record = run_audit(
+        mechanisms.callable_step(step),
+        mechanisms.scalar_pair(sensitivity=1.0),
+        First(),
+        claim=guarantees.gaussian(mu=9.0),
+        trials=40,
+        risk=0.05,
+        key=key_from_seed(1),
+        policy=Fixed(thresholds=(0.0,), method="rectangle"),
+        diagnose=False,
+    )
+    assert record.repeatable is known
 
 
 @pytest.mark.long
@@ -182,4 +254,4 @@ def test_a_program_runs_where_a_suite_names_it(tmp_path, capsys):
 def test_records_start_no_program_and_install_no_library(part):
     record = dataclasses.replace(load_records(RECORDS)[0], mechanism=part)
     with pytest.raises(ValueError, match=f"{part.name} runs a program; give the suite"):
-        differences(record, 0.1)
+        recorded_parts(record)

@@ -1,4 +1,4 @@
-"""Trials of a record drawn again: from parts built as the record names them, or as its suite does."""
+"""What an audit is made of, built again: as its record names it, or as its suite does."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from audit.record.record import AuditRecord, Part, plain
+from audit.record.record import AuditRecord, Part
 from audit.suites.build import build, catalogue
 from audit.suites.file import Suite
 from audit.suites.parts import PROGRAMS
-from audit.trials.border import contained
-from audit.trials.both_sides import Auditable, both_sides
-from audit.trials.keys import audit_keys
-from audit.trials.learning import learn
+from audit.trials.both_sides import Auditable
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
 from mechanisms.catalogue import COLLAPSED
@@ -33,33 +29,7 @@ class Parts(NamedTuple):
     distinguisher: Distinguisher | Learner
 
 
-@contained()
-def differences(record: AuditRecord, share: float, suite: Suite | None = None) -> list[str]:
-    """Sides on which a ``share`` of the trials, drawn again, does not give the recorded counts.
-
-    They may exceed the recorded ones in no cell, and equal them where all are drawn. A ValueError, a TypeError, an
-    ImportError or a RuntimeError says why they cannot be drawn.
-    """
-    parts = _recorded(record) if suite is None else _stated(record, suite)
-    keys, both = audit_keys(_key(record)), both_sides(parts.mechanism, parts.neighbours)
-    score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
-    if score.name != record.distinguisher.name or plain(score.parameters) != record.distinguisher.parameters:
-        raise ValueError(f"what is built is not the recorded distinguisher {record.distinguisher.describe()}")
-    trials = max(1, round(share * record.trials_per_side))
-    edges = np.asarray([grid.edges for grid in record.grids], np.float32)
-    stated = {"without": [grid.without for grid in record.grids], "with": [grid.with_record for grid in record.grids]}
-    wrong = []
-    for side, program, own in zip(
-        stated, both.scored(score, learnt=learnt_from > 0), (keys.without, keys.with_record), strict=True
-    ):
-        drawn, recorded = program.source(own).cells(0, trials, edges), np.asarray(stated[side])
-        agrees = np.array_equal(drawn, recorded) if trials == record.trials_per_side else (drawn <= recorded).all()
-        if not agrees:
-            wrong.append(f"{side}: {trials:,} trials drawn again do not give the recorded counts")
-    return wrong
-
-
-def _stated(record: AuditRecord, suite: Suite) -> Parts:
+def stated_parts(record: AuditRecord, suite: Suite) -> Parts:
     """As the suite says."""
     spec = next((spec for spec in suite.audits if spec.name == record.name), None)
     if spec is None:
@@ -71,8 +41,8 @@ def _stated(record: AuditRecord, suite: Suite) -> Parts:
     return Parts(made.mechanism, made.neighbours, score)
 
 
-def _recorded(record: AuditRecord) -> Parts:
-    """As the record says."""
+def recorded_parts(record: AuditRecord) -> Parts:
+    """As the record says; a ValueError, a TypeError or an ImportError says why it cannot be built."""
     program = PROGRAMS.get(record.mechanism.name)
     # never at the word of a file of records
     if program is not None and record.mechanism.parameters.get(program) is not None:
@@ -142,7 +112,8 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _key(record: AuditRecord) -> jax.Array:
+def key_of(record: AuditRecord) -> jax.Array:
+    """The key of its trials."""
     implementation, _, words = record.key.partition(":")
     numbers = jnp.asarray([int(word) for word in words.split(",")], jnp.uint32)
     return jax.random.wrap_key_data(numbers, impl=implementation)

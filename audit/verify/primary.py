@@ -1,0 +1,65 @@
+"""Which values of a record are primary: nothing else in the record says them, so only drawing again can check them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from audit.record.record import AuditRecord
+
+Source = Literal["drawn", "told"]
+"""Whether the trials made a value, so that drawing them again makes it again, or somebody said it."""
+
+DRAWN: tuple[str, ...] = (
+    "mechanism",
+    "neighbours",
+    "distinguisher",
+    "releases",
+    "steps",
+    "key",
+    "fit_trials",
+    "grids",
+    "points.target",
+    "points.member",
+    "points.threshold",
+    "points.rejects",
+    "points.on_alpha",
+    "state.refit_trials",
+    "state.refit_false_alarms",
+    "state.refit_misses",
+    "state.refit_log_wealth",
+    "state.peak",
+    "diagnoses",
+)
+"""What was audited, with which key, and what its trials gave."""
+TOLD: tuple[str, ...] = (
+    "name",
+    "expect",
+    "report_delta",
+    "trials_planned",
+    "policy",
+    "claim.name",
+    "claim.parameters",
+    "claim.relation",
+    "claim.times",
+    "diagnose",
+    "repeatable",
+    "look",
+    "suite",
+    "environment",
+    "started",
+    "seconds",
+)
+"""What the audit was asked, and what only the run itself could see: its versions, its clock."""
+SENTENCES: tuple[str, ...] = ("reason", "violated_at.says", "diagnoses.says", "diagnoses.assumes", "diagnoses.question")
+"""Derived values that are worded: another version may say the same in other words."""
+
+
+def primary_keys(record: AuditRecord, *, theory_known: bool) -> dict[str, Source]:
+    """The keys of this record under which values are primary."""
+    keys: dict[str, Source] = {**dict.fromkeys(DRAWN, "drawn"), **dict.fromkeys(TOLD, "told")}
+    if record.suite is None:
+        # the suite's risk is shared by a rule; outside a suite the risk is what was asked
+        keys["risk"] = "told"
+    if not theory_known and record.theory is None:
+        keys |= {"theory": "drawn", "exact_epsilon": "drawn"}
+    return keys

@@ -1,0 +1,209 @@
+"""From a record back to what its audit fixed and counted, and from there the same record again."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import guarantees
+from audit.diagnosis.after_violation import direction
+from audit.goal import Goal
+from audit.policies.policy import Cut, Policy, Test
+from audit.policies.registry import RECORDED
+from audit.record.derive import Audited, Subject, derive
+from audit.record.diagnosis_answer import Diagnosis
+from audit.record.environment import describe_key
+from audit.record.record import AuditRecord, ProvenPoint
+from audit.suites.build import Built, build
+from audit.suites.claim_text import BUILDABLE
+from audit.suites.file import Suite, SuiteError
+from audit.suites.run import among, audit_key, risk_of_each
+from audit.trials.border import sentence
+from audit.trials.source import Tally
+from audit.verify.parts import recorded_parts
+from guarantees.claim import Claim
+from guarantees.trade_off import TradeOff
+
+NO_STATE = "the audit could stop early, and the record does not hold the state of its test"
+
+
+class NotComputedError(ValueError):
+    """Derived values that cannot be computed from the record, and why."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rebuilt:
+    """A record made again from its primary values."""
+
+    record: AuditRecord
+    audited: Audited
+    unknown: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Keys whose values could not be computed, and why; ``record`` repeats what was recorded there."""
+    theory_known: bool = True
+
+
+def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
+    """Everything that is derived, derived again. A ``suite`` supplies claims and policies that have no name here.
+
+    Raises:
+      NotComputedError: the claim or the policy cannot be built, or the record lacks something.
+      ValueError: the record contradicts itself: its tests and counts cannot be judged.
+    """
+    stated = _stated(record, suite)
+    policy = _policy(record, stated)
+    if policy.stops_early and not record.state:
+        raise NotComputedError(NO_STATE)
+    risk = record.risk if record.suite is None else risk_of_each(record.suite, record.look)
+    planned = record.trials_planned // 2
+    goal = Goal(claim=_claim(record, stated), delta=record.report_delta, trials_per_side=planned, risk=risk)
+    try:
+        test = test_of(record, policy, goal)
+        tally = tally_of(record)
+        tally = dataclasses.replace(tally, state=policy.state_of(tally, test))
+    except Exception as error:
+        raise ValueError(f"these tests and counts cannot be judged: {sentence(error)}") from error
+    theory, why = _theory(record, stated)
+    audited = Audited(subject=_subject(record), policy=policy, goal=goal, test=test, tally=tally, theory=theory)
+    try:
+        made = derive(audited)
+    except Exception as error:
+        raise ValueError(f"these tests and counts cannot be judged: {sentence(error)}") from error
+    audits = 1 if record.suite is None else record.suite.audits
+    p = among(audits, made.p_value)
+    made = dataclasses.replace(made, look=record.look, suite=record.suite, adjusted_p_value=p)
+    made = dataclasses.replace(made, diagnoses=_diagnoses(record, made))
+    if why is None:
+        return Rebuilt(record=made, audited=audited)
+    made = dataclasses.replace(made, theory=record.theory, exact_epsilon=record.exact_epsilon)
+    unknown = {} if record.theory is None else {"theory": why, "exact_epsilon": why}
+    return Rebuilt(record=made, audited=audited, unknown=unknown, theory_known=False)
+
+
+def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
+    """Those that were measured as they are, and the one that is read off the points."""
+    asked = bool(record.diagnoses) if record.diagnose is None else record.diagnose
+    if made.verdict != "violation" or not asked:
+        return ()
+    return (*record.diagnoses[:-1], direction(made))
+
+
+def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
+    """The test that was judged."""
+    members = [grid.member for grid in record.grids]
+
+    def cut(point: ProvenPoint) -> Cut:
+        return Cut(
+            target=point.target,
+            member=members.index(point.member),
+            threshold=point.threshold,
+            rejects="above" if point.rejects == "above" else "below",
+            risk=point.risk,
+            on_alpha=point.on_alpha,
+        )
+
+    edges = edges_of(record)
+    cuts = policy.settle(tuple(map(cut, record.points)), edges, goal)
+    return Test(cuts=cuts, edges=edges, fit_trials=record.fit_trials)
+
+
+def edges_of(record: AuditRecord) -> np.ndarray:
+    """The edges of its grids, (members, edges)."""
+    return np.asarray([grid.edges for grid in record.grids], np.float32)
+
+
+def tally_of(record: AuditRecord) -> Tally:
+    """The counts of its grids."""
+    without = np.asarray([grid.without for grid in record.grids], np.int64)
+    with_record = np.asarray([grid.with_record for grid in record.grids], np.int64)
+    trials = int(without[0].sum())
+    return Tally(without=without, with_record=with_record, trials_per_side=trials, state=record.state)
+
+
+def _subject(record: AuditRecord) -> Subject:
+    key = record.key
+    if record.suite is not None:
+        key = describe_key(audit_key(record.suite.seed, record.name, record.look))
+    return Subject(
+        name=record.name,
+        expect=record.expect,
+        mechanism=record.mechanism,
+        releases=record.releases,
+        steps=record.steps,
+        neighbours=record.neighbours,
+        distinguisher=record.distinguisher,
+        members=tuple(grid.member for grid in record.grids),
+        key=key,
+        trials_planned=record.trials_planned,
+        environment=record.environment,
+        started=record.started,
+        seconds=record.seconds,
+        diagnose=record.diagnose,
+        repeatable=record.repeatable,
+    )
+
+
+def _stated(record: AuditRecord, suite: Suite | None) -> Built | None:
+    """The audit as the suite says, where it names this one."""
+    spec = next((spec for spec in suite.audits if spec.name == record.name), None) if suite is not None else None
+    try:
+        return None if spec is None else build(spec)
+    except SuiteError as error:
+        raise NotComputedError(sentence(error)) from None
+
+
+def _policy(record: AuditRecord, stated: Built | None) -> Policy:
+    kind = record.policy["kind"]
+    if kind not in RECORDED:
+        if stated is not None and stated.policy is not None:
+            return stated.policy
+        raise NotComputedError(f"the policy {kind!r} is not one of ours; give the suite that names it with --suite")
+    try:
+        return RECORDED[kind].recorded(record.policy, edges_of(record))
+    except Exception as error:
+        raise NotComputedError(f"the policy {kind!r} cannot be built: {sentence(error)}") from None
+
+
+def _claim(record: AuditRecord, stated: Built | None) -> Claim:
+    """The claim as the suite says it, or built from its name."""
+    if stated is not None:
+        return stated.claim
+    part = record.claim
+    if part.name not in BUILDABLE:
+        raise NotComputedError(
+            f"the claim {part.name!r} cannot be built from its name; give the suite that names it with --suite"
+        )
+    try:
+        return _built(part.name, json.dumps(dict(part.parameters)), part.relation, part.times)
+    except Exception as error:
+        raise NotComputedError(f"the claim {part.describe()} cannot be built: {sentence(error)}") from None
+
+
+@functools.lru_cache(maxsize=16)
+def _built(name: str, parameters: str, relation: str, times: int) -> Claim:
+    """The audits of a suite often have one claim, whose curve is then tabulated once."""
+    constructor = getattr(guarantees, name)
+    given = {key: _tuple(value) for key, value in json.loads(parameters).items()}
+    if "relation" in inspect.signature(constructor).parameters:
+        given.setdefault("relation", relation)
+    claim = constructor(**given)
+    return claim.compose(times) if times > 1 else claim
+
+
+def _theory(record: AuditRecord, stated: Built | None) -> tuple[TradeOff | None, str | None]:
+    """The curve that the distinguisher knows; or why it cannot be asked."""
+    try:
+        score = recorded_parts(record).distinguisher if stated is None else stated.distinguisher
+    except Exception as error:
+        return None, f"the distinguisher cannot be built: {sentence(error)}"
+    # what learns knows no curve beforehand
+    return getattr(score, "curve", None), None
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_tuple(item) for item in value) if isinstance(value, list) else value

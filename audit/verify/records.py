@@ -1,0 +1,197 @@
+"""Records verified: every derived value against its record made again, every primary value named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from audit.record.record import AuditRecord
+from audit.suites.file import Suite
+from audit.trials.border import sentence
+from audit.trials.versions import version_of
+from audit.verify.leaves import ABSENT, agree, key_of, leaves, told, under
+from audit.verify.primary import SENTENCES, Source, primary_keys
+from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild
+from audit.verify.redraw import redrawn
+from audit.verify.suite import missing, repeated
+from guarantees.checks import require
+
+State = Literal["right", "wrong", "not computed", "not checked"]
+"""Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
+HEADINGS: dict[str, tuple[str, ...]] = {
+    "counts": ("trials", "points.counts", "grids", "state"),
+    "limits": ("points", "band"),
+    "numbers": ("numbers", "shares", "risk"),
+    "claim": ("claim",),
+    "exact curve": ("theory", "exact_epsilon"),
+    "diagnoses": ("diagnoses",),
+    "sentences": SENTENCES,
+}
+VERDICT = "verdict"
+"""The heading of everything else."""
+TRIALS = "trials drawn again"
+SHOWN = 3
+"""Differences that one line tells."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """Some derived values of a record, and whether they follow from its primary ones."""
+
+    audit: str
+    what: str
+    state: State
+    says: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Primary:
+    """Primary values of a record under one key."""
+
+    audit: str
+    key: str
+    values: int
+    source: Source
+    drawn_again: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verified:
+    """What a file of records is worth."""
+
+    checks: tuple[Check, ...]
+    primary: tuple[Primary, ...]
+
+    def any(self, state: State) -> bool:
+        """Whether a check ended so."""
+        return any(check.state == state for check in self.checks)
+
+    @property
+    def all_drawn(self) -> bool:
+        """Whether every primary value that trials make was made again."""
+        return all(each.drawn_again for each in self.primary if each.source == "drawn")
+
+
+def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite | None = None) -> Verified:
+    """Derive every record again from its primary values and compare all values; draw ``rerun`` of the trials again.
+
+    Trials are drawn from what the record names, or from what the ``suite`` does: a user's own code only the suite can
+    name. Sentences are compared where this version made the record.
+    """
+    require("rerun", 0 <= rerun <= 1, "in [0, 1]", rerun)
+    checks = [Check(audit="", what="suite", state="wrong", says=says) for says in repeated(records)]
+    checks += [Check(audit="", what="suite", state="not computed", says=says) for says in missing(records)]
+    primary: list[Primary] = []
+    for record in records:
+        own, reason = _rebuilt(record, suite)
+        found = [reason] if own is None and reason is not None else _compared(record, own)
+        again = _redrawn(record, own, rerun, suite) if rerun else None
+        if again is not None:
+            found.append(again[0])
+        checks += [dataclasses.replace(check, audit=record.name) for check in found]
+        primary += _primary(record, own, drawn_again=again is not None and again[1])
+    return Verified(checks=tuple(checks), primary=tuple(primary))
+
+
+def _rebuilt(record: AuditRecord, suite: Suite | None) -> tuple[Rebuilt | None, Check | None]:
+    try:
+        return rebuild(record, suite), None
+    except NotComputedError as error:
+        return None, Check(audit="", what="all derived values", state="not computed", says=str(error))
+    except ValueError as error:
+        return None, Check(audit="", what="all derived values", state="wrong", says=str(error))
+
+
+def _compared(record: AuditRecord, own: Rebuilt | None) -> list[Check]:
+    """A check for every heading under which the record says something."""
+    assert own is not None
+    stated = dict(leaves(record.to_json()))
+    computed = dict(leaves(own.record.to_json()))
+    other = _other_version(record)
+    wrong: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
+    for path in {**stated, **computed}:
+        key = key_of(path)
+        heading = _heading(key)
+        unknown = under(key, dict(own.unknown))
+        if unknown is not None:
+            missing.setdefault(heading, []).append(f"{unknown}: {own.unknown[unknown]}")
+        elif other and under(key, SENTENCES):
+            missing.setdefault(heading, []).append(f"other version: {other}")
+        else:
+            wrong.setdefault(heading, [])
+            pair = stated.get(path, ABSENT), computed.get(path, ABSENT)
+            if not agree(*pair):
+                wrong[heading].append(f"{path}: {told(pair[0])} recorded, {told(pair[1])} computed")
+    return [
+        _check(heading, wrong.get(heading, []), missing.get(heading, []), other) for heading in {**wrong, **missing}
+    ]
+
+
+def _check(what: str, wrong: list[str], missing: list[str], other: str) -> Check:
+    """Another version's rules may give other values: then the code that made them is missing, not the truth."""
+    if wrong:
+        more = f"; and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
+        says = "; ".join(wrong[:SHOWN]) + more
+        if not other:
+            return Check(audit="", what=what, state="wrong", says=says)
+        return Check(audit="", what=what, state="not computed", says=f"other version: {other}; {says}")
+    if missing:
+        return Check(audit="", what=what, state="not computed", says="; ".join(dict.fromkeys(missing)))
+    return Check(audit="", what=what, state="right", says="")
+
+
+def _heading(key: str) -> str:
+    if under(key, SENTENCES):
+        return "sentences"
+    found = {heading: under(key, keys) for heading, keys in HEADINGS.items()}
+    named = {heading: head for heading, head in found.items() if head is not None}
+    return max(named, key=lambda heading: len(named[heading]), default=VERDICT)
+
+
+def _other_version(record: AuditRecord) -> str:
+    """Which version made the record and which one this is; nothing where they are the same."""
+    made, own = record.environment.get("dpsgd_audit", "an unknown one"), version_of("dpsgd-audit")
+    return "" if made == own else f"made by {made}, this is {own}"
+
+
+def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suite | None) -> tuple[Check, bool]:
+    """The trials drawn again, and whether everything that trials make was."""
+
+    def skipped(why: Any) -> tuple[Check, bool]:
+        return Check(audit="", what=TRIALS, state="not checked", says=f"{why}"), False
+
+    if own is None:
+        return skipped("the record could not be derived again")
+    try:
+        again = redrawn(record, own.audited, share, suite)
+    except (TypeError, ValueError, ImportError, RuntimeError) as error:
+        return skipped(f"they cannot be drawn: {sentence(error)}")
+    if again.wrong:
+        says = "; ".join(again.wrong[:SHOWN])
+        return Check(audit="", what=TRIALS, state="wrong", says=says), False
+    return Check(audit="", what=TRIALS, state="right", says=again.says), again.in_full
+
+
+def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> list[Primary]:
+    """Primary values by their keys, in the order of the record."""
+    known = primary_keys(record, theory_known=own is None or own.theory_known)
+    last = f"diagnoses[{len(record.diagnoses) - 1}]"
+    found: Counter[str] = Counter()
+    for path, _ in leaves(record.to_json()):
+        head = under(key_of(path), dict(known))
+        # the last diagnosis is read off the points
+        if head is not None and not path.startswith(last):
+            found[head] += 1
+    return [
+        Primary(
+            audit=record.name,
+            key=key,
+            values=values,
+            source=known[key],
+            drawn_again=drawn_again and known[key] == "drawn",
+        )
+        for key, values in found.items()
+    ]

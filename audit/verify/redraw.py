@@ -1,0 +1,157 @@
+"""Trials of a record drawn again: its test fixed again, its counts counted again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from audit.diagnosis.after_violation import explain
+from audit.record.derive import Audited
+from audit.record.record import AuditRecord, plain
+from audit.suites.file import Suite
+from audit.trials.border import contained
+from audit.trials.both_sides import both_sides
+from audit.trials.keys import AuditKeys, audit_keys
+from audit.trials.learning import learn
+from audit.trials.source import Scored, Source
+from audit.verify.detection import detection, unlikely_errors
+from audit.verify.leaves import ABSENT, agree, leaves, told
+from audit.verify.parts import Parts, key_of, recorded_parts, stated_parts
+from distinguishers.contract import Distinguisher
+
+UNSEEDED = "the step gave other outputs when the audit repeated a few trials, so they cannot be drawn again"
+FIELDS = {"without": "without", "with": "with_record"}
+NAMES = tuple(FIELDS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Redrawn:
+    """What drawing again found."""
+
+    wrong: tuple[str, ...]
+    says: str
+    """What would have been found, with which probability; and what could not be compared."""
+    in_full: bool
+    """Whether everything that the trials made was made again."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Again:
+    """An audit that is about to be drawn again."""
+
+    record: AuditRecord
+    audited: Audited
+    parts: Parts
+    score: Distinguisher
+    learnt_from: int
+    programs: tuple[Scored, Scored]
+    keys: AuditKeys
+
+    @property
+    def sides(self) -> tuple[Source, Source]:
+        """The trials that were judged."""
+        return self.programs[0].source(self.keys.without), self.programs[1].source(self.keys.with_record)
+
+    def fit_scores(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores of the trials that chose the test."""
+        sources = self.programs[0].source(self.keys.fit_without), self.programs[1].source(self.keys.fit_with)
+        return sources[0].scores(0, count // 2), sources[1].scores(0, count // 2)
+
+
+@contained()
+def redrawn(record: AuditRecord, audited: Audited, share: float, suite: Suite | None = None) -> Redrawn:
+    """Fix the test again, draw a ``share`` of the trials again and compare; of all trials: everything they made.
+
+    Counts of a part may exceed the recorded ones in no cell, and errors of a judged test must be as frequent among them
+    as recorded. A ValueError, a TypeError, an ImportError or a RuntimeError says why trials cannot be drawn.
+    """
+    if record.repeatable is False:
+        raise ValueError(UNSEEDED)
+    again = _again(record, audited, suite)
+    trials = max(1, round(share * record.trials_per_side))
+    said = [detection(record, trials).told()]
+    wrong = _fixed(again, said)
+    if trials < record.trials_per_side:
+        wrong += _part(again, trials)
+    else:
+        wrong += _counted(again) or _diagnosed(again, suite, said)
+    full = trials >= record.trials_per_side and len(said) == 1
+    return Redrawn(wrong=tuple(wrong), says="; ".join(said), in_full=full)
+
+
+def _again(record: AuditRecord, audited: Audited, suite: Suite | None) -> _Again:
+    parts = recorded_parts(record) if suite is None else stated_parts(record, suite)
+    keys, both = audit_keys(key_of(record)), both_sides(parts.mechanism, parts.neighbours)
+    score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
+    if score.name != record.distinguisher.name or plain(score.parameters) != record.distinguisher.parameters:
+        raise ValueError(f"what is built is not the recorded distinguisher {record.distinguisher.describe()}")
+    programs = both.scored(score, learnt=learnt_from > 0)
+    return _Again(
+        record=record,
+        audited=audited,
+        parts=parts,
+        score=score,
+        learnt_from=learnt_from,
+        programs=programs,
+        keys=keys,
+    )
+
+
+def _fixed(again: _Again, said: list[str]) -> list[str]:
+    """The test fixed again; where a time budget cut its fit trials short it cannot be."""
+    stated, own = again.audited.test, again.audited
+    test = own.policy.fix(again.score.curve, again.fit_scores, own.goal)
+    if test.fit_trials + again.learnt_from != stated.fit_trials:
+        said.append("the test was not fixed again: its fit trials were cut short by a time budget")
+        return []
+    same = test.cuts == stated.cuts and np.array_equal(test.edges, stated.edges)
+    return [] if same else ["the test fixed again has other thresholds, or another grid"]
+
+
+def _part(again: _Again, trials: int) -> list[str]:
+    """The first trials of each side, contained in the recorded counts and no different from the rest."""
+    own = again.audited
+    drawn = [side.cells(0, trials, own.test.edges) for side in again.sides]
+    wrong = [
+        f"{name}: {trials:,} trials drawn again do not give the recorded counts"
+        for name, some, all_of_them in zip(NAMES, drawn, (own.tally.without, own.tally.with_record), strict=True)
+        if (some > all_of_them).any()
+    ]
+    return wrong or unlikely_errors(again.record, drawn[0], drawn[1], trials)
+
+
+def _counted(again: _Again) -> list[str]:
+    """All trials: equal counts, and the same state where the policy keeps one."""
+    own = again.audited
+    goal = dataclasses.replace(own.goal, trials_per_side=own.tally.trials_per_side)
+    tally = own.policy.count(again.sides, own.test, goal)
+    wrong = [
+        f"{name}: the trials drawn again do not give the recorded counts"
+        for name in NAMES
+        if not np.array_equal(getattr(tally, FIELDS[name]), getattr(own.tally, FIELDS[name]))
+    ]
+    return wrong or _different("state", plain(tally.state), plain(again.record.state))
+
+
+def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]:
+    """The diagnoses measured again, where no time budget may have cut them short."""
+    record = again.record
+    if not record.diagnoses:
+        return []
+    if record.trials < record.trials_planned or (suite is not None and suite.time_budget is not None):
+        said.append("the diagnoses were not measured again: a time budget may have cut them short")
+        return []
+    bare = dataclasses.replace(record, verdict="violation", diagnoses=())
+    made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record))
+    return _different("diagnoses", plain(made.diagnoses), plain(record.diagnoses))
+
+
+def _different(key: str, made: Any, stated: Any) -> list[str]:
+    own, recorded = dict(leaves(made, key)), dict(leaves(stated, key))
+    return [
+        f"{path}: {told(recorded.get(path, ABSENT))} recorded, {told(own.get(path, ABSENT))} drawn again"
+        for path in {**recorded, **own}
+        if not agree(recorded.get(path, ABSENT), own.get(path, ABSENT))
+    ]

@@ -1,0 +1,110 @@
+"""verify: a right record is right, what cannot be computed is said, and the exit code tells which."""
+
+import dataclasses
+import json
+
+import pytest
+from made_records import TIGHT, explained, made, suite_of_policies
+
+from audit.cli import main
+from audit.policies.registry import POLICIES
+from audit.record.record import save_records
+from audit.verify.records import verify
+
+
+@pytest.fixture(scope="module")
+def record():
+    return explained(made("one", POLICIES["from_theory"](method="rectangle"), claim=TIGHT))
+
+
+@pytest.fixture(scope="module")
+def verified(record):
+    return verify((record,))
+
+
+def states(record):
+    return {check.what: check.state for check in verify((record,)).checks}
+
+
+def test_records_of_every_policy_and_of_run_like_are_right():
+    records = suite_of_policies()
+    assert [record.policy["kind"] for record in records].count("reused") == 1
+    assert {check.state for check in verify(records).checks} == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("verdict", lambda r: dataclasses.replace(r, stops_early=True, verdict="no_violation_found")),
+        ("verdict", lambda r: dataclasses.replace(r, verdict="inconclusive", reason="Holm")),
+        ("counts", lambda r: dataclasses.replace(r, trials=r.trials - 2)),
+        ("all derived values", lambda r: with_point(r, threshold=r.grids[0].edges[0] + 0.01)),
+    ],
+)
+def test_a_changed_record_is_wrong(record, what, change):
+    assert states(change(record))[what] == "wrong"
+
+
+def with_point(record, **changes):
+    first, *others = record.points
+    return dataclasses.replace(record, points=(dataclasses.replace(first, **changes), *others))
+
+
+def test_what_cannot_be_built_is_not_computed(record):
+    claim = dataclasses.replace(record.claim, name="their_claim")
+    assert states(dataclasses.replace(record, claim=claim)) == {"all derived values": "not computed"}
+    policy = {**record.policy, "kind": "their_policy"}
+    assert states(dataclasses.replace(record, policy=policy)) == {"all derived values": "not computed"}
+
+
+def test_the_state_of_an_audit_that_could_stop_is_in_the_record():
+    record = explained(made("one", POLICIES["anytime"]()))
+    assert set(states(record).values()) == {"right"}
+    assert states(dataclasses.replace(record, state={})) == {"all derived values": "not computed"}
+    raised = {**record.state, "peak": record.state["peak"] + 1}
+    assert states(dataclasses.replace(record, state=raised))["verdict"] == "wrong"
+
+
+def test_sentences_of_another_version_are_not_compared(record):
+    other = dataclasses.replace(record, environment={**record.environment, "dpsgd_audit": "0.0.1"}, reason="because.")
+    checks = {check.what: check for check in verify((other,)).checks}
+    assert checks["sentences"].state == "not computed"
+    assert "other version: made by 0.0.1" in checks["sentences"].says
+    assert checks["numbers"].state == checks["limits"].state == "right"
+
+
+def test_a_theory_is_compared_with_the_distinguisher_that_knows_it(record, verified):
+    assert {check.what: check.state for check in verified.checks}["exact curve"] == "right"
+    supposed = {**record.distinguisher.parameters["mechanism"], "noise_multiplier": 0.6}
+    score = dataclasses.replace(
+        record.distinguisher, parameters={**record.distinguisher.parameters, "mechanism": supposed}
+    )
+    assert states(dataclasses.replace(record, distinguisher=score))["exact curve"] == "wrong"
+    theirs = dataclasses.replace(record.mechanism, name="their_step")
+    assert states(dataclasses.replace(record, mechanism=theirs))["exact curve"] == "not computed"
+
+
+def run(records, tmp_path, *more):
+    save_records(records, tmp_path / "records.json")
+    return main(["verify", str(tmp_path / "records.json"), *more])
+
+
+def test_the_exit_code_tells_right_wrong_and_not_computed(record, tmp_path, capsys):
+    assert run((record,), tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "0 wrong, 0 not computed or checked" in text
+    assert "grids (" in text
+    assert "stated, checked by nothing: name, " in text
+    assert run((record,), tmp_path, "--strict", "--quiet") == 3
+    claim = dataclasses.replace(record.claim, name="their_claim")
+    assert run((dataclasses.replace(record, claim=claim),), tmp_path, "--quiet") == 3
+    capsys.readouterr()
+    assert run((dataclasses.replace(record, p_value=0.04, adjusted_p_value=0.04),), tmp_path, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [check["what"] for check in found["checks"] if check["state"] == "wrong"] == ["verdict"]
+    assert {each["key"] for each in found["primary"]} >= {"grids", "key", "policy", "risk", "claim.parameters"}
+
+
+def test_names_are_printed_as_data(record, tmp_path, capsys):
+    assert run((dataclasses.replace(record, name="\x1b[31mred\n::error::x"),), tmp_path) == 0
+    assert "\x1b" not in capsys.readouterr().out
