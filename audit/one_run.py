@@ -18,7 +18,7 @@ from audit.bounds.ranking import from_highest, tied
 from audit.bounds.rounding import at_least
 from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from audit.verdict.verdict import Verdict
-from guarantees.checks import Delta, checked, require
+from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.vocabulary import Relation
@@ -126,7 +126,7 @@ def one_run(
     scores: ArrayLike,
     included: ArrayLike,
     *,
-    risk: float,
+    risk: Share,
     delta: Delta = 1e-5,
     guesses: Sequence[tuple[int, int]] | None = None,
     claim: Claim | None = None,

@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
 from distinguishers.contract import distinguisher as as_distinguisher
-from guarantees.checks import checked, require
+from guarantees.checks import IN_BODY, Delta, Share, checked, require
 from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -45,14 +45,14 @@ MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
 @checked
 def run_audit(
     mechanism: Auditable | Callable[[jax.Array, Any], Any],
-    neighbours: Neighbours,
+    neighbours: Annotated[Neighbours, IN_BODY],
     distinguisher: Distinguisher | Learner | Callable[..., jax.Array] | None = None,
     *,
-    claim: Claim,
+    claim: Annotated[Claim, IN_BODY],
     trials: int,
-    risk: float,
+    risk: Share,
     key: jax.Array,
-    delta: float = 1e-5,
+    delta: Delta = 1e-5,
     policy: Policy | None = None,
     target: Target | None = None,
     name: str | None = None,

@@ -18,7 +18,7 @@ from audit.bounds.shares import Statement, shares
 from audit.verdict.judgement import Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
-from guarantees.checks import Delta, checked, require
+from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 
@@ -106,7 +106,7 @@ def from_scores(
     without: ArrayLike,
     with_record: ArrayLike,
     *,
-    risk: float,
+    risk: Share,
     thresholds: tuple[float, ...] = (),
     claim: Claim | None = None,
     delta: Delta = 1e-5,

@@ -43,6 +43,9 @@ Whole = Annotated[float, Within("an integer >= 1", lambda n: n >= 1 and n % 1 ==
 Count = Annotated[int, Within("an integer >= 1", lambda n: n >= 1)]
 FromZero = Annotated[int, Within("an integer >= 0", lambda n: n >= 0)]
 
+IN_BODY = "the function itself says more"
+"""Marks, as in Annotated[Claim, IN_BODY], a type that is left to the function."""
+
 
 class Rule(NamedTuple):
     """What a parameter may be, in words and as a test."""
@@ -108,6 +111,8 @@ def rule_of(kind: Any) -> Rule | None:
     if kind in PLAIN:
         return PLAIN[kind]
     origin, parts = get_origin(kind), get_args(kind)
+    if IN_BODY in parts:
+        return None
     if origin is Annotated:
         return _in_range(rule_of(parts[0]), [part for part in parts[1:] if isinstance(part, Within)])
     if origin is Literal:

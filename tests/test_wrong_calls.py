@@ -140,6 +140,8 @@ def kinds(given: Any) -> set[Any]:
         return {given}
     if given is type(None):
         return {None}
+    if checks.IN_BODY in get_args(given):
+        return {Any}
     if origin is Annotated:
         return kinds(get_args(given)[0])
     if origin in (Union, types.UnionType):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv, ndtri
 
-from guarantees.checks import Delta, NotNegative, checked, require
+from guarantees.checks import Delta, NotNegative, Share, checked, require
 
 
 @checked
@@ -118,7 +118,7 @@ def mu_at(point: Limits) -> float:
 
 
 @checked
-def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: float, split: float = 0.5) -> float:
+def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share, split: Share = 0.5) -> float:
     """Largest epsilon that the error counts rule out, at the given risk.
 
     Any (epsilon, delta)-DP mechanism has ``1 - beta <= exp(epsilon) * alpha + delta`` for every test; both
@@ -130,13 +130,13 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: float, split
 
 
 @checked
-def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: float, split: float = 0.5) -> float:
+def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share, split: Share = 0.5) -> float:
     """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is."""
     return max(delta_at(limits(counts, risk=risk, split=split), epsilon=epsilon))
 
 
 @checked
-def mu_lower_bound(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> float:
+def mu_lower_bound(counts: ErrorCounts, *, risk: Share, split: Share = 0.5) -> float:
     """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]"""
     return mu_at(limits(counts, risk=risk, split=split))
 

@@ -15,7 +15,7 @@ from audit.bounds import joint
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.joint import GAMMA_SHARE, Region
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
-from guarantees.checks import checked
+from guarantees.checks import Delta, Share, checked
 from guarantees.numerics.array import Array
 
 DIRECTIONS = np.linspace(0, np.pi / 2, 17)
@@ -35,7 +35,7 @@ CLOSE = 1e-3
 
 
 @checked
-def joint_epsilon_bound(counts: ErrorCounts, *, delta: float, risk: float) -> float:
+def joint_epsilon_bound(counts: ErrorCounts, *, delta: Delta, risk: Share) -> float:
     """Largest epsilon at ``delta`` that both error counts together rule out, at the given risk.
 
     Counts are ordered by ``approximate_bound``; epsilon is excluded when counts ordered at least as high have
@@ -49,13 +49,13 @@ def joint_epsilon_bound(counts: ErrorCounts, *, delta: float, risk: float) -> fl
 
 
 @checked
-def joint_delta_bound(counts: ErrorCounts, *, epsilon: float, risk: float) -> float:
+def joint_delta_bound(counts: ErrorCounts, *, epsilon: float, risk: Share) -> float:
     """Largest delta at ``epsilon`` that both error counts together rule out. Valid as joint_epsilon_bound is."""
     return joint_bound(counts, DeltaAt(epsilon=epsilon), risk=risk)
 
 
 @checked
-def joint_mu_bound(counts: ErrorCounts, *, risk: float) -> float:
+def joint_mu_bound(counts: ErrorCounts, *, risk: Share) -> float:
     """Largest mu such that mu-GDP is ruled out by both counts together. Valid as joint_epsilon_bound is."""
     return joint_bound(counts, Mu(), risk=risk)
 

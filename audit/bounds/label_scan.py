@@ -16,7 +16,7 @@ from scipy.stats import binom
 from audit.bounds.binomial import binomial_tail
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.ranking import from_highest
-from guarantees.checks import Delta, checked, require
+from guarantees.checks import Delta, Share, checked, require
 from guarantees.numerics.array import Array
 
 TOO_FEW = 5.0
@@ -56,7 +56,7 @@ def label_scan(
     with_record: ArrayLike,
     *,
     delta: Delta,
-    risk: float,
+    risk: Share,
     guesses: Sequence[int] | None = None,
     top_share: float = 0.5,
     seed: int = 0,

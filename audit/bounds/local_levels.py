@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
 from audit.bounds.clopper_pearson import Limits, clopper_pearson_upper, require_risk
-from guarantees.checks import checked, require
+from guarantees.checks import Share, checked, require
 from guarantees.numerics.array import Array
 
 SPACING = 0.5
@@ -86,7 +86,7 @@ class ThresholdBand:
 
 
 @checked
-def band_from_scores(without: ArrayLike, with_record: ArrayLike, *, risk: float) -> ThresholdBand:
+def band_from_scores(without: ArrayLike, with_record: ArrayLike, *, risk: Share) -> ThresholdBand:
     """Limits on both error rates at every threshold at once, from the scores of both sides.
 
     With a of n scores above t, ``alpha_U(t) = Beta.isf(eta_r; r, n-r+1)`` for the next set rank r > a, and likewise

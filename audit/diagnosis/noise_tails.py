@@ -15,7 +15,7 @@ from audit.bounds.rounding import at_least
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.model_free.directions import span_of
-from guarantees.checks import AboveZero, Count, Rate, checked, require
+from guarantees.checks import AboveZero, Count, Rate, Share, checked, require
 from guarantees.claim import Claim
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -97,7 +97,7 @@ def noise_tails(
     noise_multiplier: AboveZero,
     draws: Count,
     key: jax.Array,
-    risk: float = 0.05,
+    risk: Share = 0.05,
     delta: float = 1e-5,
     rate: Rate = 1.0,
     divisor: AboveZero = 1.0,

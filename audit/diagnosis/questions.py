@@ -151,7 +151,7 @@ def diagnose_mechanism(
     noise_multiplier: Positive | None = None,
     rate: Rate = 1.0,
     trials: int = 1000,
-    risk: float = 0.01,
+    risk: Share = 0.01,
     deadline: float | None = None,
     read_as: Neighbours | None = None,
     executor: Executor = LOCAL,

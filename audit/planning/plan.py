@@ -98,7 +98,7 @@ def plan(
     mechanism: Claim | TradeOff | Sequence[Point] | None = None,
     *,
     trials: int,
-    risk: float,
+    risk: Share,
     delta: Delta,
     power: Share = 0.8,
     seconds_per_trial: float | None = None,

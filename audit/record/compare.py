@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact
 from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
 from audit.verdict.holm import holm
-from guarantees.checks import checked
+from guarantees.checks import Share, checked
 
 State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
 NO_TEST = (
@@ -56,7 +56,7 @@ class Change:
 
 
 @checked
-def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: float) -> tuple[Change, ...]:
+def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: Share) -> tuple[Change, ...]:
     """Match records by name and tell for each whether leakage changed.
 
     Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits: if no
