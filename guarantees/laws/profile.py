@@ -143,7 +143,10 @@ def law_from_promises(promises: Iterable[tuple[float, float]]) -> DiscreteLaw:
     """
 
     def rounded(epsilon: float) -> float:
-        return max(float(np.ceil(epsilon * EPSILONS_PER_UNIT) / EPSILONS_PER_UNIT), epsilon, 0.0)
+        # the product of a multiple of 1e-9 may be rounded to more than its whole number
+        nearest = float(np.round(epsilon * EPSILONS_PER_UNIT) / EPSILONS_PER_UNIT)
+        above = np.ceil(epsilon * EPSILONS_PER_UNIT) / EPSILONS_PER_UNIT
+        return max(nearest if nearest >= epsilon else float(above), epsilon, 0.0)
 
     # where an epsilon is repeated the smallest delta says most
     profile = {rounded(epsilon): delta for epsilon, delta in sorted(promises, key=lambda promise: -promise[1])}

@@ -120,3 +120,9 @@ def test_an_opacus_accountant_hands_over_its_history():
     claim = guarantees.claim_from_history(books.history)
     # their discretisation only ever adds
     assert claim.epsilon(1e-5) - 1e-4 <= books.get_epsilon(1e-5) <= claim.epsilon(1e-5) + 0.1
+
+
+@pytest.mark.parametrize("epsilon", [545.07351, 2053.000206, 17040.481, 16565.497039])
+def test_an_epsilon_of_a_few_digits_is_promised_as_it_stands(epsilon):
+    claim = guarantees.claim_from_table([(epsilon, 1e-5)])
+    assert claim.delta(epsilon) == pytest.approx(1e-5, rel=1e-6)
