@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, bench, notebooks, lint, docs, wheel.
+# The whole project in a few words: setup, audit, opacus, test, test-full, bench, papers, notebooks, lint, docs, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ LIBRARIES := $(VENV)/.libraries
 DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full bench notebooks lint docs wheel clean
+.PHONY: setup audit opacus test test-full bench papers notebooks lint docs wheel clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,10 @@ test-full: $(LIBRARIES)
 bench: setup
 	$(BIN)/python benchmarks/bench.py
 
+# The five papers, number by number, beside ours.
+papers: setup
+	$(BIN)/python -m papers
+
 # Runs all notebooks and keeps what they show.
 notebooks: $(LIBRARIES)
 	$(BIN)/python tools/run_notebooks.py
@@ -71,4 +75,4 @@ wheel: setup
 	$(BIN)/python tools/build_wheel.py dist
 
 clean:
-	rm -rf $(VENV) audit-report opacus-report bench-report .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site
+	rm -rf $(VENV) audit-report opacus-report bench-report reproduction .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site

@@ -198,13 +198,6 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     _speech(parser)
 
 
-def _reproduce(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("papers", nargs="*", metavar="PAPER", help="keys of papers, as gomez2025 (default: all)")
-    parser.add_argument("--quick", action="store_true", help="leave out what takes more than a few seconds")
-    parser.add_argument("--out", default="reproduction", metavar="DIR", help="(default: %(default)s)")
-    _speech(parser)
-
-
 def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", metavar="RECORDS.json")
     parser.add_argument(
@@ -275,6 +268,5 @@ COMMANDS = (
     Command(
         name="report", help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report
     ),
-    Command(name="reproduce", help="the five papers, item by item: theirs, ours, match or why not", options=_reproduce),
     Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
 )

@@ -180,3 +180,4 @@ def test_the_wheel_is_the_same_bytes_whoever_builds_it(wheel, tmp_path):
         kept = set(archive.namelist())
     for package in ("audit", "mechanisms", "distinguishers", "guarantees"):
         assert {f"{package}/py.typed", f"{package}/__init__.pyi"} <= kept
+    assert not [name for name in kept if name.startswith("papers/")]

@@ -29,7 +29,7 @@ NAMES = [command.name for command in COMMANDS]
 
 @pytest.fixture
 def words(tmp_path):
-    """A cheap call of each command but ``run``, whose own test is in test_cli.py, and the slow ``reproduce``."""
+    """A cheap call of each command but ``run``, whose own test is in test_cli.py."""
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.normal(size=400))
     np.save(tmp_path / "b.npy", rng.normal(size=400) + 1)

@@ -7,20 +7,21 @@ from importlib import resources
 from pathlib import Path
 
 from audit.record.files import write_whole
-from audit.reproduce.item import Row
-from audit.reproduce.papers import PAPERS
+from papers.catalogue import PAPERS
+from papers.item import Remark, Row
 
 
-def write_page(rows: tuple[Row, ...], figures: list[Path], folder: Path) -> Path:
+def write_page(rows: tuple[Row, ...], remarks: tuple[Remark, ...], figures: list[Path], folder: Path) -> Path:
     """Write index.html into a folder, with the figures inside it."""
     import jinja2
 
-    text = resources.files("audit.reproduce").joinpath("page.html").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     style = resources.files("audit.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     seen = {row.paper for row in rows}
     page = environment.from_string(text).render(
         rows=rows,
+        remarks=remarks,
         counts=Counter(row.state for row in rows),
         papers=[paper for paper in PAPERS if paper.key in seen],
         style=style,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 import guarantees
-from audit.reproduce.item import Item
+from papers.item import Aside, Item
 
 TABLE_10 = {
     1_000: ("0.316", "0.96", "0.200", "0.58"),
@@ -21,7 +21,8 @@ TABLE_10 = {
     5_000_000: ("0.328", "1.01", "0.207", "0.60"),
 }
 """Rounds: separation and least epsilon, shuffled, then Poisson."""
-THRESHOLDS = {12: "0.45", 390: "0.29", 937: "0.27", 4_721: "0.24", 5_000: "0.24", 23_000_000: "0.17"}
+THRESHOLDS = {5_000: "≈0.24", 23_000_000: "≈0.17"}
+"""Rounds of an epoch over ImageNet and over LAION-5B."""
 CIFAR = {128: "0.29", 256: "0.31", 512: "0.33", 1024: "0.36", 2048: "0.40", 4096: "0.45"}
 NEWS = {128: "0.27", 256: "0.29", 512: "0.30", 1024: "0.32"}
 SVHN = {128: "0.24", 256: "0.25", 512: "0.27"}
@@ -33,7 +34,9 @@ TRAININGS = {
     9: (604_388, SVHN),
 }
 """Table: records, and by batch size the noise multiplier in parentheses."""
-NOT_TRAINED = "training study, not reproduced; trainings of our own on shuffled and Poisson batches: docs/trainings.md"
+SECTIONS = {1: "7", 2: "7"}
+"""Of the tables of trainings; the others are in the appendix."""
+NOT_TRAINED = "a training study; trainings of our own on shuffled and Poisson batches: docs/trainings.md"
 DELTA = 1e-8
 
 
@@ -43,83 +46,77 @@ def items() -> Iterator[Item]:
         for sampler, (kappa, epsilon) in zip(("shuffle", "poisson"), (printed[:2], printed[2:]), strict=True):
             separation = functools.partial(guarantees.separation_bound, rounds=rounds, sampler=sampler)
             where = f"Table 10, M {rounds:,}, {sampler}"
-            yield Item(where=where, what="separation", theirs=kappa, ours=separation)
+            yield Item(where=where, section="E", what="separation", printed=kappa, ours=separation)
             yield Item(
                 where=where,
+                section="E",
                 what="least epsilon",
-                theirs=epsilon,
+                printed=epsilon,
                 ours=lambda separation=separation: guarantees.epsilon_floor(separation=separation(), delta=DELTA),
             )
     for rounds, printed in THRESHOLDS.items():
         yield Item(
-            where=f"Sections 7 and 8, M {rounds:,}",
+            where=f"After the proof of theorem 6.1, M {rounds:,}",
+            section="6.2",
             what="noise threshold 1/sqrt(2 ln M)",
-            theirs=printed,
+            printed=printed,
             ours=functools.partial(guarantees.noise_threshold, rounds=rounds),
         )
-    yield from _separations()
     for table, (records, noises) in TRAININGS.items():
-        yield Item(where=f"Table {table}", what="accuracies of trainings", why=NOT_TRAINED)
+        section = SECTIONS.get(table, "C")
+        yield Item(where=f"Table {table}", section=section, what="accuracies of trainings", why=NOT_TRAINED)
         for size, printed in noises.items():
             yield Item(
                 where=f"Table {table}, batches of {size}",
+                section=section,
                 what="noise multiplier at the threshold",
-                theirs=printed,
+                printed=printed,
                 ours=functools.partial(guarantees.noise_threshold, rounds=records // size),
             )
-    for figure in ("1", "2"):
-        yield Item(where=f"Figure {figure}", what="an illustration", why="drawn by hand, no values")
+    for figure, section in (("1", "1"), ("2", "5.4")):
+        yield Item(where=f"Figure {figure}", section=section, what="an illustration", why="it prints no values")
+    for figure in ("3", "4"):
+        yield Item(where=f"Figure {figure}", section="F.1", what="predicted separations", why="it prints no values")
 
 
-def _separations() -> Iterator[Item]:
+def asides() -> Iterator[Aside]:
+    """Numbers of our own: what its theorems and figures amount to."""
     for rounds in (100, 1_000, 10_000):
         noise = guarantees.noise_threshold(rounds=rounds)
         least = guarantees.separation_bound(rounds=rounds)
-        yield Item(
+        yield Aside(
             where=f"Theorem 6.1, M {rounds:,}",
-            what="exact separation at the threshold less the bound",
-            theirs=">0",
+            what="exact separation at the threshold less the bound (at least 0)",
             ours=lambda rounds=rounds, noise=noise, least=least: (
                 guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=noise).separation - least
             ),
+            slow=rounds > 100,
         )
-        yield Item(
-            where=f"Equation 13, M {rounds:,}",
-            what="separation of the max-coordinate test less the exact one",
-            theirs="<0",
+        yield Aside(
+            where=f"Equation 17, M {rounds:,}",
+            what="separation of the max-coordinate test less the exact one (at most 0)",
             ours=lambda rounds=rounds, noise=noise: (
                 guarantees.max_coordinate(rounds=rounds, noise_multiplier=noise).separation
                 - guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=noise).separation
             ),
+            slow=rounds > 100,
         )
-    yield Item(
-        where="Lemma 6.4, M 1,000",
-        what="chance that a record is never drawn, (1 - 1/M)^M",
-        theirs="0.368",
-        ours=lambda: (1 - 1e-3) ** 1000,
+    yield Aside(
+        where="Appendix F.1",
+        what="largest separation of one Poisson epoch as M grows (its prediction tends to .707)",
+        ours=lambda: guarantees.single_epoch_ceiling(rounds=1e6, sampler="poisson"),
     )
-    yield Item(
-        where="Appendix F, Figure 3",
-        what="largest separation of one Poisson epoch",
-        theirs="0.707",
-        ours=_poisson_ceiling,
-        why="a record is never drawn with probability 1/e: one epoch cannot exceed (1 - 1/e)/sqrt 2",
-    )
-    yield Item(
+    yield Aside(
         where="Figure 3, equation 52, s 1, M 10,000",
-        what="the explicit lower bound on the separation",
+        what="the explicit lower bound on the predicted separation",
         ours=functools.partial(explicit_bound, 10_000, 1.0),
     )
     for epochs in (1, 4):
-        yield Item(
+        yield Aside(
             where=f"Figure 4, {epochs} epochs, M 10,000",
             what="separation that the limit predicts at the threshold",
             ours=functools.partial(predicted, 10_000, epochs),
         )
-
-
-def _poisson_ceiling() -> float:
-    return (1 - math.exp(-1)) / math.sqrt(2)
 
 
 def explicit_bound(rounds: int, s: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 import guarantees
 from audit.report.figures import SERIES, drawn
-from audit.reproduce import batches, limits, normalised, reporting, shuffled
+from papers import batches, limits, normalised, reporting, shuffled
 
 WIDTH = 3.3
 ALPHA = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 60), 1 - tail[-2::-1]])
