@@ -27,6 +27,7 @@ from guarantees.shuffling import edgeworth_cdf as edgeworth_cdf
 from guarantees.shuffling import fixed_point_separation as fixed_point_separation
 from guarantees.shuffling import largest_delta as largest_delta
 from guarantees.shuffling import largest_noise_multiplier as largest_noise_multiplier
+from guarantees.shuffling.adaptive import adaptive_shuffle as adaptive_shuffle
 from guarantees.shuffling.balls_and_bins import balls_and_bins as balls_and_bins
 from guarantees.shuffling.berry_esseen import poisson_mu as poisson_mu
 from guarantees.shuffling.berry_esseen import rounds_needed as rounds_needed

@@ -1,5 +1,6 @@
 """Shuffled epochs and other batch samplers: exact curves, bounds and asymptotics."""
 
+from guarantees.shuffling.adaptive import adaptive_shuffle
 from guarantees.shuffling.balls_and_bins import DeltaEstimate, balls_and_bins, balls_and_bins_estimate
 from guarantees.shuffling.berry_esseen import (
     BerryEsseenBound,
@@ -24,6 +25,7 @@ __all__ = [
     "BerryEsseenBound",
     "Bracket",
     "DeltaEstimate",
+    "adaptive_shuffle",
     "balls_and_bins",
     "balls_and_bins_estimate",
     "coefficient_ratio",
