@@ -33,7 +33,7 @@ TABLE_4 = {
 """Epsilon at 1e-5: noise multiplier and steps."""
 TABLE_5 = {1.0: (21.1, 250), 2.0: (15.8, 500), 4.0: (12.0, 1000), 8.0: (9.4, 2000)}
 TABLE_2 = {1.0: "0.21", 2.0: "0.39", 4.0: "0.72", 8.0: "1.3"}
-TABLE_2_WRONG = "contradicts section 5 (1.57 for the last); the trainings of Table 4 have .247, .465, .863, 1.566"
+TABLE_2_WRONG = "contradicts section 5 (1.57 for the last); the trainings of Table 4 have .247, .465, .863, 1.57"
 
 
 def mu_of(epsilon: float, delta: float) -> float:
