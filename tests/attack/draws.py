@@ -122,6 +122,12 @@ SPACES = [
         parameters={"rounds": whole(1, 100_000), "noise_multiplier": NOISE, "cut_step": one_of(0.0, 0.01)},
         side="leaked",
     ),
+    Space(
+        name="adaptive_shuffle",
+        parameters={"rounds": whole(1, 1000), "noise_multiplier": spread(0.3, 30.0)},
+        side="leaked",
+        slow=True,
+    ),
     Space(name="fixed_batch_upper", parameters=EPOCH, side="safe", slow=True),
     Space(name="deterministic_batches", parameters={"noise_multiplier": NOISE}),
     Space(
