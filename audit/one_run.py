@@ -13,9 +13,11 @@ from scipy.stats import binom
 
 from audit.bounds import guesses as worst
 from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.inside_out import ChosenGuesses, best_guesses, inside_out, risk_split
 from audit.bounds.label_scan import correct_guesses
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.rounding import at_least
+from audit.bounds.supporting_lines import tabulate
 from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from audit.verdict.verdict import Verdict
 from guarantees.checks import Delta, Share, checked, require
@@ -23,13 +25,14 @@ from guarantees.claim import Claim
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.vocabulary import Relation
 
-DECLARED = 8
-"""Numbers of guesses in each half of the default list."""
+DELTA = 1e-5
+"""At which epsilon is proven where neither ``delta`` nor a claim names one."""
 UNFAIR = 1e-9
 """Coins are refused where their number of heads is less likely than this."""
 MISSED = 0.5
 """A leak found with less power than this would be missed."""
 EPSILON_CLAIMS = ("epsilon_delta", "randomised_response")
+NUMBERS = "the numbers of guesses were fixed before looking at these scores and coins"
 FLIPS = {
     "add_remove": "adds or removes one canary",
     "zero_out": "replaces one canary by a record that contributes nothing",
@@ -68,6 +71,10 @@ class Guesses:
         """Lower bound on epsilon at ``delta`` from these guesses alone, at their share of the risk."""
         return worst.epsilon_from_guesses(self.right, self.guessed, exposed=self.coins * delta, risk=self.risk)
 
+    def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
+        """Smallest share of the risk at which so many right guesses refute (epsilon, delta)."""
+        return worst.worst_tail(right, self.guessed, epsilon=epsilon, exposed=self.coins * delta)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRunJudgement:
@@ -84,12 +91,16 @@ class OneRunJudgement:
 class OneRun:
     """What the guesses of one training prove, and what the user must vouch for.
 
-    Every statement (epsilon at any delta, the refuted mu, the verdict) is a tail of the same counts at the same shares
-    of the risk, so all hold together with probability at least ``1 - risk``.
-    [docs/validity.md, 'One training, many canaries']
+    Statements from numbers of guesses fixed beforehand (``guesses``: epsilon at any delta, the refuted mu, the verdict)
+    are tails of the same counts at the same shares of the risk; those from numbers that revealed coins chose
+    (``chosen``) each have a share and a delta of their own. All hold together with probability at least ``1 - risk``.
+    [docs/validity.md, 'One training, many canaries' and 'Inside out']
     """
 
     guesses: tuple[Guesses, ...]
+    """Numbers of guesses fixed beforehand, by the user or by the claim."""
+    chosen: tuple[ChosenGuesses, ...]
+    """Numbers of guesses that revealed coins chose, one for each declared delta."""
     canaries: int
     included: int
     relation: Relation
@@ -108,14 +119,28 @@ class OneRun:
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon at ``delta``, whatever the scores' laws. Zero shows nothing."""
+        """Proven lower bound on epsilon at ``delta``, whatever the scores' laws. Zero shows nothing.
+
+        Raises:
+          ValueError: for a delta above every declared one, where revealed coins chose how many to guess.
+        """
         require("delta", 0 <= delta < 1, "in [0, 1)", delta)
-        return max(each.epsilon(delta) for each in self.guesses)
+        # Epsilon falls with delta, so what holds at a declared delta holds at smaller ones.
+        known = [each.epsilon(delta) for each in self.guesses] + [
+            each.epsilon for each in self.chosen if delta <= each.delta
+        ]
+        if not known:
+            declared = max(each.delta for each in self.chosen)
+            raise ValueError(
+                f"epsilon was proven at delta {declared:g}, which says nothing at the larger {delta:g}; "
+                "give one_run that delta, or numbers of guesses, before you look."
+            )
+        return max(known)
 
     @property
     def refuted_mu(self) -> float:
-        """The training is not mu-GDP for any mu up to this: no bound on epsilon at any delta follows from it."""
-        best = 0.0
+        """The training is not mu-GDP for any mu up to this: no bound on epsilon at other deltas follows from it."""
+        best = max((worst.mu_of_epsilon(each.epsilon, each.delta) for each in self.chosen), default=0.0)
         for each in self.guesses:
             best = worst.mu_refuted(each.right, each.guessed, coins=each.coins, risk=each.risk, above=best)
         return best
@@ -127,7 +152,7 @@ def one_run(
     included: ArrayLike,
     *,
     risk: Share,
-    delta: Delta = 1e-5,
+    delta: Delta | None = None,
     guesses: Sequence[tuple[int, int]] | None = None,
     claim: Claim | None = None,
     relation: Relation = "add_remove",
@@ -135,15 +160,16 @@ def one_run(
 ) -> OneRun:
     """Bounds from one training in which each canary was included by its own fair coin.
 
-    ``scores`` (larger: 'it was in') may depend on each other in any way. ``guesses`` are pairs (in, out), fixed before
-    the training: the highest scores are guessed 'in', the lowest 'out', the rest abstained from; the pairs share the
-    risk equally. The default list depends on the number of canaries alone. ``delta`` serves the verdict's power only.
-    An (epsilon, delta) claim is judged by epsilon, any other by its curve.
-    [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries']
+    ``scores`` (larger: 'it was in') may depend on each other in any way. The highest are guessed 'in', the lowest
+    'out', the rest abstained from. How many: coins of the middle scores are revealed, never guessed, and choose it
+    ('inside out'); epsilon is then proven at ``delta`` (default: the claim's, else 1e-5). A claim that is a curve
+    chooses itself, by what a training that just keeps it would show. ``guesses``, pairs (in, out) fixed before the
+    training, share the risk equally. An (epsilon, delta) claim is judged by epsilon, any other by its curve.
+    [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries' and 'Inside out']
 
     Does not hold for coins that are not fair and independent, for an equal number on either side drawn on purpose, or
-    for a number of guesses chosen on these scores and coins. Tied scores are ordered at random by ``seed``, which must
-    not be tried out on these coins either.
+    for a delta or a number of guesses chosen on these scores and coins. Tied scores are ordered at random by ``seed``,
+    which must not be tried out on these coins either.
     """
     require_risk(risk)
     require("relation", relation in FLIPS, f"one of {tuple(FLIPS)}", relation)
@@ -153,38 +179,73 @@ def one_run(
             f"the claim is for {claim.relation} neighbours but flipping a coin is {relation}; "
             "restate the claim or give the relation of the canaries."
         )
-    pairs = declared_guesses(len(values)) if guesses is None else tuple((int(a), int(b)) for a, b in guesses)
-    for pair in pairs:
-        require("guesses", min(pair) >= 0 and 1 <= sum(pair) <= len(values), f"1..{len(values)} in all", pair)
-    require("guesses", len(pairs) > 0, "at least one pair", pairs)
-    found = _count(coins[from_highest(values, seed=seed)], pairs, risk=risk / len(pairs))
-    shared = tied(values)
+    order, shared = from_highest(values, seed=seed), tied(values)
+    ordered, deltas = coins[order], _deltas(delta, claim)
+    found, chosen, numbers = (), (), NUMBERS
+    if guesses is not None:
+        found = _count(ordered, _pairs(guesses, len(values)), risk=risk)
+    elif claim is not None and not _by_epsilon(claim):
+        found = _count(ordered, (guesses_of_claim(claim, len(values), delta=deltas[0], risk=risk),), risk=risk)
+        numbers = "the claim, which says how many coins are guessed, was fixed before looking at these scores and coins"
+    else:
+        each = risk / len(deltas)
+        chosen = tuple(inside_out(values[order], ordered, delta=own, risk=each, seed=seed) for own in deltas)
+        numbers = (
+            f"delta {' and '.join(f'{own:g}' for own in deltas)} was fixed before looking at these scores and coins "
+            "(how many coins are guessed was chosen by other coins, which are not guessed)"
+        )
     return OneRun(
         guesses=found,
+        chosen=chosen,
         canaries=len(values),
         included=int(coins.sum()),
         relation=relation,
         risk=risk,
         seed=seed,
         tied=shared,
-        conditions=_conditions(relation, declared=guesses is not None, seed=seed if shared else None),
-        judgement=None if claim is None else _judge(found, claim, delta=delta),
+        conditions=_conditions(relation, numbers=numbers, seed=seed if shared else None),
+        judgement=None if claim is None else _judge(found or chosen, claim, delta=deltas[0]),
     )
 
 
-def declared_guesses(canaries: int) -> tuple[tuple[int, int], ...]:
-    """Numbers of guesses used where none are given: (k, k) and (k, 0), k spread over a logarithmic scale.
+def guesses_of_claim(claim: Claim, canaries: int, *, delta: float, risk: float) -> tuple[int, int]:
+    """The numbers of guesses that would prove most of epsilon at ``delta`` if the training just kept the claim.
 
-    The largest k stays three deviations of the coins below half of the canaries.
+    At most what stays three deviations of the coins below half of the canaries.
     """
-    last = max(1, int(canaries / 2 - 1.5 * math.sqrt(canaries)))
-    spread = np.geomspace(min(max(8, canaries // 500), last), last, DECLARED).round().astype(int)
-    ks = np.unique(spread).tolist()
-    return tuple((k, k) for k in ks if 2 * k <= canaries) + tuple((k, 0) for k in ks)
+    tail = np.logspace(-7, np.log10(0.5), 200)
+    alpha = np.concatenate([[0.0], tail, 1 - tail[-2::-1], [1.0]])
+    beta = tabulate(claim).below(alpha)
+    ks = np.arange(1, max(1, int(canaries / 2 - 1.5 * math.sqrt(canaries))) + 1)
+    # Of k = m/2 (alpha + 1 - beta) guesses 'in' m/2 (1 - beta) are right, and of k = m/2 (beta + 1 - alpha) 'out' ...
+    right_in = np.interp(ks, canaries / 2 * (alpha + 1 - beta), canaries / 2 * (1 - beta))
+    right_out = np.interp(ks, canaries / 2 * (beta + 1 - alpha)[::-1], canaries / 2 * (1 - alpha)[::-1])
+    exposed = canaries * delta
+    k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=risk_split(exposed))
+    return k_in, min(k_out, canaries - k_in)
 
 
-def _conditions(relation: Relation, *, declared: bool, seed: int | None) -> tuple[str, ...]:
-    numbers = "the numbers of guesses were fixed before looking at these scores and coins"
+def _deltas(delta: float | None, claim: Claim | None) -> tuple[float, ...]:
+    """The deltas that statements are about, each of which has a share of the risk."""
+    if claim is None or not _by_epsilon(claim):
+        return (DELTA if delta is None else delta,)
+    promised = float(claim.parameters.get("delta", 0.0))
+    return (promised,) if delta is None or delta == promised else (promised, delta)
+
+
+def _by_epsilon(claim: Claim) -> bool:
+    return claim.name in EPSILON_CLAIMS and claim.times == 1
+
+
+def _pairs(guesses: Sequence[tuple[int, int]], canaries: int) -> tuple[tuple[int, int], ...]:
+    pairs = tuple((int(a), int(b)) for a, b in guesses)
+    for pair in pairs:
+        require("guesses", min(pair) >= 0 and 1 <= sum(pair) <= canaries, f"1..{canaries} in all", pair)
+    require("guesses", len(pairs) > 0, "at least one pair", pairs)
+    return pairs
+
+
+def _conditions(relation: Relation, *, numbers: str, seed: int | None) -> tuple[str, ...]:
     ties = () if seed is None else (f"the seed {seed}, which ordered tied scores, was not tried out on these coins",)
     return (
         "each canary was included by its own fair coin, independent of the other coins and of everything else",
@@ -192,7 +253,7 @@ def _conditions(relation: Relation, *, declared: bool, seed: int | None) -> tupl
         "they may depend on each other in any way",
         "one rule made every guess: highest scores 'in', lowest 'out'",
         f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
-        numbers if declared else f"{numbers} (the default list depends on the number of canaries alone)",
+        numbers,
         *ties,
     )
 
@@ -215,7 +276,7 @@ def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.nd
 
 
 def _count(coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float) -> tuple[Guesses, ...]:
-    """The right guesses of every pair; the coins come in the order of their scores, the highest first."""
+    """The right guesses of every pair, which share the risk; coins come from the highest score to the lowest."""
     top = (0, *correct_guesses(coins, range(1, len(coins) + 1)))
     bottom = (0, *correct_guesses(~coins[::-1], range(1, len(coins) + 1)))
     return tuple(
@@ -225,7 +286,7 @@ def _count(coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float
             right_in=top[k_in],
             right_out=bottom[k_out],
             canaries=len(coins),
-            risk=risk,
+            risk=risk / len(pairs),
         )
         for k_in, k_out in pairs
     )
@@ -235,15 +296,15 @@ class _Judge:
     """P-values of one claim for any guesses: by epsilon and delta where the claim is that, else by its curve."""
 
     def __init__(self, claim: Claim):
-        self.by_epsilon = claim.name in EPSILON_CLAIMS and claim.times == 1
+        self.by_epsilon = _by_epsilon(claim)
         self.claim = claim
         self._inverses: dict[tuple[bool, bool], worst.Inverse] = {}
 
-    def p_value(self, each: Guesses, right: int) -> float:
+    def p_value(self, each: Guesses | ChosenGuesses, right: int) -> float:
         """Smallest share of the risk at which so many right guesses refute the claim."""
-        if self.by_epsilon:
+        if self.by_epsilon or isinstance(each, ChosenGuesses):
             epsilon, delta = self.claim.parameters["epsilon"], self.claim.parameters.get("delta", 0.0)
-            return worst.worst_tail(right, each.guessed, epsilon=epsilon, exposed=each.coins * delta)
+            return each.p_value(right, epsilon=epsilon, delta=delta)
         return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each))
 
     def _inverse(self, each: Guesses) -> worst.Inverse:
@@ -258,7 +319,7 @@ class _Judge:
         return self._inverses[sides]
 
 
-def _judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
+def _judge(found: tuple[Guesses, ...] | tuple[ChosenGuesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
     """The verdict; without a violation, whether a leak of the usual size would have been found."""
     judge = _Judge(claim)
     p = min(1.0, len(found) * min(judge.p_value(each, each.right) for each in found))
@@ -287,7 +348,7 @@ def _judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJ
     return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
 
 
-def _power(each: Guesses, needed: int, chance: float) -> float:
+def _power(each: Guesses | ChosenGuesses, needed: int, chance: float) -> float:
     """At least the probability of so many right guesses if each coin is answered rightly with probability ``chance``.
 
     The answers say 'in' for Bin(m, 1/2) canaries: where these are fewer than the guesses 'in', the missing guesses
@@ -306,7 +367,7 @@ def _leak(claim: Claim, *, delta: float) -> float:
     return float(min(1.0, max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + TV_EXCESS / 2)))
 
 
-def _critical(judge: _Judge, each: Guesses) -> int | None:
+def _critical(judge: _Judge, each: Guesses | ChosenGuesses) -> int | None:
     """Fewest right guesses that refute the claim; None if even all right would not."""
     low, high = 0, each.guessed
     if judge.p_value(each, high) > each.risk:

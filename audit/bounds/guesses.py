@@ -11,6 +11,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from audit.bounds.binomial import binomial_cdf, binomial_tail
 from audit.bounds.supporting_lines import tabulate
+from guarantees.laws.textbook import gaussian_delta
 from guarantees.trade_off import TradeOff
 
 LARGEST_MU = 60.0
@@ -46,6 +47,20 @@ def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) ->
     return min(1.0, tail + math.exp(min(log_leak, 0.0)))
 
 
+def capped_tail(correct: int, guesses: int, *, epsilon: float, exposed: float, split: float) -> float:
+    """Smallest risk r with ``F <= split r`` and ``(B / v) F / b <= (1 - split) r``, of a number of guesses chosen late.
+
+    The number of guesses may depend on scores and on coins that are not guessed. [docs/validity.md, 'Inside out']
+    """
+    if correct <= 0:
+        return 1.0
+    tail = float(binomial_tail(correct - 1, guesses, expit(epsilon))) / split
+    if exposed == 0:
+        return min(1.0, tail)
+    log_stake = log_tail_ratio(correct, guesses, epsilon=epsilon) + math.log(exposed / correct / (1 - split))
+    return min(1.0, max(tail, math.exp(min(log_stake, 0.0))))
+
+
 def log_tail_ratio(correct: int, guesses: int, *, epsilon: float) -> float:
     """``log(P(X >= v) / P(X = v))`` for X ~ Bin(k, e^eps/(1 + e^eps)), summed up from ratios of neighbouring masses.
 
@@ -66,9 +81,22 @@ def epsilon_from_guesses(correct: int, guesses: int, *, exposed: float, risk: fl
     def refuted(epsilon: float) -> bool:
         return worst_tail(correct, guesses, epsilon=epsilon, exposed=exposed) <= risk
 
-    # All k right has probability at least chance^k, so no larger epsilon can be refuted.
+    return _largest(refuted, highest_epsilon(guesses, risk=risk))
+
+
+def capped_epsilon(correct: int, guesses: int, *, exposed: float, risk: float, split: float) -> float:
+    """Largest epsilon at which so many right guesses have a capped tail of at most ``risk``; 0 if none."""
+
+    def refuted(epsilon: float) -> bool:
+        return capped_tail(correct, guesses, epsilon=epsilon, exposed=exposed, split=split) <= risk
+
+    return _largest(refuted, highest_epsilon(guesses, risk=risk))
+
+
+def highest_epsilon(guesses: int, *, risk: float) -> float:
+    """All k right has probability at least chance^k, so no number of right guesses refutes a larger epsilon."""
     most = math.expm1(-math.log(risk) / guesses)
-    return _largest(refuted, -math.log(most)) if most < 1 else 0.0
+    return -math.log(most) if most < 1 else 0.0
 
 
 def curve_refuted(correct: int, guesses: int, *, coins: float, inverse: Inverse, risk: float) -> bool:
@@ -113,6 +141,13 @@ def mu_refuted(correct: int, guesses: int, *, coins: float, risk: float, above: 
         return curve_refuted(correct, guesses, coins=coins, inverse=gaussian_inverse(mu), risk=risk)
 
     return max(above, _largest(refuted, LARGEST_MU, above)) if correct else above
+
+
+def mu_of_epsilon(epsilon: float, delta: float) -> float:
+    """The mu at which mu-GDP has this epsilon at ``delta``, not above the truth: a proven epsilon refutes all below."""
+    if epsilon <= 0 or delta <= 0:
+        return 0.0
+    return _largest(lambda mu: mu == 0 or float(gaussian_delta(epsilon, mu)) < delta, LARGEST_MU)
 
 
 def gaussian_inverse(mu: float) -> Inverse:

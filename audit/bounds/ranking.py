@@ -7,8 +7,8 @@ import numpy as np
 from guarantees.checks import require
 from guarantees.numerics.array import Array
 
-PURPOSE = 0x71E5
-"""Keeps these draws apart from a user's own ``default_rng(seed)``, which may have drawn the coins."""
+ORDER, SAMPLE = 0x71E5, 0x5A3F
+"""Keep draws apart from each other and from a user's own ``default_rng(seed)``, which may have drawn the coins."""
 
 
 def from_highest(scores: Array, *, seed: int) -> Array:
@@ -18,9 +18,17 @@ def from_highest(scores: Array, *, seed: int) -> Array:
     guessed. Ordered by their labels, ties would leak them; ordered against a guesser, they cost power: answers of 0 and
     1 are nothing but ties.
     """
+    return np.lexsort((_generator(seed, ORDER).permutation(len(scores)), -scores))
+
+
+def drawn_places(places: int, count: int, *, seed: int) -> Array:
+    """True at ``count`` of the places, drawn at random by ``seed``."""
+    return _generator(seed, SAMPLE).permutation(places) < count
+
+
+def _generator(seed: int, purpose: int) -> np.random.Generator:
     require("seed", isinstance(seed, int | np.integer) and seed >= 0, "an integer >= 0", seed)
-    drawn = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSE,))).permutation(len(scores))
-    return np.lexsort((drawn, -scores))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))
 
 
 def tied(scores: Array) -> int:

@@ -47,16 +47,17 @@ def _not_gdp(found: OneRun) -> str:
 
 
 def _print(found: OneRun, *, delta: float) -> None:
-    best = max(found.guesses, key=lambda each: each.epsilon(delta))
     print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta), '.4f')}")
     print(_not_gdp(found) + ".")
     print(f"together at confidence {1 - found.risk:.4g}, from one training with {found.canaries:,} canaries, ", end="")
     print(f"{found.included:,} included;")
-    print(
-        f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: {best.right:,} right of ",
-        end="",
-    )
-    print(f"{best.guessed_in:,} guessed in and {best.guessed_out:,} out.")
+    for each in found.chosen:
+        print(f"{each.right:,} right of {each.guessed_in:,} guessed in and {each.guessed_out:,} out, ", end="")
+        print(f"as many as {each.revealed:,} revealed coins recommend at delta {each.delta:g}.")
+    if found.guesses:
+        best = max(found.guesses, key=lambda each: each.epsilon(delta))
+        print(f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: ", end="")
+        print(f"{best.right:,} right of {best.guessed_in:,} guessed in and {best.guessed_out:,} out.")
     if found.judgement is not None:
         judged = found.judgement
         print(

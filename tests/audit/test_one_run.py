@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ import audit
 import guarantees
 from audit.bounds.guesses import epsilon_from_guesses
 from audit.cli import main
-from audit.one_run import Guesses, _power, declared_guesses
+from audit.one_run import Guesses, _power, guesses_of_claim
 
 JAX_PRIVACY = {1: (1.13346, 2.164749), 2: (2.311945, 4.7218075), 4: (4.395568, 9.133752)}
 """Its one-run bounds on these scores at risk .05 and delta 1e-6: epsilon, and epsilon if the training is Gaussian."""
@@ -44,10 +45,11 @@ def dependent_training(rng, law, included):
 
 @pytest.mark.parametrize("shift", [1, 2, 4])
 def test_more_is_proven_than_by_jax_privacy_without_assumptions_and_about_gaussians(shift):
-    found = audit.one_run(*quantiles(shift), risk=0.05)
+    found = audit.one_run(*quantiles(shift), risk=0.05, delta=1e-6)
     epsilon, if_gaussian = JAX_PRIVACY[shift]
     assert found.epsilon(1e-6) > epsilon + 1
-    refuted = found.refuted_mu
+    refuted = audit.one_run(*quantiles(shift), risk=0.05, claim=guarantees.gaussian(mu=shift)).refuted_mu
+    assert 0 < found.refuted_mu < refuted
     assert refuted < shift
     assert guarantees.gaussian(mu=refuted).epsilon(1e-6) > if_gaussian
 
@@ -90,7 +92,7 @@ def accused(training, canaries, epsilon, delta, claimed, *, runs, seed):
         coins = rng.random(canaries) < 0.5
         found = audit.one_run(training(rng, coins, epsilon=epsilon, delta=delta), coins, risk=0.05, claim=claim)
         violations += found.verdict == "violation"
-        exceeded += max(each.epsilon(delta) for each in found.guesses) > epsilon
+        exceeded += found.epsilon(delta) > epsilon
     return violations, exceeded
 
 
@@ -101,7 +103,7 @@ def test_a_training_that_reveals_all_as_often_as_delta_allows_is_not_accused(can
     found = audit.one_run(coins + 0.0, coins, risk=0.05, claim=claim)
     assert found.verdict != "violation"
     assert found.epsilon(0.051) == 0.0
-    assert found.epsilon(1e-6) > 3, "revealed every time it is a leak"
+    assert audit.one_run(coins + 0.0, coins, risk=0.05).epsilon(1e-6) > 3, "revealed every time it is a leak"
 
 
 def test_null_runs_with_canaries_times_delta_above_one_keep_the_risk():
@@ -176,7 +178,10 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
 
     by_epsilon = judged(guarantees.epsilon_delta(epsilon=2.0, delta=1e-6))
     assert (by_epsilon.verdict, by_epsilon.judged_by) == ("violation", "guesses against epsilon and delta")
-    assert judged(guarantees.epsilon_delta(epsilon=4.0, delta=1e-6)).verdict == "no_violation_found"
+    quiet = audit.one_run(
+        *quantiles(0.5, side=2000), risk=0.05, claim=guarantees.epsilon_delta(epsilon=2.0, delta=1e-6)
+    )
+    assert quiet.verdict == "no_violation_found"
     assert judged(guarantees.epsilon_delta(epsilon=9.0, delta=1e-6)).verdict == "inconclusive"
     by_curve = judged(guarantees.gaussian(mu=0.8))
     assert (by_curve.verdict, by_curve.judged_by) == ("violation", "guesses against the claimed curve")
@@ -191,11 +196,16 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
 
 def test_a_p_value_is_the_smallest_risk_at_which_the_verdict_is_violation():
     scores, included = quantiles(1, side=500)
+    given = {"guesses": [(60, 60), (200, 0)]}
     for claim in (guarantees.epsilon_delta(epsilon=0.8, delta=1e-5), guarantees.gaussian(mu=0.3)):
-        p = audit.one_run(scores, included, risk=0.05, claim=claim).judgement.p_value
+        p = audit.one_run(scores, included, risk=0.05, claim=claim, **given).judgement.p_value
         assert 1e-12 < p < 0.3
-        assert audit.one_run(scores, included, risk=min(p * 1.02, 0.9), claim=claim).verdict == "violation"
-        assert audit.one_run(scores, included, risk=p * 0.98, claim=claim).verdict != "violation"
+        assert audit.one_run(scores, included, risk=min(p * 1.02, 0.9), claim=claim, **given).verdict == "violation"
+        assert audit.one_run(scores, included, risk=p * 0.98, claim=claim, **given).verdict != "violation"
+    claim = guarantees.epsilon_delta(epsilon=0.8, delta=1e-5)
+    inside = audit.one_run(scores, included, risk=0.05, claim=claim)
+    for risk, above in ((inside.judgement.p_value * 1.001, True), (inside.judgement.p_value * 0.999, False)):
+        assert (dataclasses.replace(inside.chosen[0], risk=risk).epsilon > 0.8) is above
 
 
 def answers(rng, coins, epsilon):
@@ -230,7 +240,7 @@ def test_the_order_of_ties_follows_its_seed_and_not_the_coins():
     assert (found.seed, found.tied) == (0, 500)
     assert found.conditions[-1] == "the seed 0, which ordered tied scores, was not tried out on these coins"
     rights = {
-        tuple(each.right for each in audit.one_run(np.zeros(500), coins, risk=0.05, seed=s).guesses) for s in (0, 0, 1)
+        tuple(each.right for each in audit.one_run(np.zeros(500), coins, risk=0.05, seed=s).chosen) for s in (0, 0, 1)
     }
     assert len(rights) == 2
     assert audit.one_run(np.arange(500.0), coins, risk=0.05).tied == 0
@@ -281,12 +291,25 @@ def test_tied_scores_prove_nothing_and_coins_that_are_not_fair_are_refused():
         audit.one_run([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], risk=0.05, guesses=[(3, 2)])
 
 
-@pytest.mark.parametrize("canaries", [1, 2, 3, 10, 100, 20_000])
-def test_the_default_guesses_fit_any_number_of_canaries(canaries):
-    pairs = declared_guesses(canaries)
-    assert pairs
-    assert all(1 <= sum(pair) <= canaries for pair in pairs)
-    assert len(set(pairs)) == len(pairs)
+def test_numbers_of_guesses_from_a_claim_fit_any_number_of_canaries():
+    for canaries, claim in itertools.product(
+        (1, 2, 3, 10, 100, 20_000),
+        (guarantees.gaussian(mu=1.0), guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)),
+    ):
+        pair = guesses_of_claim(claim, canaries, delta=1e-5, risk=0.05)
+        assert 1 <= sum(pair) <= canaries
+
+
+def test_statements_at_two_deltas_share_the_risk_and_a_larger_one_is_refused():
+    scores, included = quantiles(2, side=1000)
+    claim = guarantees.epsilon_delta(epsilon=2.0, delta=1e-6)
+    both = audit.one_run(scores, included, risk=0.05, claim=claim, delta=1e-4)
+    assert [(each.delta, each.risk) for each in both.chosen] == [(1e-6, 0.025), (1e-4, 0.025)]
+    alone = audit.one_run(scores, included, risk=0.05, claim=claim)
+    assert [(each.delta, each.risk) for each in alone.chosen] == [(1e-6, 0.05)]
+    assert alone.epsilon(1e-7) == alone.epsilon(1e-6)
+    with pytest.raises(ValueError, match="proven at delta 1e-06"):
+        alone.epsilon(1e-5)
 
 
 def test_the_command_line_names_the_conditions_and_keeps_gaussians_apart(tmp_path, capsys):

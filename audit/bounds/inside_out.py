@@ -1,0 +1,210 @@
+"""How many coins to guess, learnt from coins that are never guessed: from the middle scores outwards."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy.special import betainc, expit, gammaln, ndtri
+from scipy.stats import rankdata
+
+from audit.bounds import guesses as worst
+from audit.bounds.ranking import drawn_places
+from guarantees.numerics.array import Array
+
+SAMPLE = 0.05
+"""Of all coins, drawn at random, that are revealed first: the only ones that show what extreme scores are worth."""
+FIRST = 0.45
+"""Of all other coins, on each side, that the first look at the middle leaves hidden."""
+SHRINK = 0.7
+"""The most that one look leaves hidden of what the last one left: the fit gains data before it is trusted."""
+WIDE = 1.4
+"""A number of guesses is settled where it is at least one in so many of the hidden coins."""
+FEWEST = 8
+"""Hidden coins on a side at which no more are revealed."""
+CANDIDATES = 24
+KNOTS = (0.67, 1.28, 1.88, 2.5)
+"""Normal quantiles of ranks, on either side, at which the fitted log odds may change their slope."""
+LEVEL, SLOPE, BEND = 0.03, 1e3, 0.1
+"""Prior variances: fair coins have level 0, the slope is finite where coins are told perfectly, bends must be shown."""
+BOTH = 1.25
+"""Guesses for one side only must promise so many times more than for both: by chance one side often seems better."""
+OPTIMISM = 0.5
+"""Deviations by which the slope is raised."""
+BINS = 400
+STEPS = 20
+"""Newton steps of a fit, at most."""
+HALVINGS = 22
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChosenGuesses:
+    """The highest scores guessed 'in', the lowest 'out', how many of each chosen by coins that are not guessed.
+
+    Valid at one delta, declared beforehand, because tail and stake are capped apart: whatever was chosen, refuting
+    takes ``F <= split * risk`` and ``B F / (v b) <= (1 - split) * risk``. [docs/validity.md, 'Inside out']
+    """
+
+    guessed_in: int
+    guessed_out: int
+    right_in: int
+    right_out: int
+    revealed: int
+    """Coins that chose the numbers of guesses; ``sampled`` of them at random, before any other was looked at."""
+    sampled: int
+    canaries: int
+    delta: float
+    risk: float
+    split: float
+    """Share of the risk for chance; the rest pays for what delta exposes. It depends on canaries times delta alone."""
+
+    @property
+    def guessed(self) -> int:
+        """All guesses."""
+        return self.guessed_in + self.guessed_out
+
+    @property
+    def right(self) -> int:
+        """All right guesses."""
+        return self.right_in + self.right_out
+
+    @property
+    def exposed(self) -> float:
+        """Delta times the coins that might have been guessed."""
+        return (self.canaries - self.sampled) * self.delta
+
+    @property
+    def epsilon(self) -> float:
+        """Lower bound on epsilon at the declared delta."""
+        return worst.capped_epsilon(self.right, self.guessed, exposed=self.exposed, risk=self.risk, split=self.split)
+
+    def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
+        """Smallest share of the risk at which so many right guesses refute (epsilon, delta); 1 beyond the declared."""
+        # A training that keeps a smaller delta keeps the declared one.
+        if delta > self.delta:
+            return 1.0
+        return worst.capped_tail(right, self.guessed, epsilon=epsilon, exposed=self.exposed, split=self.split)
+
+
+def inside_out(scores: Array, coins: Array, *, delta: float, risk: float, seed: int) -> ChosenGuesses:
+    """Guess the coins of the most extreme scores, as many as revealed coins recommend.
+
+    Scores come from the highest to the lowest, with their coins. A random sample of coins is revealed, then the others
+    from the middle outwards; log odds, bent lines in the normal quantiles of ranks, are fitted to them and foretell how
+    often the hidden ones would be guessed rightly, and with that the bound of every number of guesses. Once the best is
+    near all that is hidden it is taken. Choosing reads scores and revealed coins only. Where the fit is poor, fewer or
+    more are guessed than would be best: that costs tightness, never validity.
+    """
+    sampled = drawn_places(len(scores), int(SAMPLE * len(scores)), seed=seed)
+    places, rest = _normal_ranks(scores), ~sampled
+    outer, own = places[rest], coins[rest]
+    n = len(own)
+    exposed, split = n * delta, risk_split(n * delta)
+    hidden = max(1, math.ceil(FIRST * n))
+    while True:
+        shown = slice(hidden, n - hidden)
+        fitted = _fit(np.concatenate([places[sampled], outer[shown]]), np.concatenate([coins[sampled], own[shown]]))
+        odds = _bent(outer) @ fitted
+        right_in, right_out = np.cumsum(expit(odds[:hidden])), np.cumsum(expit(-odds[::-1][:hidden]))
+        k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=split)
+        most = max(k_in, k_out)
+        if WIDE * most >= hidden or hidden <= FEWEST:
+            break
+        hidden = max(FEWEST, min(hidden - 1, max(math.ceil(WIDE * most), int(SHRINK * hidden))))
+    k_out = min(k_out, n - k_in)
+    return ChosenGuesses(
+        guessed_in=k_in,
+        guessed_out=k_out,
+        right_in=int(own[:k_in].sum()),
+        right_out=int((~own[n - k_out :]).sum()),
+        revealed=int(sampled.sum()) + max(0, n - 2 * hidden),
+        sampled=int(sampled.sum()),
+        canaries=len(scores),
+        delta=delta,
+        risk=risk,
+        split=split,
+    )
+
+
+def risk_split(exposed: float) -> float:
+    """Share of the risk that chance gets: all of it where delta exposes nothing, less the more it exposes.
+
+    For Gaussian scores (mu 1/4 to 4) of 10^4 to 10^6 canaries within 3% of the best split's bound up to 1 exposed coin,
+    within 10% up to 100. Any split is valid that is fixed beforehand.
+    """
+    return 1 / (1 + 0.6 * exposed**0.7)
+
+
+def _normal_ranks(scores: Array) -> Array:
+    """Normal quantiles of ranks, tied scores sharing theirs: scores on a scale that no monotone change moves."""
+    return ndtri((rankdata(scores) - 0.5) / len(scores))
+
+
+def _bent(places: Array) -> Array:
+    """Columns of a line that may bend at the knots of either side."""
+    bends = [np.maximum(side * places - knot, 0.0) * side for side in (1, -1) for knot in KNOTS]
+    return np.stack([np.ones_like(places), places, *bends], axis=-1)
+
+
+def _fit(places: Array, coins: Array) -> Array:
+    """Coefficients of the bent log odds through revealed coins; the slope somewhat above its estimate.
+
+    Too small a slope would settle for too many guesses at once; too large a one reveals more coins and is corrected.
+    """
+    if not len(places):
+        return np.eye(2 + 2 * len(KNOTS))[1]
+    edges = np.unique(np.quantile(places, np.linspace(0, 1, BINS + 1)))
+    bins = np.searchsorted(edges, places, side="right")
+    count, heads, middle = (np.bincount(bins, weight) for weight in (None, coins, places))
+    kept = count > 0
+    count, heads, middle = count[kept], heads[kept], middle[kept] / count[kept]
+    columns = _bent(middle)
+    ridge = 1 / np.array([LEVEL, SLOPE] + [BEND] * (2 * len(KNOTS)))
+    found, hessian = np.zeros(len(ridge)), np.diag(ridge)
+    for _ in range(STEPS):
+        chance = expit(columns @ found)
+        hessian = (columns.T * (count * chance * (1 - chance))) @ columns + np.diag(ridge)
+        step = np.linalg.solve(hessian, columns.T @ (heads - count * chance) - ridge * found)
+        found = found + step
+        if np.abs(step).max() < 1e-6:
+            break
+    found[1] += OPTIMISM * math.sqrt(np.linalg.inv(hessian)[1, 1])
+    return found
+
+
+def best_guesses(right_in: Array, right_out: Array, *, exposed: float, risk: float, split: float) -> tuple[int, int]:
+    """Numbers of guesses 'in' and 'out', alike or for one side, whose foretold bound is largest.
+
+    The most guesses where none would prove anything.
+    """
+    ks = np.unique(np.geomspace(min(FEWEST, len(right_in)), len(right_in), CANDIDATES).astype(int))[::-1]
+    top, bottom = right_in[ks - 1], right_out[ks - 1]
+    right, guesses = np.concatenate([top + bottom, top, bottom]), np.concatenate([2.0 * ks, ks, ks])
+    bounds = foretold(right, guesses, exposed=exposed, risk=risk, split=split).reshape(3, len(ks))
+    bounds[0] *= BOTH
+    kind, place = divmod(int(np.argmax(bounds)), len(ks))
+    k = int(ks[place])
+    return ((k, k), (k, 0), (0, k))[kind]
+
+
+def foretold(right: Array, guesses: Array, *, exposed: float, risk: float, split: float) -> Array:
+    """The capped bounds of so many right guesses (any real numbers), near enough to compare them."""
+    right = np.clip(right, 1e-3, guesses)
+    choose = gammaln(guesses + 1) - gammaln(right + 1) - gammaln(guesses - right + 1)
+    low, high = np.zeros(len(right)), np.full(len(right), 40.0)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        chance, other = expit(middle), expit(-middle)
+        with np.errstate(divide="ignore"):
+            log_tail = np.log(betainc(right, guesses - right + 1, chance))
+        log_mass = choose + right * np.log(chance) + (guesses - right) * np.log(other)
+        falling = np.exp(middle) * (guesses - right) / (right + 1)
+        # far in the tail the ratio of tail to mass is that of a geometric sum
+        far = np.where(falling < 1, -np.log1p(-np.minimum(falling, 1 - 1e-12)), np.inf)
+        log_ratio = np.where(log_tail > -600, log_tail - log_mass, far)
+        refuted = log_tail <= math.log(split * risk)
+        if exposed > 0:
+            refuted &= log_ratio + np.log(exposed / right) <= math.log((1 - split) * risk)
+        low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
+    return low
