@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from audit.record.record import load_records, plain
+from audit.record.read import SchemaError
+from audit.record.record import WRITTEN_BY, load_records, plain
 from audit.report.escaping import visible
 from audit.suites.file import read_suite
 from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
@@ -22,7 +23,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
     suite = None if arguments.suite is None else read_suite(arguments.suite)
-    found = verify(load_records(path), rerun=arguments.rerun, suite=suite)
+    records = load_records(path)
+    if not records:
+        raise SchemaError(f"{path} holds no records, so there is nothing to verify; {WRITTEN_BY}.")
+    found = verify(records, rerun=arguments.rerun, suite=suite)
     if arguments.json:
         print(json.dumps(plain(found)))
     elif not arguments.quiet:

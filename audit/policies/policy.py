@@ -134,9 +134,12 @@ class Policy(Protocol):
         return cuts
 
     def state_of(self, tally: Tally, test: Test) -> Mapping[str, Any]:
-        """What a tally carries beside its counts, with all of it that follows from the counts computed from them."""
+        """What a tally carries beside its counts, with all of it that follows from the counts computed from them.
+
+        A fixed sample is judged by its counts alone.
+        """
         del test
-        return tally.state
+        return tally.state if self.stops_early else {}
 
     @classmethod
     def recorded(cls, words: Mapping[str, Any], edges: np.ndarray) -> Self:

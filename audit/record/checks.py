@@ -23,10 +23,14 @@ def check(record: AuditRecord) -> None:
     for key in ("trials", "trials_planned", "fit_trials", "look"):
         value = getattr(record, key)
         require_key(key, 0 <= value < 2**63, "in 0..2^63 - 1", value)
+    most = record.trials_planned
+    require_key("trials", record.trials <= most, f"at most the {most} that were planned", record.trials)
     require_key("seconds", 0 <= record.seconds < math.inf, "at least 0", record.seconds)
     require_key("policy.kind", isinstance(record.policy.get("kind"), str), "a string", record.policy.get("kind"))
     require_key("points", len(record.points) > 0, "at least one", record.points)
-    members = {grid.member for grid in record.grids}
+    names = [grid.member for grid in record.grids]
+    members = set(names)
+    require_key("grids", len(members) == len(names), "of distinct members", names)
     for index, point in enumerate(record.points):
         require_key(f"points[{index}].member", point.member in members, f"one of {sorted(members)}", point.member)
         for key in ("risk", "alpha_upper", "beta_upper"):

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -272,16 +273,20 @@ def plain(value: Any) -> Any:
 def from_json(data: Mapping[str, Any]) -> AuditRecord:
     """Read a record back, also one of the schema before; others are refused, never guessed at."""
     schema = data.get("schema")
-    if schema == schema_1.SCHEMA:
-        data = schema_1.upgraded(data)
-    elif schema != SCHEMA:
+    if not _readable(schema):
         raise SchemaError(
             f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_1.SCHEMA} and "
             f"{SCHEMA}; read it with the version of dpsgd-audit named in its environment, or run the audit again."
         )
+    if schema == schema_1.SCHEMA:
+        data = schema_1.upgraded(data)
     record = read(AuditRecord, data)
     check(record)
     return record
+
+
+def _readable(schema: Any) -> bool:
+    return not isinstance(schema, bool) and schema in (schema_1.SCHEMA, SCHEMA)
 
 
 @checked
@@ -295,16 +300,37 @@ def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str])
 def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
     """Read a file of records, or of one record; a SchemaError names the file, the record and the key."""
     try:
-        data = json.loads(read_text(path))
+        data = json.loads(read_text(path), object_pairs_hook=_said_once)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path} is not JSON ({error}); {WRITTEN_BY}.") from None
     if not isinstance(data, dict):
         raise SchemaError(f"{path} holds no records; {WRITTEN_BY}.")
     if "records" not in data:
         return (_placed(data, f"{path}"),)
+    _check_file(data, path)
+    return tuple(_placed(item, f"{path}: record {number}") for number, item in enumerate(data["records"], 1))
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are distinct: of a key that stands twice, readers may take either value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ValueError(f"the key {key!r} stands twice in one object")
+    return found
+
+
+def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """What stands around the records."""
+    unknown = [key for key in data if key not in ("schema", "records")]
+    if unknown:
+        raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
+    if not _readable(data.get("schema", SCHEMA)):
+        raise SchemaError(
+            f"{path}: schema must be {schema_1.SCHEMA} or {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}."
+        )
     if not isinstance(data["records"], list):
         raise SchemaError(f"{path}: records must be a list; {WRITTEN_BY}.")
-    return tuple(_placed(item, f"{path}: record {number}") for number, item in enumerate(data["records"], 1))
 
 
 def _placed(data: Any, place: str) -> AuditRecord:

@@ -43,10 +43,6 @@ def stated_parts(record: AuditRecord, suite: Suite) -> Parts:
 
 def recorded_parts(record: AuditRecord) -> Parts:
     """As the record says; a ValueError, a TypeError or an ImportError says why it cannot be built."""
-    program = PROGRAMS.get(record.mechanism.name)
-    # never at the word of a file of records
-    if program is not None and record.mechanism.parameters.get(program) is not None:
-        raise ValueError(f"{record.mechanism.name} runs a program; give the suite that names it with --suite")
     known = catalogue()
     step = _mechanism(record.mechanism, known["mechanism"])
     pair = _made(record.neighbours, known["neighbours"])
@@ -54,6 +50,10 @@ def recorded_parts(record: AuditRecord) -> Parts:
 
 
 def _mechanism(part: Part, known: Mapping[str, Callable[..., Any]]) -> Any:
+    """The audited one, or one that a distinguisher supposes; no program is started at the word of a file of records."""
+    program = PROGRAMS.get(part.name)
+    if program is not None and part.parameters.get(program) is not None:
+        raise ValueError(f"{part.name} runs a program; give the suite that names it with --suite")
     if part.name not in COLLAPSED:
         return as_mechanism(_made(part, known))
     full = _made(Part(name=COLLAPSED[part.name], parameters=part.parameters), known)

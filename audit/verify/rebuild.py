@@ -86,11 +86,12 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
 
 
 def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
-    """Those that were measured as they are, and the one that is read off the points."""
+    """Those that were measured as they are, and the one that is read off the points, which nobody measures."""
     asked = bool(record.diagnoses) if record.diagnose is None else record.diagnose
     if made.verdict != "violation" or not asked:
         return ()
-    return (*record.diagnoses[:-1], direction(made))
+    own = direction(made)
+    return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)
 
 
 def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:

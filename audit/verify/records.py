@@ -167,7 +167,7 @@ def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suit
         return skipped("the record could not be derived again")
     try:
         again = redrawn(record, own.audited, share, suite)
-    except (TypeError, ValueError, ImportError, RuntimeError) as error:
+    except (TypeError, ValueError, ImportError, RuntimeError, OverflowError) as error:
         return skipped(f"they cannot be drawn: {sentence(error)}")
     if again.wrong:
         says = "; ".join(again.wrong[:SHOWN])

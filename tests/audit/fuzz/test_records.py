@@ -88,6 +88,8 @@ def test_no_wrong_record_ends_in_a_traceback(documents, data):
         (lambda r: r["points"][0]["counts"].update(misses=-1), r"points\[0\].counts"),
         (lambda r: r["grids"][0]["without"].pop(), r"grids\[0\].without must be one more than edges"),
         (lambda r: r.update(extra=1), "extra is not known to this version"),
+        (lambda r: r.update(trials_planned=r["trials"] - 2), "trials must be at most the .* that were planned"),
+        (lambda r: r["grids"].append(r["grids"][0]), "grids must be of distinct members"),
         (lambda r: r.clear(), "schema version None"),
     ],
 )
@@ -97,4 +99,19 @@ def test_the_message_names_file_record_and_key(documents, change, told):
     change(document["records"][1])
     path.write_text(json.dumps(document))
     with pytest.raises(SchemaError, match=f"fuzzed.json: .*{told}"):
+        load_records(str(path))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ('"schema": 2, "records"', '"schema": 99, "records"', "schema must be 1 or 2, got 99"),
+        ('"schema": 2, "records"', '"schema": 2, "signed": true, "records"', "'signed' is not known to this version"),
+        ('"verdict": ', '"verdict": "no_violation_found", "verdict": ', "the key 'verdict' stands twice in one object"),
+    ],
+)
+def test_what_stands_around_records_or_twice_is_refused(documents, before, after, told):
+    _, good, path = documents
+    path.write_text(json.dumps(good).replace(before, after, 1))
+    with pytest.raises(SchemaError, match=f"fuzzed.json.*{told}"):
         load_records(str(path))

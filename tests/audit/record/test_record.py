@@ -57,7 +57,7 @@ def test_a_session_shows_the_answer_and_not_all_cells(record):
     )
 
 
-@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1"])
+@pytest.mark.parametrize("schema", [0, SCHEMA + 1, None, "1", True])
 def test_other_schema_versions_are_refused(record, schema):
     with pytest.raises(SchemaError, match=f"schema version {schema!r}.*reads versions 1 and {SCHEMA}"):
         from_json({**record.to_json(), "schema": schema})

@@ -9,6 +9,7 @@ from made_records import TIGHT, explained, made, suite_of_policies
 from audit.cli import main
 from audit.policies.registry import POLICIES
 from audit.record.record import save_records
+from audit.verify.leaves import agree
 from audit.verify.records import verify
 
 
@@ -38,6 +39,9 @@ def test_records_of_every_policy_and_of_run_like_are_right():
         ("verdict", lambda r: dataclasses.replace(r, stops_early=True, verdict="no_violation_found")),
         ("verdict", lambda r: dataclasses.replace(r, verdict="inconclusive", reason="Holm")),
         ("counts", lambda r: dataclasses.replace(r, trials=r.trials - 2)),
+        ("counts", lambda r: dataclasses.replace(r, state={"peak": 9.0})),
+        ("diagnoses", lambda r: dataclasses.replace(r, diagnoses=(*r.diagnoses, r.diagnoses[-1]))),
+        ("verdict", lambda r: dataclasses.replace(r, trials_needed=10**400)),
         ("all derived values", lambda r: with_point(r, threshold=r.grids[0].edges[0] + 0.01)),
     ],
 )
@@ -108,3 +112,22 @@ def test_the_exit_code_tells_right_wrong_and_not_computed(record, tmp_path, caps
 def test_names_are_printed_as_data(record, tmp_path, capsys):
     assert run((dataclasses.replace(record, name="\x1b[31mred\n::error::x"),), tmp_path) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_whole_number_beyond_every_float_is_compared():
+    assert agree(10**400, 10**400)
+    assert not agree(10**400, 960)
+    assert not agree(10**400, 0.5)
+
+
+def test_no_records_are_not_right(tmp_path, capsys):
+    path = tmp_path / "records.json"
+    save_records((), path)
+    assert main(["verify", str(path)]) == 2
+    assert "holds no records, so there is nothing to verify" in capsys.readouterr().err
+
+
+def test_a_key_that_cannot_be_built_leaves_the_trials_unchecked(record):
+    odd = dataclasses.replace(record, key="threefry2x32:1,99999999999999")
+    (check,) = [check for check in verify((odd,), rerun=0.5).checks if check.what == "trials drawn again"]
+    assert check.state == "not checked"

@@ -255,3 +255,12 @@ def test_records_start_no_program_and_install_no_library(part):
     record = dataclasses.replace(load_records(RECORDS)[0], mechanism=part)
     with pytest.raises(ValueError, match=f"{part.name} runs a program; give the suite"):
         recorded_parts(record)
+
+
+@pytest.mark.parametrize("part", [Part(name="command_step", parameters={"command": ["./x"]}), OTHER_OPACUS])
+def test_a_distinguisher_that_supposes_a_program_starts_none(part):
+    record = load_records(RECORDS)[0]
+    supposed = {**record.distinguisher.parameters, "mechanism": {"kind": part.name, **part.parameters}}
+    score = dataclasses.replace(record.distinguisher, name="likelihood_ratio", parameters=supposed)
+    with pytest.raises(ValueError, match=f"{part.name} runs a program; give the suite"):
+        recorded_parts(dataclasses.replace(record, distinguisher=score))
