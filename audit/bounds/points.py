@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, clopper_pearson_upper, delta_at, epsilon_at, mu_at
+from audit.bounds.supporting_lines import tabulate
 from guarantees.claim import Claim
+from guarantees.numerics.array import Array
 
 
 def rectangles(
@@ -38,8 +40,14 @@ def proven_mu(points: tuple[Limits, ...]) -> float:
 def refutes(points: tuple[Limits, ...], claim: Claim) -> bool:
     """Whether some proven point lies below the claimed curve by more than the claim's numerical error.
 
-    One curve speaks for both directions: beta below f(alpha) is alpha below f^-1(beta).
+    One curve speaks for both directions: beta below f(alpha) is alpha below f^-1(beta). The error is that of both rates
+    of a line's touching point, so a steep line is lowered by more of it. [docs/validity.md, section 1]
     """
     alpha = np.array([point.alpha for point in points])
     beta = np.array([point.beta for point in points])
-    return bool(np.any(claim.beta(alpha) - beta > claim.error))
+    return bool(np.any(lowest_beta(claim, alpha) > beta))
+
+
+def lowest_beta(claim: Claim, alpha: Array) -> Array:
+    """The claimed miss rate less what the claim's numerical error may have added to it."""
+    return claim.beta(alpha) if claim.error == 0 else tabulate(claim).below(alpha)

@@ -50,14 +50,16 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[
     band = first_band(tally, test, risk=share["rest"] / 2)
     said.append(against_points(points_at, goal.claim, risk=float(risks.sum())))
     said.append(against_first_band(band, tally, test, goal.claim, risk=share["rest"] / 2))
-    deciding = next(iter(share))
+    # A number's own test reads one allowance of the claim; without the joint test only rectangles read the whole curve.
+    jointly = "verdict" in share
     judgement = judge_statements(
         tuple(said),
         goal.claim,
         risk=goal.risk,
-        deciding=share[deciding] / len(tests_of(deciding, test, counts)),
+        deciding=share["verdict"] / len(tests_of("verdict", test, counts)) if jointly else float(risks.max()),
         delta=goal.delta,
         trials_per_side=tally.trials_per_side,
+        jointly=jointly,
     )
     return Finding(
         judgement=judgement,

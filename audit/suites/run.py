@@ -134,13 +134,14 @@ def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
     risk beside that of the bounds. [docs/validity.md, section 9]
     """
     return tuple(
-        dataclasses.replace(record, adjusted_p_value=among(len(records), record.p_value)) for record in records
+        dataclasses.replace(record, adjusted_p_value=among(len(records), record.p_value, look=record.look))
+        for record in records
     )
 
 
-def among(audits: int, p_value: float) -> float:
-    """The p-value of one of so many audits that share a risk evenly."""
-    return min(1.0, audits * p_value)
+def among(audits: int, p_value: float, *, look: int) -> float:
+    """The p-value of one of so many audits that share a look's part of a risk evenly."""
+    return min(1.0, audits * p_value / share_of(look))
 
 
 def audit_key(seed: int, name: str, look: int = 0) -> jax.Array:

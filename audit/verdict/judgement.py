@@ -150,9 +150,11 @@ def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float
 
 def against_points(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim, *, risk: float) -> Against:
     """What points that hold together say; ``points_at(r)`` holds with probability 1 - r."""
+    found = p_value(points_at, claim)
     return Against(
         reason=BELOW,
-        p_value=p_value(points_at, claim),
+        # rounding a p-value up must not hide what the points at their share refute
+        p_value=min(found, risk) if refutes(points_at(risk), claim) else found,
         risk=risk,
         at=lambda: by_points(points_at(risk), claim),
         proves="point",

@@ -75,7 +75,7 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
     except Exception as error:
         raise ValueError(f"these tests and counts cannot be judged: {sentence(error)}") from error
     audits = 1 if record.suite is None else record.suite.audits
-    p = among(audits, made.p_value)
+    p = among(audits, made.p_value, look=record.look)
     made = dataclasses.replace(made, look=record.look, suite=record.suite, adjusted_p_value=p)
     made = dataclasses.replace(made, diagnoses=_diagnoses(record, made))
     if why is None:

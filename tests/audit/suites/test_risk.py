@@ -13,7 +13,8 @@ import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.points import rectangles
-from audit.suites.run import adjust, exit_code
+from audit.record.record import SuitePart
+from audit.suites.run import adjust, exit_code, risk_of_each
 from audit.verdict.judgement import p_value
 
 AUDITS = 20
@@ -82,3 +83,12 @@ def test_one_broken_mechanism_in_twenty_is_still_found(template):
     records = adjust(tuple(stated(template, p) for p in (1e-6, *np.linspace(0.1, 1, 19))))
     assert [record.verdict for record in records] == ["violation", *["no_violation_found"] * 19]
     assert [record.adjusted_p_value <= 0.05 for record in records] == [True, *[False] * 19]
+
+
+@pytest.mark.parametrize("look", [0, 1, 2, 5])
+def test_the_adjusted_p_value_is_the_suites_risk_at_which_a_look_finds_a_violation(template, look):
+    own = SuitePart(risk=0.05, audits=2, seed=0)
+    each = risk_of_each(own, look)
+    for p in (0.9 * each, 1.1 * each):
+        records = adjust(tuple(dataclasses.replace(template, p_value=p, look=look) for _ in range(own.audits)))
+        assert all((record.adjusted_p_value <= own.risk) == (p <= each) for record in records)
