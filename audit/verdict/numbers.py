@@ -15,6 +15,9 @@ from audit.verdict.judgement import Against
 from audit.verdict.violated import ViolatedAt, by_number
 from guarantees.claim import Claim
 
+MOST_STEPS = 100
+SETTLED = 1e-9
+"""A step by less than this share of epsilon is the last."""
 NUMBER = "the proven {} exceeds what the claim promises."
 
 
@@ -75,15 +78,26 @@ def _exceeded(tests: tuple[ErrorCounts, ...], question: Question, promised: floa
 def promise(claim: Claim, question: Question) -> float:
     """The most that a claim allows a number to be, its numerical error included; infinite where it promises nothing."""
     if isinstance(question, EpsilonAt):
-        epsilon, left = 0.0, question.delta
-        for _ in range(4):
-            # The error of the two tail probabilities moves delta by this much, and with it epsilon a little.
-            epsilon = float(claim.epsilon(left)) if left >= 0 else np.inf
-            left = question.delta - (1 + np.exp(min(epsilon, 700.0))) * claim.error
-        return epsilon
+        return _promised_epsilon(claim, question.delta)
     if isinstance(question, DeltaAt):
         return float(claim.delta(question.epsilon)) + (1 + np.exp(question.epsilon)) * claim.error
     return float("inf")
+
+
+def _promised_epsilon(claim: Claim, delta: float) -> float:
+    """The smallest epsilon with ``delta(epsilon) + (1 + e^epsilon) error <= delta``; infinite if there is none.
+
+    The error of the two tail probabilities moves delta, and with it epsilon, which makes the error larger: every step
+    stays below the answer, so a search that does not settle promises nothing.
+    """
+    epsilon = float(claim.epsilon(delta))
+    for _ in range(MOST_STEPS):
+        left = delta - (1 + np.exp(min(epsilon, 700.0))) * claim.error
+        moved = float(claim.epsilon(left)) if left >= 0 else np.inf
+        if moved <= epsilon * (1 + SETTLED):
+            return moved
+        epsilon = moved
+    return np.inf
 
 
 def _given(question: Question) -> float | None:

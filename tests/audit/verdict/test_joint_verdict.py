@@ -76,8 +76,10 @@ def test_counts_far_below_the_claim_refute_it(misses, outcome):
 
 
 def test_unknown_methods_and_targets_are_refused():
-    with pytest.raises(ValueError, match="targets must be distinct"):
+    with pytest.raises(ValueError, match="targets must be a sequence, each one of"):
         audit.FromTheory(targets=("epsilon", "gamma"))
+    with pytest.raises(ValueError, match="targets must be distinct"):
+        audit.FromTheory(targets=("epsilon", "epsilon"))
     with pytest.raises(ValueError, match="method must be one of"):
         audit.Split(method="square")
 

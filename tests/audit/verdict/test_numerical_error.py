@@ -5,9 +5,12 @@ import pytest
 
 from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import refutes
+from audit.bounds.questions import EpsilonAt
 from audit.verdict.judgement import p_value
+from audit.verdict.numbers import promise
 from guarantees.claim import Claim
 from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 
 ERROR = 1e-3
@@ -49,3 +52,17 @@ def test_a_point_below_by_more_than_the_error_refutes():
 
 def test_the_p_value_reads_the_error_as_the_verdict_does():
     assert p_value(lambda _: (Limits(alpha=1e-3, beta=float(TRUTH.beta(1e-3))),), COMPUTED) == 1.0
+
+
+@pytest.mark.parametrize("mu", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("part", [0.01, 0.2, 0.3, 0.4])
+def test_the_promised_epsilon_leaves_room_for_the_error_at_that_epsilon(mu, part):
+    delta = 1e-5
+    error = part * delta / np.exp(TradeOff(GaussianLaw(mu=mu)).epsilon(delta))
+    rough = claim(TradeOff(GaussianLaw(mu=mu, error=error)))
+    promised = promise(rough, EpsilonAt(delta=delta))
+    if np.isfinite(promised):
+        assert rough.delta(promised) + (1 + np.exp(promised)) * error <= delta * (1 + 1e-6)
+    else:
+        epsilon = np.linspace(0, 40, 4001)
+        assert np.all(rough.delta(epsilon) + (1 + np.exp(epsilon)) * error > delta)
