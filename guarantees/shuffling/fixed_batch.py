@@ -150,8 +150,8 @@ def fixed_batch_shuffle(*, rounds: Count, noise_multiplier: float) -> Claim:
     """What one epoch of shuffled fixed-size batches leaks at least, by numerics. [chua2024, equations 1 and 2]
 
     Data set: every other record at -1, the record at +1 ('with') or zeroed out ('without'); the batches without it
-    sum to -b and betray where it is. A lower bound on the leak, conjectured to be the worst case [conjecture 3.2];
-    NOT a guarantee: for that, ``fixed_batch_upper``.
+    sum to -b and betray where it is. A lower bound on the leak, and not the worst case that [conjecture 3.2] takes it
+    for: adaptive queries leak more (``adaptive_shuffle``). NOT a guarantee: for that, ``fixed_batch_upper``.
     """
     require("noise_multiplier", noise_multiplier >= 0.2, ">= 0.2 (numerics)", noise_multiplier)
     law = FixedBatchLaw(int(rounds), float(noise_multiplier))

@@ -122,7 +122,7 @@ def fixed_batch_upper(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
 
     The smallest, at each epsilon and in each direction, of three proven bounds: displacement, fine clones and the
     deterministic order's [chua2024, theorem 4.1]; the proofs are in docs/shuffling-upper-bound.md. Their free numbers
-    are searched. One-sided: between it and ``fixed_batch_shuffle`` the truth is unknown, and nothing is said about what
+    are searched. One-sided: between it and ``adaptive_shuffle`` the truth is unknown, and nothing is said about what
     leaks. Gains nothing at noise multipliers up to about .8. Some seconds, once per (rounds, noise multiplier).
     """
     return Claim(

@@ -82,7 +82,7 @@ def equal_weights(kind, rounds, sigma, epsilon):
 
 @pytest.mark.parametrize("rounds", [2, 3, 5, 10, 30])
 def test_the_pair_of_003_lies_just_below_equal_weights(rounds):
-    """Its other records are all alike: a sharp test, for it is conjectured to be the worst data set."""
+    """Its other records are all alike: a sharp test, though adaptive queries come closer still (test_adaptive)."""
     for sigma in (1.0, 2.5):
         pair = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma)
         for epsilon in (0.05, 0.6):
