@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import jax
@@ -129,7 +130,7 @@ def run_audit(
         steps=taken,
         neighbours=_part(neighbours, neighbours.relation),
         distinguisher=_part(chosen),
-        members=tuple(member.name for member in chosen.members),
+        members=_distinct([member.name for member in chosen.members]),
         key=describe_key(key),
         trials_planned=trials,
         environment=describe_environment(executor.device),
@@ -143,6 +144,15 @@ def run_audit(
     if not diagnose:
         return record
     return explain(record, step, neighbours, key=key, deadline=deadline, executor=executor)
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names by which a record finds its members again: the second of one name is numbered, and so on."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name} {number}" for number in itertools.count(2))
+        found.append(name if name not in found else next(each for each in numbered if each not in found))
+    return tuple(found)
 
 
 def _check(

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -8,6 +10,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit import Fixed, FromTheory, Simultaneous, Split
+from audit.record.record import load_records, save_records
 
 KEY = jax.random.key(0)
 EASGM = {"normalise_by": "expected_batch", "rate": 0.05, "clip": 0.1, "noise_multiplier": 10.0}
@@ -204,3 +207,24 @@ def test_a_mechanism_that_raises_is_named():
 
     with pytest.raises(audit.MechanismError, match=r"broken.*without.*no such layer"):
         audit.run_audit(broken, PAIR, First(), claim=guarantees.gaussian(mu=1.0), trials=100, risk=0.05, key=KEY)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BothSigns(First):
+    """Two members of one name: the first coordinate, and its negative."""
+
+    @property
+    def members(self):
+        return First(), First()
+
+    def __call__(self, key, output):
+        return jnp.stack([output[0], -output[0]])
+
+
+def test_members_of_one_name_are_told_apart(tmp_path):
+    record = audit.run_audit(
+        Shift(mu=4.0), PAIR, BothSigns(), claim=guarantees.gaussian(mu=9.0), trials=100, risk=0.2, key=KEY
+    )
+    assert [grid.member for grid in record.grids] == ["first", "first 2"]
+    save_records((record,), tmp_path / "records.json")
+    assert load_records(tmp_path / "records.json")[0].grids == record.grids
