@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from audit.bounds import guesses as worst
 from audit.bounds.clopper_pearson import require_risk
-from audit.bounds.inside_out import ChosenGuesses, best_guesses, inside_out, risk_split
+from audit.bounds.inside_out import ChosenGuesses, best_guesses, inside_out, risk_split, sampled_canaries
 from audit.bounds.label_scan import correct_guesses
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.rounding import at_least
@@ -107,7 +107,7 @@ class OneRun:
     """What flipping one coin does to the training set."""
     risk: float
     seed: int
-    """Ordered tied scores."""
+    """Ordered tied scores, and drew the canaries whose coins were revealed first."""
     tied: int
     """Canaries whose score another one shares."""
     conditions: tuple[str, ...]
@@ -188,8 +188,8 @@ def one_run(
         found = _count(ordered, (guesses_of_claim(claim, len(values), delta=deltas[0], risk=risk),), risk=risk)
         numbers = "the claim, which says how many coins are guessed, was fixed before looking at these scores and coins"
     else:
-        each = risk / len(deltas)
-        chosen = tuple(inside_out(values[order], ordered, delta=own, risk=each, seed=seed) for own in deltas)
+        each, sampled = risk / len(deltas), sampled_canaries(len(values), seed=seed)[order]
+        chosen = tuple(inside_out(values[order], ordered, sampled=sampled, delta=own, risk=each) for own in deltas)
         numbers = (
             f"delta {' and '.join(f'{own:g}' for own in deltas)} was fixed before looking at these scores and coins "
             "(how many coins are guessed was chosen by other coins, which are not guessed)"
@@ -203,7 +203,7 @@ def one_run(
         risk=risk,
         seed=seed,
         tied=shared,
-        conditions=_conditions(relation, numbers=numbers, seed=seed if shared else None),
+        conditions=_conditions(relation, numbers=numbers, seed=_seed_condition(seed, tied=shared, chosen=chosen)),
         judgement=None if claim is None else _judge(found or chosen, claim, delta=deltas[0]),
     )
 
@@ -245,8 +245,14 @@ def _pairs(guesses: Sequence[tuple[int, int]], canaries: int) -> tuple[tuple[int
     return pairs
 
 
-def _conditions(relation: Relation, *, numbers: str, seed: int | None) -> tuple[str, ...]:
-    ties = () if seed is None else (f"the seed {seed}, which ordered tied scores, was not tried out on these coins",)
+def _seed_condition(seed: int, *, tied: int, chosen: tuple[ChosenGuesses, ...]) -> tuple[str, ...]:
+    """That the seed was not tried out, where anything depends on it."""
+    drew = ["drew the canaries that are revealed first"] if any(each.sampled for each in chosen) else []
+    does = " and ".join([*drew, *(["ordered tied scores"] if tied else [])])
+    return (f"the seed {seed}, which {does}, was not tried out on these coins",) if does else ()
+
+
+def _conditions(relation: Relation, *, numbers: str, seed: tuple[str, ...]) -> tuple[str, ...]:
     return (
         "each canary was included by its own fair coin, independent of the other coins and of everything else",
         "the scores were computed from what the training released and from the canaries, never from the coins; "
@@ -254,7 +260,7 @@ def _conditions(relation: Relation, *, numbers: str, seed: int | None) -> tuple[
         "one rule made every guess: highest scores 'in', lowest 'out'",
         f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
         numbers,
-        *ties,
+        *seed,
     )
 
 

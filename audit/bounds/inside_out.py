@@ -87,16 +87,24 @@ class ChosenGuesses:
         return worst.capped_tail(right, self.guessed, epsilon=epsilon, exposed=self.exposed, split=self.split)
 
 
-def inside_out(scores: Array, coins: Array, *, delta: float, risk: float, seed: int) -> ChosenGuesses:
+def sampled_canaries(canaries: int, *, seed: int) -> Array:
+    """True for the canaries whose coins are revealed first.
+
+    Drawn among canaries, not among places of their scores: places read the training's output, and a training that knows
+    the seed could put what delta exposes at other places and have all coins guessed, not those that the bound counts.
+    """
+    return drawn_places(canaries, int(SAMPLE * canaries), seed=seed)
+
+
+def inside_out(scores: Array, coins: Array, *, sampled: Array, delta: float, risk: float) -> ChosenGuesses:
     """Guess the coins of the most extreme scores, as many as revealed coins recommend.
 
-    Scores come from the highest to the lowest, with their coins. A random sample of coins is revealed, then the others
-    from the middle outwards; log odds, bent lines in the normal quantiles of ranks, are fitted to them and foretell how
-    often the hidden ones would be guessed rightly, and with that the bound of every number of guesses. Once the best is
-    near all that is hidden it is taken. Choosing reads scores and revealed coins only. Where the fit is poor, fewer or
-    more are guessed than would be best: that costs tightness, never validity.
+    Scores come from the highest to the lowest, with their coins and whether they are ``sampled_canaries``. The sampled
+    coins are revealed, then the others from the middle outwards; log odds, bent lines in the normal quantiles of ranks,
+    are fitted to them and foretell how often the hidden ones would be guessed rightly, and with that the bound of every
+    number of guesses. Once the best is near all that is hidden it is taken. Choosing reads scores and revealed coins
+    only. Where the fit is poor, fewer or more are guessed than would be best: that costs tightness, never validity.
     """
-    sampled = drawn_places(len(scores), int(SAMPLE * len(scores)), seed=seed)
     places, rest = _normal_ranks(scores), ~sampled
     outer, own = places[rest], coins[rest]
     n = len(own)

@@ -238,7 +238,8 @@ def test_the_order_of_ties_follows_its_seed_and_not_the_coins():
     found = audit.one_run(np.zeros(500), coins, risk=0.05, seed=0)
     assert found.epsilon(0.0) == 0.0, "the same seed drew the coins and must not order them"
     assert (found.seed, found.tied) == (0, 500)
-    assert found.conditions[-1] == "the seed 0, which ordered tied scores, was not tried out on these coins"
+    does = "drew the canaries that are revealed first and ordered tied scores"
+    assert found.conditions[-1] == f"the seed 0, which {does}, was not tried out on these coins"
     rights = {
         tuple(each.right for each in audit.one_run(np.zeros(500), coins, risk=0.05, seed=s).chosen) for s in (0, 0, 1)
     }
@@ -330,3 +331,35 @@ def test_the_command_line_names_the_conditions_and_keeps_gaussians_apart(tmp_pat
     assert len(told["conditions"]) == 5
     assert main([*words, "--threshold", "1"]) == 2
     assert main([words[0], *words[2:], "--guesses", "1", "1"]) == 2
+
+
+def counted_at(place, canaries, seed):
+    """Canaries whose own coin is among the guessed ones where their score has this place from the highest."""
+    found = set()
+    for canary in range(canaries):
+        others = np.delete(np.arange(canaries), canary)
+        order = np.insert(others, place, canary)
+        scores, coins = np.empty(canaries), np.zeros(canaries, bool)
+        scores[order] = -np.arange(canaries)
+        coins[order[: canaries // 2]] = True
+        (told,) = audit.one_run(scores, coins, risk=0.05, delta=1e-5, seed=seed).chosen
+        coins[canary] = False
+        (lied,) = audit.one_run(scores, coins, risk=0.05, delta=1e-5, seed=seed).chosen
+        if told.guessed_in == lied.guessed_in and told.right_in == lied.right_in + 1:
+            found.add(canary)
+    return found
+
+
+def test_coins_that_take_no_part_in_the_guesses_are_the_same_whatever_the_training_scores():
+    first, second = counted_at(0, 40, seed=1), counted_at(1, 40, seed=1)
+    assert first == second
+    assert len(first) == 38, "a twentieth of the canaries is revealed first"
+
+
+def test_the_user_vouches_for_the_seed_wherever_the_answer_depends_on_it():
+    coins = np.random.default_rng(3).random(400) < 0.5
+    scores = np.arange(400.0)
+    chosen, fixed = audit.one_run(scores, coins, risk=0.05), audit.one_run(scores, coins, risk=0.05, guesses=[(9, 9)])
+    says = "the seed 0, which drew the canaries that are revealed first, was not tried out on these coins"
+    assert chosen.conditions[-1] == says
+    assert not any("seed" in condition for condition in fixed.conditions)
