@@ -72,7 +72,7 @@ def broken_update(key, state, batch, mask):
 
 def images(count):
     """The first images and labels of MNIST."""
-    with np.load(Path(__file__).parents[1] / "mechanisms/data/mnist.npz") as stored:
+    with np.load(Path(__file__).parents[1] / "mechanisms/pairs/data/mnist.npz") as stored:
         return {"image": stored["images"][:count, :, :, None] / np.float32(255), "label": stored["labels"][:count]}
 
 

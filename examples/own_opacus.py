@@ -13,7 +13,7 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-IMAGES = Path(__file__).parents[1] / "mechanisms" / "data" / "fashion_mnist.npz"
+IMAGES = Path(__file__).parents[1] / "mechanisms" / "pairs" / "data" / "fashion_mnist.npz"
 
 
 class Net(nn.Module):

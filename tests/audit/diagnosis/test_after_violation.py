@@ -49,7 +49,7 @@ def test_diagnoses_change_nothing_else(record):
     silent = audited(diagnose=False)
     assert silent.diagnoses == ()
     told = dataclasses.replace(record, diagnoses=(), seconds=0.0, started="")
-    assert told == dataclasses.replace(silent, seconds=0.0, started="")
+    assert told == dataclasses.replace(silent, seconds=0.0, started="", diagnose=True)
 
 
 def test_diagnoses_survive_json(record):
