@@ -264,7 +264,7 @@ def adaptive_shuffle(*, rounds: Count, noise_multiplier: float, epochs: Count = 
     apart, or use values between -1 and +1, may leak more.
 
     More than 64 rounds are taken in 64 blocks, within which the query stays: there the bound is weaker. Tried from 2
-    to 10,000 rounds; a delta takes 0.1 s for 2 rounds and 1 s from 64 rounds on, epsilon at a delta 2 to
+    to 10,000 rounds; a delta takes 0.1 s for 2 rounds and 2 s from 64 rounds on, epsilon at a delta 2 to
     15 s. Several epochs take a minute: there only a few rules are tried, each played in every epoch.
     """
     require("noise_multiplier", noise_multiplier >= 0.2, ">= 0.2 (numerics)", noise_multiplier)
