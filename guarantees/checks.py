@@ -113,6 +113,8 @@ def rule_of(kind: Any) -> Rule | None:
     origin, parts = get_origin(kind), get_args(kind)
     if IN_BODY in parts:
         return None
+    if origin is Annotated and isinstance(parts[1], Rule):
+        return parts[1]
     if origin is Annotated:
         return _in_range(rule_of(parts[0]), [part for part in parts[1:] if isinstance(part, Within)])
     if origin is Literal:
@@ -142,13 +144,13 @@ def _number(value: Any, kinds: str) -> bool:
     return isinstance(value, Integral if kinds == "iu" else Real)
 
 
-def _is_nan(value: Any) -> bool:
+def _is_float(value: Any) -> bool:
+    """Neither NaN nor an integer beyond the largest float."""
     try:
-        return math.isnan(value)
+        return not math.isnan(value)
     except TypeError:
-        return False
+        return True
     except OverflowError:
-        # an integer beyond the largest float
         return False
 
 
@@ -205,7 +207,7 @@ PLAIN: dict[Any, Rule | None] = {
     None: Rule("None", lambda value: value is None),
     bool: Rule("True or False", lambda value: isinstance(value, bool | np.bool_)),
     int: Rule("an integer", lambda value: _number(value, "iu")),
-    float: Rule("a number", lambda value: _number(value, "iuf") and not _is_nan(value)),
+    float: Rule("a number", lambda value: _number(value, "iuf") and _is_float(value)),
     str: Rule("a string", lambda value: isinstance(value, str)),
     os.PathLike: Rule("a path", lambda value: isinstance(value, os.PathLike)),
     Mapping: Rule("a mapping", lambda value: isinstance(value, Mapping)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from guarantees.checks import checked, require
+from guarantees.checks import Rule, checked, require
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import LossLaw, Reversed, Tails
@@ -61,6 +61,10 @@ class Curve(Protocol):
     def llr_threshold(self, alpha: Any) -> Any:
         """Threshold of the best test at each false-alarm rate."""
         ...
+
+
+AnyCurve = Annotated[Curve, Rule("a trade-off curve or a claim", lambda value: hasattr(value, "law"))]
+"""A curve, as a parameter."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,7 +176,7 @@ def _point_at(law: LossLaw, alpha: float) -> Tails:
 
 
 @checked
-def mu_star(curve: Curve, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+def mu_star(curve: AnyCurve, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
     """Smallest mu such that the curve lies on or above mu-GDP wherever alpha (or beta) is in the range.
 
     ``mu* = max -Phi^-1(alpha) - Phi^-1(beta)`` over the breakpoints and the ends of the range; a smooth curve
@@ -211,7 +215,7 @@ def _thresholds(law: LossLaw, alpha_range: tuple[float, float]) -> Array:
 
 
 @checked
-def regret(curve: Curve, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
+def regret(curve: AnyCurve, other: AnyCurve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
     """Smallest k with ``f(a + k) - k <= g(a)`` for all a: how far reporting g instead of f is off.
 
     ``k = sup_eps (delta_g(eps) - delta_f(eps)) / (1 + e^eps)`` over both directions: exact at the atoms of a
@@ -242,7 +246,7 @@ def _regret(mine: LossLaw, theirs: LossLaw) -> float:
 
 
 @checked
-def dominance(curve: Curve, other: Curve) -> Dominance:
+def dominance(curve: AnyCurve, other: AnyCurve) -> Dominance:
     """Whether one curve is below another anywhere, where most, and by how much.
 
     Exact at the breakpoints of a piecewise linear curve (``other`` is convex between them); else searched.
@@ -281,7 +285,7 @@ def breakpoints(curve: Curve, *, points: int = 200, alpha_range: tuple[float, fl
 
 @checked
 def summarise(
-    curve: Curve,
+    curve: AnyCurve,
     *,
     deltas: Sequence[float] = (1e-9, 1e-6, 1e-5),
     alpha_range: tuple[float, float] = ALPHA_RANGE,

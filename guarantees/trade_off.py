@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees import summary
-from guarantees.checks import checked
+from guarantees.checks import checked, require
 from guarantees.laws.adapter import as_law
 from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
 from guarantees.laws.composition import composed_law
@@ -276,5 +276,6 @@ def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, m
     curve returned is the one that leaks more, and its ``certificate`` says which sides are proved.
     [koskela2020; doroshenko2022]
     """
+    require("parts", len(parts) > 0, "one pair of a curve and a count or more", parts)
     laws = [(curve.law, times) for curve, times in parts]
     return TradeOff(composed_law(laws, tolerance=tolerance, most_points=most_points))

@@ -124,3 +124,26 @@ def test_the_census_release_has_mu_2_702():
 def test_a_bad_range_is_refused(alpha_range):
     with pytest.raises(ValueError, match="alpha_range must be"):
         guarantees.gaussian(mu=1.0).mu_star(alpha_range)
+
+
+CLAIM = guarantees.gaussian(mu=1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: guarantees.mu_star("x"), "curve must be a trade-off curve or a claim, got 'x'"),
+        (lambda: guarantees.summarise(None), "curve must be a trade-off curve or a claim, got None"),
+        (lambda: guarantees.regret(CLAIM, 3), "other must be a trade-off curve or a claim or None, got 3"),
+        (lambda: CLAIM.dominance(3), "other must be a trade-off curve or a claim, got 3"),
+        (lambda: guarantees.compose([]), r"parts must be one pair of a curve and a count or more, got \[\]"),
+        (lambda: guarantees.gaussian(mu=10**400), "mu must be > 0 and finite, got 1000"),
+        (
+            lambda: guarantees.fixed_batch_upper(rounds=10, noise_multiplier=10**400),
+            "noise_multiplier must be .*, got 1000",
+        ),
+    ],
+)
+def test_what_is_no_curve_and_no_number_is_named(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()
