@@ -9,7 +9,7 @@ import numpy as np
 
 from audit.diagnosis.after_violation import explain
 from audit.record.derive import Audited
-from audit.record.record import AuditRecord, plain
+from audit.record.record import AuditRecord, Part, plain
 from audit.suites.file import Suite
 from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
@@ -85,8 +85,11 @@ def _again(record: AuditRecord, audited: Audited, suite: Suite | None) -> _Again
     parts = recorded_parts(record) if suite is None else stated_parts(record, suite)
     keys, both = audit_keys(key_of(record)), both_sides(parts.mechanism, parts.neighbours)
     score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
-    if score.name != record.distinguisher.name or plain(score.parameters) != record.distinguisher.parameters:
-        raise ValueError(f"what is built is not the recorded distinguisher {record.distinguisher.describe()}")
+    _require_recorded("distinguisher", score, record.distinguisher, "")
+    _require_recorded("mechanism", parts.mechanism, record.mechanism, parts.mechanism.kind)
+    _require_recorded("neighbours", parts.neighbours, record.neighbours, parts.neighbours.relation)
+    if record.releases != parts.mechanism.releases:
+        raise ValueError(f"what is built releases {parts.mechanism.releases!r}, the record says {record.releases!r}")
     programs = both.scored(score, learnt=learnt_from > 0)
     return _Again(
         record=record,
@@ -97,6 +100,12 @@ def _again(record: AuditRecord, audited: Audited, suite: Suite | None) -> _Again
         programs=programs,
         keys=keys,
     )
+
+
+def _require_recorded(what: str, built: Any, part: Part, kind: str) -> None:
+    """What is drawn from is all that the record says of it, or nothing is drawn."""
+    if (built.name, plain(built.parameters), kind) != (part.name, part.parameters, part.kind):
+        raise ValueError(f"what is built is not the recorded {what} {part.describe()}")
 
 
 def _fixed(again: _Again, said: list[str]) -> list[str]:

@@ -264,3 +264,20 @@ def test_a_distinguisher_that_supposes_a_program_starts_none(part):
     score = dataclasses.replace(record.distinguisher, name="likelihood_ratio", parameters=supposed)
     with pytest.raises(ValueError, match=f"{part.name} runs a program; give the suite"):
         recorded_parts(dataclasses.replace(record, distinguisher=score))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: dataclasses.replace(r, releases="final"),
+        lambda r: dataclasses.replace(r, mechanism=dataclasses.replace(r.mechanism, kind="opaque")),
+        lambda r: dataclasses.replace(r, neighbours=dataclasses.replace(r.neighbours, kind="substitution")),
+        lambda r: dataclasses.replace(
+            r, mechanism=dataclasses.replace(r.mechanism, parameters={**r.mechanism.parameters, "clip": 3})
+        ),
+    ],
+)
+def test_what_is_said_of_the_parts_is_what_is_drawn_from(gaussian, change):
+    found = verify((change(gaussian),), rerun=1.0)
+    assert not found.all_drawn
+    assert "what is built" in found.checks[-1].says
