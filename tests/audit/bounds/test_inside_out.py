@@ -36,13 +36,13 @@ def best_training(coins, outputs, wins, epsilon, delta):
     return -linprog(gain, A_ub=upper.tocsr(), b_ub=limit, A_eq=whole.tocsr(), b_eq=np.ones(len(sides))).fun
 
 
-def free_guesses(coins, sizes):
+def free_guesses(coins, sizes, answers=(0, 1)):
     """Every way to guess any of these numbers of the coins: where, and what."""
     return [
         (where, what)
         for k in sizes
         for where in itertools.combinations(coins, k)
-        for what in itertools.product((0, 1), repeat=k)
+        for what in itertools.product(answers, repeat=k)
     ]
 
 
@@ -79,13 +79,13 @@ def test_full_risk_at_a_number_of_guesses_that_the_training_chooses_is_exceeded(
     assert best > max(alone) + 0.005
 
 
-def best_with_a_revealed_coin(coins, needed, places, epsilon, delta):
+def best_with_a_revealed_coin(coins, needed, places, epsilon, delta, answers=(0, 1)):
     """The same where an output names a coin to reveal, and what to guess of the others for either side of it."""
     outputs = [
         (place, each)
         for place in places
         for each in itertools.product(
-            *(free_guesses([i for i in range(coins) if i != place], [size]) for size in needed)
+            *(free_guesses([i for i in range(coins) if i != place], [size], answers) for size in needed)
         )
     ]
 
@@ -107,10 +107,10 @@ def test_no_training_that_reveals_a_coin_to_choose_exceeds_the_caps(coins, place
         assert best <= capped(needed, exposed=coins * delta, epsilon=epsilon, split=split) + 1e-9
 
 
-@pytest.mark.long
 def test_no_training_of_five_coins_that_reveals_one_exceeds_the_caps():
+    """Guesses 'in' only: with free ones the program has 37,000 variables."""
     needed, epsilon, delta = {1: 1, 2: 2}, 0.5, 0.03
-    best = best_with_a_revealed_coin(5, needed, [0], epsilon, delta)
+    best = best_with_a_revealed_coin(5, needed, [0], epsilon, delta, answers=(1,))
     for split in (0.5, 0.8):
         assert best <= capped(needed, exposed=5 * delta, epsilon=epsilon, split=split) + 1e-9
 
