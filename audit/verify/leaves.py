@@ -37,13 +37,13 @@ def under(key: str, heads: Mapping[str, Any] | tuple[str, ...]) -> str | None:
     return max(found, key=len, default=None)
 
 
-def agree(stated: Any, computed: Any) -> bool:
+def agree(stated: Any, computed: Any, *, nothing: float = NOTHING) -> bool:
     """Whether two values say the same: numbers nearly, all else exactly."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (stated, computed))
     if not numbers:
         return type(stated) is type(computed) and stated == computed
     try:
-        close = abs(stated - computed) <= CLOSE * max(abs(stated), abs(computed)) + NOTHING
+        close = abs(stated - computed) <= CLOSE * max(abs(stated), abs(computed)) + nothing
     except OverflowError:  # a whole number beyond every float
         return stated == computed
     return stated == computed or close

@@ -11,7 +11,7 @@ from audit.record.record import AuditRecord
 from audit.suites.file import Suite
 from audit.trials.border import sentence
 from audit.trials.versions import version_of
-from audit.verify.leaves import ABSENT, agree, key_of, leaves, told, under
+from audit.verify.leaves import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild
 from audit.verify.redraw import redrawn
@@ -32,6 +32,8 @@ HEADINGS: dict[str, tuple[str, ...]] = {
 VERDICT = "verdict"
 """The heading of everything else."""
 TRIALS = "trials drawn again"
+TINY = ("claim.error",)
+"""Numbers that mean something however small they are."""
 SHOWN = 3
 """Differences that one line tells."""
 
@@ -123,7 +125,7 @@ def _compared(record: AuditRecord, own: Rebuilt | None) -> list[Check]:
         else:
             wrong.setdefault(heading, [])
             pair = stated.get(path, ABSENT), computed.get(path, ABSENT)
-            if not agree(*pair):
+            if not agree(*pair, nothing=0.0 if key in TINY else NOTHING):
                 wrong[heading].append(f"{path}: {told(pair[0])} recorded, {told(pair[1])} computed")
     return [
         _check(heading, wrong.get(heading, []), missing.get(heading, []), other) for heading in {**wrong, **missing}

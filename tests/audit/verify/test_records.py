@@ -42,6 +42,7 @@ def test_records_of_every_policy_and_of_run_like_are_right():
         ("counts", lambda r: dataclasses.replace(r, state={"peak": 9.0})),
         ("diagnoses", lambda r: dataclasses.replace(r, diagnoses=(*r.diagnoses, r.diagnoses[-1]))),
         ("verdict", lambda r: dataclasses.replace(r, trials_needed=10**400)),
+        ("claim", lambda r: dataclasses.replace(r, claim=dataclasses.replace(r.claim, error=1.01 * r.claim.error))),
         ("all derived values", lambda r: with_point(r, threshold=r.grids[0].edges[0] + 0.01)),
     ],
 )
