@@ -39,9 +39,8 @@ def drawn(template, mu, *, seed, trials=2000, edges=EDGES, **change):
         return tuple(np.bincount(cell, minlength=len(edges) + 1).tolist())
 
     grid = ScoreGrid(member="first", edges=edges, without=cells(0.0), with_record=cells(mu))
-    return dataclasses.replace(
-        template, **{"grids": (grid,), "trials": 2 * trials, "verdict": "no_violation_found", **change}
-    )
+    own = {"grids": (grid,), "trials": 2 * trials, "trials_planned": 2 * trials, "verdict": "no_violation_found"}
+    return dataclasses.replace(template, **{**own, **change})
 
 
 def test_a_larger_leak_is_worse_and_a_smaller_one_better(template):
