@@ -81,6 +81,7 @@ def test_a_tensor_without_noise_is_found_at_once_and_the_record_says_by_whom():
     assert again.grids == record.grids
 
 
+@pytest.mark.long
 def test_an_audit_without_time_learns_from_the_fewest_outputs():
     record = audit.run_audit(
         two_tensors,

@@ -189,6 +189,7 @@ def test_bad_scores_get_a_message(without, message):
         audit.from_scores(without, np.zeros(10), risk=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("trials_per_side", "least"), [(10**5, 2.92), (10**7, 3.85)])
 def test_a_threshold_from_theory_proves_more_than_any_peer(trials_per_side, least):
     """Scores N(1,1) against N(0,1), delta 1e-5, 95%: the truth is 4.377, the best peer proves 2.60 at 1e5 a side."""

@@ -43,6 +43,7 @@ def likelihood(step, pair):
     return distinguishers.likelihood_ratio(step, pair)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", ["one_round realised", "gaussian_mechanism"])
 def test_audits_run_where_rank_promotion_raises(example):
     with jax.numpy_rank_promotion("raise"):

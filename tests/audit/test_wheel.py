@@ -124,6 +124,7 @@ def project_with_its_own(place, folder="."):
     (place / folder / "audit" / "ledger.py").write_text(THEIRS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", [".", "src"])
 def test_a_project_with_its_own_audit_gets_its_own(neighbour, folder):
     """Flat layout, and ``pythonpath = src``."""

@@ -227,7 +227,15 @@ def test_the_file_is_whole():
     assert {entry["name"] for entry in ENTRIES} == set(VALUES)
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=label)
+LONG = {"asgm_T_tv", "mu_star_dpsgd", "regret_dpsgd"}
+"""Seconds each: `make test-full` computes these."""
+
+
+def marked(entry):
+    return pytest.param(entry, id=label(entry), marks=pytest.mark.long if entry["name"] in LONG else ())
+
+
+@pytest.mark.parametrize("entry", [marked(entry) for entry in ENTRIES])
 def test_reference_number(entry):
     value = VALUES[entry["name"]](entry["params"])
     tolerance = entry["tolerance"] * (abs(entry["value"]) if entry["tolerance_kind"] == "rel" else 1.0)

@@ -107,6 +107,7 @@ def test_no_training_that_reveals_a_coin_to_choose_exceeds_the_caps(coins, place
         assert best <= capped(needed, exposed=coins * delta, epsilon=epsilon, split=split) + 1e-9
 
 
+@pytest.mark.long
 def test_no_training_of_five_coins_that_reveals_one_exceeds_the_caps():
     """Guesses 'in' only: with free ones the program has 37,000 variables."""
     needed, epsilon, delta = {1: 1, 2: 2}, 0.5, 0.03

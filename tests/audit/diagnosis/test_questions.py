@@ -149,6 +149,7 @@ def test_right_code_is_rarely_called_wrong(right_runs):
     assert_rate_at_most(sum(any(d.wrong for d in run) for run in right_runs), len(right_runs), 0.05)
 
 
+@pytest.mark.long
 def test_twenty_trials_of_six_coordinates_keep_the_risk_too():
     pair, runs = mechanisms.worst_case_pair(records=4, dimension=6, clip=CLIP), 300
     called = 0
@@ -158,6 +159,7 @@ def test_twenty_trials_of_six_coordinates_keep_the_risk_too():
     assert_rate_at_most(called, runs, 0.05)
 
 
+@pytest.mark.long
 def test_a_record_that_hardly_moves_the_sum_keeps_the_risk_on_both_sides():
     """With a bound far below the noise of the means, |shift| exceeds it in either direction."""
     pair, runs, level = mechanisms.worst_case_pair(records=4, dimension=6, clip=CLIP), 300, 0.05

@@ -37,6 +37,7 @@ def test_every_trial_has_one_device(count, devices):
     assert max(own) - min(own) <= 2 * 64
 
 
+@pytest.mark.long
 def test_four_devices_count_what_one_counts():
     assert on_devices(4, "counted") == [4, several_devices.counted()]
 

@@ -51,6 +51,7 @@ def test_a_seed_means_the_same_whatever_generator_is_the_default():
         assert str(jax.random.key_impl(made)) == "threefry2x32"
 
 
+@pytest.mark.long
 def test_a_key_of_another_generator_is_served():
     record = audit.run_audit(
         Shift(mu=1.0),

@@ -62,6 +62,7 @@ def test_a_streamed_transcript_has_the_score_of_its_vectors(name):
     assert_streamed(mechanism, zeroed(), kept=2 * mechanism.rounds(10))
 
 
+@pytest.mark.long
 def test_so_has_a_repeated_step():
     step = mechanisms.one_round(normalise_by="realised_batch", rate=0.3, clip=1.0, noise_multiplier=1.0)
     pair = mechanisms.worst_case_pair(records=10, dimension=DIMENSION, clip=1.0)
@@ -76,6 +77,7 @@ def test_a_model_of_another_dimension_is_refused():
         traced.compile_program(mechanism, zeroed(40).with_record, score, side="with")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 @pytest.mark.parametrize("releases", ["transcript", "final"])
 def test_a_table_gives_what_its_dense_gradients_give(sees, releases):

@@ -59,6 +59,7 @@ def test_a_proven_number_beyond_the_claim_is_a_violation():
     assert judged.violated_at.says.startswith("epsilon at delta 1e-05: at least ")
 
 
+@pytest.mark.long
 def test_few_trials_that_two_clean_sheets_would_refute_are_not_called_hopeless():
     """At 8 trials a side the rectangle could never refute mu 1 at this risk, the joint test could."""
     counts = ErrorCounts(false_alarms=2, trials_without=8, misses=4, trials_with=8)
@@ -91,6 +92,7 @@ def test_a_promise_made_of_single_lines_hides_no_small_leak():
     assert found is None or found > 0.1
 
 
+@pytest.mark.long
 def test_the_trials_that_would_do_are_those_of_the_joint_test():
     claim = guarantees.gaussian(mu=1.0)
     few = ErrorCounts(false_alarms=3, trials_without=10, misses=7, trials_with=10)

@@ -1,3 +1,5 @@
+import pytest
+
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.power import power
@@ -26,6 +28,7 @@ def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
     assert "Gaussian" not in reason(claim, 100_000)
 
 
+@pytest.mark.long
 def test_the_joint_test_says_that_nothing_could_refute_only_where_no_error_at_all_would_not():
     def few(errors, trials):
         counts = ErrorCounts(false_alarms=errors, trials_without=trials, misses=errors, trials_with=trials)

@@ -170,6 +170,7 @@ def test_what_cannot_be_learnt_from_is_refused():
         distinguishers.fit(3)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.long
 def test_the_known_gradient_speaks_in_every_transcript():
     """Also where other features tell the fit trials apart better: here every one of three coordinates."""
     rng, record = np.random.default_rng(3), np.eye(1, 8)[0]

@@ -161,6 +161,7 @@ def test_a_lattice_too_coarse_says_so_in_its_error():
     assert np.all(np.abs(coarse.delta(EPS) - fine.delta(EPS)) <= coarse.error + fine.error)
 
 
+@pytest.mark.long
 def test_a_one_sided_bound_stays_one_sided_when_composed():
     one = guarantees.fixed_batch_upper(rounds=1000, noise_multiplier=3.0)
     certificate = one.compose(4).certificate

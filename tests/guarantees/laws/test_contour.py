@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import guarantees
 
 
+@pytest.mark.long
 def test_a_loss_that_is_mostly_zero_has_the_threshold_zero_exactly():
     # levels that only the atom at 0 can spend were given thresholds of 1e-8, times the level left: 4.6e-6 of beta
     once = guarantees.normalised_guarantee(

@@ -82,6 +82,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_guarantee_is_below_the_exact_curve_of_every_aligned_pair(case):
     promise = normalised_guarantee(**setting(*case))

@@ -84,6 +84,7 @@ def test_the_curve_leaks_what_sampling_finds(case):
         assert np.all(np.abs(claim.delta(EPSILONS, direction) - mean) <= slack)
 
 
+@pytest.mark.long
 def test_the_sampling_notices_a_wrong_rate():
     mean, error = sampled_delta(CASES[0], EPSILONS)[0]
     wrong = curve(4, 0.6, 10.0, 10_000).delta(0.0)

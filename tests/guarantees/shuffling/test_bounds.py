@@ -74,6 +74,7 @@ def test_the_event_is_proved_on_one_side_only():
     assert guarantees.max_coordinate(rounds=30, noise_multiplier=0.7).certificate is None
 
 
+@pytest.mark.long
 def test_balls_and_bins_agree_with_conditional_monte_carlo():
     rng = np.random.default_rng(41)
     for rounds, sigma, epsilon in ((1000, 0.7, 0.5), (100, 1.0, 0.3)):

@@ -170,6 +170,7 @@ def test_guarantee_is_a_promise_in_each_direction():
     assert "below" in claim.certificate.proved
 
 
+@pytest.mark.long
 def test_epochs_keep_the_certificate_one_sided():
     claim = guarantees.fixed_batch_upper(rounds=1000, noise_multiplier=2.0)
     one = claim.delta(0.8)

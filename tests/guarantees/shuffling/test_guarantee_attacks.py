@@ -80,6 +80,7 @@ def equal_weights(kind, rounds, sigma, epsilon):
     return CertifiedSum(plan._law, rounds).positive(rounds) / rounds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [2, 3, 5, 10, 30])
 def test_the_pair_of_003_lies_just_below_equal_weights(rounds):
     """Its other records are all alike: a sharp test, though adaptive queries come closer still (test_adaptive)."""

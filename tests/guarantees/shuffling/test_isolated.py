@@ -105,6 +105,7 @@ def test_curve_is_a_trade_off_curve(rounds, sigma):
     assert claim.reverse.beta(beta)[inside] == pytest.approx(LEVELS[inside], abs=1e-9)
 
 
+@pytest.mark.long
 def test_one_round_is_gaussian_and_more_rounds_leak_less():
     one = guarantees.isolated_shuffle(rounds=1, noise_multiplier=0.7)
     assert one.beta(LEVELS) == pytest.approx(guarantees.gaussian(mu=1 / 0.7).beta(LEVELS))

@@ -80,6 +80,7 @@ def test_windows_below_and_above_agree_where_they_meet(rounds, sigma):
         assert less + more == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.long
 def test_limit_of_much_noise_and_order_in_noise_and_rounds():
     for rounds, sigma in ((2, 200.0), (100, 50.0), (10**6, 1000.0)):
         found = guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma)
