@@ -84,6 +84,11 @@ class Described(Protocol):
         return False
 
     @property
+    def tracer(self) -> str | None:
+        """Which tracer of ``audit.explain`` follows its code line by line; None where none can."""
+        return "jax" if callable(self) else None
+
+    @property
     def coordinates(self) -> int | None:
         """Length of an output, where a network stands between records and output; None where rows are gradients."""
         return None
@@ -160,6 +165,11 @@ class _Filled:
     reads_tables: bool
     coordinates: int | None
     own_gradients: Callable[[Any], Any] | None
+
+    @property
+    def tracer(self) -> str | None:
+        """The object's own answer, if it has any."""
+        return getattr(self.given, "tracer", "jax" if callable(self) else None)
 
     def gradients(self, dataset: Any) -> Any:
         """What was given, or the object's own, if it has any."""

@@ -1,0 +1,72 @@
+"""The door: which tracer follows a mechanism, by what the mechanism says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from audit.diagnosis.explain.findings import Covered, Explanation, not_followed
+from guarantees.checks import AboveZero, checked
+from mechanisms.contract import mechanism as as_mechanism
+
+if TYPE_CHECKING:
+    import jax
+
+    from guarantees.claim import Claim
+    from mechanisms.pairs.neighbours import Neighbours
+
+TRACERS: dict[str, str] = {}
+"""The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What the code is said to do, as far as it is known."""
+
+    clip: AboveZero | None = None
+    noise_multiplier: AboveZero | None = None
+
+
+class Tracer(Protocol):
+    """Follows one kind of code."""
+
+    def __call__(self, mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
+        """Both sides in lockstep. What it cannot follow is said in the explanation, not raised."""
+        ...
+
+
+def explain(
+    mechanism: Any,
+    neighbours: Neighbours,
+    *,
+    key: jax.Array,
+    clip: float | None = None,
+    noise_multiplier: float | None = None,
+    claim: Claim | None = None,
+) -> Explanation:
+    """Which line breaks the promise: replay the mechanism on both datasets with the same random draws.
+
+    It draws no trials and gives no verdict. Nothing found does not mean private.
+
+    Args:
+      mechanism: what ``audit.run_audit`` takes.
+      neighbours: the pair of datasets.
+      key: from ``jax.random.key``; the draws of the replay.
+      clip: the clipping norm that the code is said to use, if it is known.
+      noise_multiplier: the noise's deviation over the clipping norm that is promised; the claim's by default.
+      claim: the promise; its ``noise_multiplier`` is what each release is compared with.
+
+    Returns:
+      Findings with their lines, what each release cost, and what could not be followed.
+    """
+    step = as_mechanism(mechanism)
+    if noise_multiplier is None and claim is not None:
+        noise_multiplier = claim.parameters.get("noise_multiplier")
+    stated = Stated(clip=clip, noise_multiplier=noise_multiplier)
+    if step.tracer not in TRACERS:
+        why = f"{step.name} runs code that cannot be followed operation by operation"
+        return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(step.name,)))
+    follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow
+    return follow(step, neighbours, key=key, stated=stated)

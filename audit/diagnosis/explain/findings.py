@@ -1,0 +1,168 @@
+"""What a replay says: facts with the lines they come from, what each release cost, and what could not be seen.
+
+Every tracer fills these records, whatever language or library it follows. They explain and never decide a verdict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+
+from audit.diagnosis.explain.places import Frame, Place, frames_of, spelled
+
+
+class Kind(enum.StrEnum):
+    """What can be found, with a stable code each; in the order in which causes stand before their consequences."""
+
+    KEY_USED_TWICE = "key_used_twice"
+    RANDOMNESS_FROM_DATA = "randomness_from_data"
+    RECORDS_MIXED_BEFORE_SUM = "records_mixed_before_sum"
+    CLIPPED_AFTER_SUM = "clipped_after_sum"
+    NOT_CLIPPED = "not_clipped"
+    NOISE_SCALE_FROM_DATA = "noise_scale_from_data"
+    RELEASED_WITHOUT_NOISE = "released_without_noise"
+    CHANGED_AFTER_RELEASE = "changed_after_release"
+    TOO_LITTLE_NOISE = "too_little_noise"
+    NOT_FOLLOWED = "not_followed"
+
+
+SENTENCES = {
+    Kind.KEY_USED_TWICE: "The randomness of {first} is used again at {second}{how}: the two draws are not independent.",
+    Kind.RANDOMNESS_FROM_DATA: "The random numbers drawn at {draw} depend on the data{origin}.",
+    Kind.RECORDS_MIXED_BEFORE_SUM: "At {at} one record changes the values of other records{through} before they are "
+    "summed: clipping each of them does not bound what one record changes.",
+    Kind.CLIPPED_AFTER_SUM: "The sum over records of {origin} is bounded at {at}, after the sum: no record is bounded "
+    "by itself.",
+    Kind.NOT_CLIPPED: "A record {scale:g} times larger moves the release at {at} {times:.3g} times further: nothing "
+    "bounds what is summed at {origin}.",
+    Kind.NOISE_SCALE_FROM_DATA: "The noise drawn at {draw} is scaled at {at} by a number that depends on {origin}.",
+    Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}.",
+    Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
+    Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}, and the noise of {draw} has "
+    "deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is stated.",
+    Kind.NOT_FOLLOWED: "Not judged: {why}.",
+}
+"""One sentence for every kind. A ``Place`` is spelled as file:line, and its frames become the finding's lines."""
+
+NOT_SEEN = (
+    "what happens inside callbacks and other code that the trace does not enter",
+    "loops whose number of steps depends on the data",
+    "programs that are not the same for N and N + 1 records",
+    "whether batches are drawn by the sampler and at the rate that the claim assumes",
+    "the noise's law: its tails, its grain, the quality of its generator",
+)
+"""What no replay judges; printed with every explanation, so that silence is not read as privacy."""
+
+CAUSES_OF_TOO_LITTLE_NOISE = frozenset(
+    {
+        Kind.RECORDS_MIXED_BEFORE_SUM,
+        Kind.CLIPPED_AFTER_SUM,
+        Kind.NOT_CLIPPED,
+        Kind.NOISE_SCALE_FROM_DATA,
+        Kind.CHANGED_AFTER_RELEASE,
+    }
+)
+"""Where one of these is found, a small multiplier follows from it and is not a finding of its own."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One fact about the code that was replayed."""
+
+    kind: Kind
+    lines: tuple[Frame, ...]
+    """(path, line): the user's own frames first, the nearest first among them, then those of libraries."""
+    says: str
+    """One or two sentences, with file:line in them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Round:
+    """What one release cost: how far the record moves it, over the deviation of the noise that covers it."""
+
+    number: int
+    """Of the round, from 1; tensors that are released in one round are taken together."""
+    sensitivity: float
+    """L2 distance between the two sides where noise meets it, in the units of ``noise_deviation``."""
+    noise_deviation: float
+    """Of one coordinate of the noise; root mean square where coordinates differ."""
+    multiplier: float
+    """1 / sqrt(sum of (difference / deviation)^2) over the coordinates; infinite where the record moves nothing."""
+    lines: tuple[Frame, ...] = ()
+    """Where noise meets data."""
+    exact: bool = True
+    """Whether the deviation is known from the program; else it is estimated from draws."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Covered:
+    """How much of the code was followed."""
+
+    draws: int = 0
+    """Places in the program where random numbers were drawn."""
+    releases: int = 0
+    """Places where noise met data."""
+    opaque: tuple[str, ...] = ()
+    """What was run and not followed: a callback with its line, a program in another language."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What replay found. Nothing found does not mean private: ``covered`` and NOT_SEEN say what was not judged."""
+
+    findings: tuple[Finding, ...] = ()
+    """Causes before consequences; NOT_FOLLOWED last."""
+    rounds: tuple[Round, ...] = ()
+    covered: Covered = dataclasses.field(default_factory=Covered)
+
+    @property
+    def suspicions(self) -> tuple[Finding, ...]:
+        """The findings that point at something wrong: all but those that say what was not judged."""
+        return tuple(found for found in self.findings if found.kind != Kind.NOT_FOLLOWED)
+
+    def __str__(self) -> str:
+        """As a terminal shows it."""
+        blocks = [f"{found.kind}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
+        if not blocks:
+            blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
+        blocks += [f"{found.says}{_at(found.lines)}" for found in self.findings if found not in self.suspicions]
+        blocks += [_table(self.rounds)] if self.rounds else []
+        followed = f"Followed: {self.covered.draws} draws, {self.covered.releases} releases."
+        unseen = "\n".join(f"  - {what}" for what in (*self.covered.opaque, *NOT_SEEN))
+        return "\n".join([*blocks, followed, "Not seen by a replay:", unseen])
+
+
+def found(kind: Kind, **words: object) -> Finding:
+    """A finding of this kind: its sentence with the words in it, and the lines of the places among them."""
+    places = [word for word in words.values() if isinstance(word, Place)]
+    said = {name: spelled(word) if isinstance(word, Place) else word for name, word in words.items()}
+    return Finding(kind=kind, lines=frames_of(places), says=SENTENCES[kind].format(**said))
+
+
+def not_followed(why: str, *places: Place) -> Finding:
+    """What was not judged, and why: a clause without a full stop."""
+    return Finding(kind=Kind.NOT_FOLLOWED, lines=frames_of(places), says=SENTENCES[Kind.NOT_FOLLOWED].format(why=why))
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each once, causes before consequences, and without consequences whose cause is named."""
+    unique = list(dict.fromkeys(findings))
+    kinds = {one.kind for one in unique}
+    if kinds & CAUSES_OF_TOO_LITTLE_NOISE:
+        unique = [one for one in unique if one.kind != Kind.TOO_LITTLE_NOISE]
+    order = list(Kind)
+    return tuple(sorted(unique, key=lambda one: order.index(one.kind)))
+
+
+def _at(lines: tuple[Frame, ...]) -> str:
+    return "".join(f"\n    {path}:{line}" for path, line in lines)
+
+
+def _table(rounds: tuple[Round, ...]) -> str:
+    rows = [
+        f"  {one.number:>5}  {one.sensitivity:>11.4g}  {one.noise_deviation:>15.4g}  {one.multiplier:>10.4g}"
+        f"{'' if one.exact else '  (deviation estimated)'}"
+        for one in rounds
+    ]
+    return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])

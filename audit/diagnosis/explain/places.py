@@ -1,0 +1,71 @@
+"""Places in source code: a stack of frames, the user's own first."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+Frame = tuple[str, int]
+"""(path, line)."""
+OWN_FRAMES = 3
+"""Frames of the user's that are told of one place."""
+PACKAGES = ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")
+INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One place: the innermost frame of the user's and its callers, then the innermost frame of a library."""
+
+    own: tuple[Frame, ...]
+    library: tuple[Frame, ...] = ()
+
+    @property
+    def nearest(self) -> Frame | None:
+        """The frame to look at first."""
+        return next(iter((*self.own, *self.library)), None)
+
+
+NOWHERE = Place(own=())
+"""Where no line is known."""
+
+
+def place(frames: Iterable[Frame]) -> Place:
+    """The place of a stack, innermost frame first."""
+    frames = list(frames)
+    own = [frame for frame in frames if not is_library(frame[0])]
+    library = [frame for frame in frames if is_library(frame[0]) and not frame[0].startswith("<")]
+    innermost = library[:1] if frames[:1] == library[:1] else []
+    return Place(own=tuple(own[:OWN_FRAMES]), library=tuple(innermost))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_library(path: str) -> bool:
+    """Whether a file belongs to an installed library, to Python or to this toolkit: no line of the user's."""
+    if path.startswith("<") or any(part in path for part in INSTALLED):
+        return True
+    root = Path(__file__).parents[3]
+    homes = [sysconfig.get_paths()["stdlib"], *(str(root / name) for name in PACKAGES)]
+    return any(path.startswith(home + os.sep) for home in homes)
+
+
+def spelled(where: Place) -> str:
+    """file:line, with the library's line where the innermost frame is not the user's."""
+    if where.nearest is None:
+        return "an unknown line"
+    own = [f"{os.path.basename(path)}:{line}" for path, line in where.own[:1]]
+    library = [f"{os.path.basename(path)}:{line}" for path, line in where.library]
+    return f"{own[0]} (in {library[0]})" if own and library else (own or library)[0]
+
+
+def frames_of(places: Iterable[Place]) -> tuple[Frame, ...]:
+    """The frames of several places: the nearest of the user's of each, their callers, then those of libraries."""
+    places = list(places)
+    nearest = [where.own[0] for where in places if where.own]
+    callers = [frame for where in places for frame in where.own[1:]]
+    libraries = [frame for where in places for frame in where.library]
+    return tuple(dict.fromkeys([*nearest, *callers, *libraries]))

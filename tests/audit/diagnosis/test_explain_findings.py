@@ -1,0 +1,81 @@
+"""What an explanation says and in which order; nothing is traced here."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+from audit.diagnosis.explain import Covered, Explanation, Kind, Round, explain
+from audit.diagnosis.explain.findings import NOT_SEEN, SENTENCES, found, not_followed, ranked
+from audit.diagnosis.explain.places import NOWHERE, is_library, place
+from mechanisms import command_step, worst_case_pair
+
+USER = place([("/home/me/train.py", 12), ("/home/me/main.py", 3)])
+
+
+def test_every_kind_has_a_sentence():
+    assert set(SENTENCES) == set(Kind)
+
+
+def test_lines_begin_with_the_users_own_and_end_with_the_librarys():
+    where = place([(jax.__file__, 7), ("/home/me/train.py", 12), (jax.__file__, 9), ("/home/me/main.py", 3)])
+    assert where.library == ((jax.__file__, 7),)
+    told = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'bias'", at=where)
+    assert told.lines == (("/home/me/train.py", 12), ("/home/me/main.py", 3), (jax.__file__, 7))
+    assert told.says == "'bias' is released without noise: it comes from train.py:12 (in __init__.py:7)."
+
+
+def test_python_and_this_toolkit_are_no_lines_of_the_users():
+    assert is_library(pytest.__file__)
+    assert is_library("<frozen importlib._bootstrap>")
+    assert is_library(place.__code__.co_filename)
+    assert not is_library(__file__)
+
+
+def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
+    little = found(
+        Kind.TOO_LITTLE_NOISE,
+        origin=USER,
+        draw=USER,
+        sensitivity=2.0,
+        deviation=1.0,
+        multiplier=0.5,
+        stated=1.0,
+    )
+    bare = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=USER)
+    twice = found(Kind.KEY_USED_TWICE, first=USER, second=USER, how="")
+    clip = found(Kind.NOT_CLIPPED, scale=50.0, times=50.0, at=USER, origin=USER)
+    assert [one.kind for one in ranked([little, bare, twice, bare])] == [twice.kind, bare.kind, little.kind]
+    assert [one.kind for one in ranked([little, clip])] == [Kind.NOT_CLIPPED]
+
+
+def test_nothing_found_is_never_called_private_and_says_what_is_not_seen():
+    text = str(Explanation(covered=Covered(draws=2, releases=1, opaque=("a callback at train.py:3",))))
+    assert "does not show that the code is private" in text
+    assert all(what in text for what in (*NOT_SEEN, "a callback at train.py:3", "2 draws, 1 releases"))
+
+
+def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():
+    told = Explanation(
+        findings=(found(Kind.RANDOMNESS_FROM_DATA, draw=USER, origin=""), not_followed("a loop depends on data", USER)),
+        rounds=(Round(number=1, sensitivity=2.0, noise_deviation=3.0, multiplier=1.5),),
+    )
+    text = str(told)
+    assert text.startswith("randomness_from_data\n  The random numbers drawn at train.py:12 depend on the data.")
+    assert "\n    /home/me/train.py:12\n" in text
+    assert "Not judged: a loop depends on data." in text
+    assert "      1            2                3         1.5" in text
+    assert [one.kind for one in told.suspicions] == [Kind.RANDOMNESS_FROM_DATA]
+
+
+def test_a_place_that_is_not_known_is_said_to_be():
+    assert "an unknown line" in found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=NOWHERE).says
+
+
+def test_a_program_in_another_language_is_not_covered():
+    told = explain(
+        command_step(command=["true"]), worst_case_pair(records=2, dimension=2, clip=1.0), key=jax.random.key(0)
+    )
+    assert [one.kind for one in told.findings] == [Kind.NOT_FOLLOWED]
+    assert "command_step" in told.findings[0].says
+    assert told.covered.opaque == ("command_step",)
