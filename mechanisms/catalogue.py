@@ -10,9 +10,9 @@ from mechanisms.adapters.for_command import command_step
 from mechanisms.adapters.for_flax import flax_step
 from mechanisms.adapters.for_jax import jax_training
 from mechanisms.adapters.for_jax_privacy import jax_privacy_step
-from mechanisms.adapters.for_opacus import opacus_step
 from mechanisms.adapters.for_optax import optax_step
-from mechanisms.adapters.for_torch import torch_training
+from mechanisms.adapters.torch.for_opacus import opacus_step
+from mechanisms.adapters.torch.for_torch import torch_training
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.pairs.gradient_pairs import opposite_pair, orthogonal_pair, worst_case_pair, zero_pair
 from mechanisms.pairs.images import image_pair
