@@ -111,13 +111,8 @@ class TorchTraining(Described):
 
         def draw(seeds: np.ndarray) -> Any:
             trials = [release(int(seed)) for seed in seeds]
-            forms = [{name: part.shape for name, part in trial.items()} for trial in trials]
-            for form in forms:
-                if form != forms[0]:
-                    raise ValueError(
-                        f"every trial must release one form, got {form} after {forms[0]}; if the number of steps "
-                        "varies, steps= ends a transcript early."
-                    )
+            for trial in trials:
+                _require_one_form(trials[0], trial)
             return {name: np.stack([trial[name] for trial in trials]) for name in trials[0]}
 
         return draw
@@ -266,6 +261,20 @@ def one_record(dataset: Any, index: int) -> Any:
     if isinstance(dataset, list):
         return dataset[index : index + 1]
     return jax.tree.map(lambda column: column[index : index + 1], dataset)
+
+
+def _require_one_form(first: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    """Every trial releases the same tensors, each of the same shape."""
+    if extra := [name for name in other if name not in first]:
+        raise ValueError(f"a trial releases {', '.join(extra)}, which the first trial does not.")
+    if missing := [name for name in first if name not in other]:
+        raise ValueError(f"the first trial releases {', '.join(missing)}, which another trial does not.")
+    for name, part in first.items():
+        shape = other[name].shape
+        if shape != part.shape:
+            rounds = shape[1:] == part.shape[1:] and shape[:1] != part.shape[:1]
+            hint = "; if the number of steps varies, steps= ends a transcript early" if rounds else ""
+            raise ValueError(f"every trial must release {name} in one shape, got {shape} after {part.shape}{hint}.")
 
 
 def _version(library: str) -> str:

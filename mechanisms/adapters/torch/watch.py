@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +45,8 @@ class Watch:
         self.model: Any = None
         self.given: Any = None
         self._owned: set[int] = set()
+        self._modules: list[weakref.ref[Any]] = []
+        self._named: dict[int, str] = {}
         self._built = 0
         self._switched = False
         self._forwards: Any = None
@@ -78,9 +81,12 @@ class Watch:
 
     @property
     def names(self) -> list[str]:
-        """Of the optimizer's parameters, as the model calls them; by their number where no model was seen."""
-        module = self.model if self.released is None else self.released
-        known = {} if module is None else {id(p): plain_name(name) for name, p in module.named_parameters()}
+        """Of the optimizer's parameters, as the model that holds them calls them; by their number where none does."""
+        known = dict(self._named)
+        for module in (self.released, self.model):
+            # one that was built before the run, or copied
+            if module is not None:
+                known = {id(p): plain_name(name) for name, p in module.named_parameters()} | known
         return [known.get(id(p), f"parameter_{i}") for i, p in enumerate(self.parameters)]
 
     @property
@@ -98,15 +104,20 @@ class Watch:
             self._switched = True
             seed_all(self.seed)
 
-    def _module_is_built(self, _: Any) -> None:
+    def _module_is_built(self, module: Any) -> None:
+        # weakly: a training may build and drop many
+        self._modules.append(weakref.ref(module))
         if not self._switched:
             seed_all(INITIAL_SEED + self._built)
             self._built += 1
 
     def _optimizer_is_built(self, optimizer: Any) -> None:
+        named = _names_in_trees([module for ref in self._modules if (module := ref()) is not None])
         for p in _parameters(optimizer):
             if id(p) not in self._owned:
                 self._owned.add(id(p))
+                if id(p) in named:
+                    self._named[id(p)] = named[id(p)]
                 if p.requires_grad:
                     self.parameters.append(p)
                     self.start.append(p.detach().clone())
@@ -161,6 +172,23 @@ def plain_name(name: str) -> str:
     for wrapper in ("_module.", "module."):
         name = name.removeprefix(wrapper)
     return name
+
+
+def _names_in_trees(modules: list[Any]) -> dict[int, str]:
+    """Names of all parameters in the trees that these modules form, whether or not one was called.
+
+    Every tree but the first that has parameters puts its number in front: two models may use the same names.
+    """
+    inner = {id(child) for module in modules for child in module.children()}
+    known: dict[int, str] = {}
+    trees = 0
+    for root in modules:
+        if id(root) in inner:
+            continue
+        new = {id(p): plain_name(name) for name, p in root.named_parameters() if id(p) not in known}
+        known |= {key: f"module_{trees}.{name}" if trees else name for key, name in new.items()}
+        trees += bool(new)
+    return known
 
 
 @contextlib.contextmanager

@@ -278,7 +278,7 @@ def test_on_images_the_mean_is_found_out_and_the_sum_is_not_accused(reduction):
         trials=1000,
         risk=0.05,
         key=jax.random.key(6),
-        policy=audit.thresholds.Split(fit_trials=200),
+        policy=audit.Split(fit_trials=200),
         diagnose=False,
     )
     assert (record.verdict == "violation") == (reduction == "mean")

@@ -310,6 +310,56 @@ def test_a_loop_without_an_optimizer_is_told_what_to_do():
         drawn(lambda data, seed: None, releases="final")
 
 
+def train_by_hand(data, seed):
+    """A hand-written Poisson loop: an empty batch calls no module."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        x, y = (column[torch.rand(len(column)) < 0.1] for column in data.tensors)
+        optimizer.zero_grad()
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        for one, label in zip(x, y, strict=False):
+            nn.functional.cross_entropy(model(one[None]), label[None]).backward()
+        for p in model.parameters():
+            p.grad += torch.randn(p.shape)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("releases", ["update", "transcript", "final"])
+def test_tensors_have_the_names_of_the_module_tree_though_a_batch_is_empty(releases):
+    assert drawn(train_by_hand, releases=releases).keys() == {"layers.0.weight", "layers.1.weight"}
+
+
+def test_tensors_of_several_models_have_names_of_their_own():
+    def two(data, seed):
+        models = Net(), Net()
+        optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.5)
+        for p in models[1].parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+
+    layers = ["layers.0.weight", "layers.1.weight"]
+    assert list(drawn(two, seeds=SEEDS[:2])) == [*layers, *(f"module_1.{name}" for name in layers)]
+
+
+def test_forms_that_differ_are_named():
+    def by_luck(data, seed):
+        return {"weights": np.zeros(3)} | ({"extra": np.zeros(2)} if seed % 2 else {})
+
+    def by_steps(data, seed):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(1 + seed % 2):
+            optimizer.step()
+
+    seeds = np.array([2, 3], np.uint64)
+    with pytest.raises(ValueError, match="releases extra, which the first trial does not"):
+        drawn(by_luck, releases="final", seeds=seeds)
+    with pytest.raises(ValueError, match="steps= ends a transcript early"):
+        drawn(by_steps, releases="transcript", seeds=seeds)
+
+
 def test_steps_end_a_transcript():
     assert drawn(train, releases="transcript", steps=2, seeds=SEEDS[:2])["layers.1.weight"].shape == (2, 2, 2, 20)
     with pytest.raises(ValueError, match="took 3 steps"):
