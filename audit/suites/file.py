@@ -154,9 +154,11 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
     refuse_unknown(defaults, AUDIT_KEYS, lines.where, "[defaults]")
     refuse_unknown(entry, AUDIT_KEYS, where, f"audit {index + 1}")
     merged = {**{key: data[key] for key in ("trials", "delta") if key in data}, **defaults, **entry}
-    for part in (*PARTS, "parameters"):
-        if isinstance(defaults.get(part), dict) and isinstance(entry.get(part), dict):
-            merged[part] = {**defaults[part], **entry[part]}
+    if isinstance(defaults.get("parameters"), dict) and isinstance(entry.get("parameters"), dict):
+        merged["parameters"] = {**defaults["parameters"], **entry["parameters"]}
+    for part in PARTS:
+        if part in merged:
+            merged[part] = _with_default(entry.get(part), defaults.get(part))
     for part in ("name", "mechanism", "neighbours", "claim"):
         if part not in merged:
             raise SuiteError(f"{where('audit')}: audit {index + 1} has no {part}; add `{part} = ...`.")
@@ -164,9 +166,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
         raise SuiteError(f"{where('name')}: name must be a string that is not empty, got {merged['name']!r}.")
     for part in PARTS:
         value = merged.get(part)
-        if isinstance(value, str):
-            merged[part] = {"kind": value}
-        elif part in merged and not is_part(value):
+        if part in merged and not is_part(value):
             raise SuiteError(f'{where(part)}: {part} must be a name or a table with `kind = "..."`, got {value!r}.')
     parameters = merged.get("parameters", {})
     if not isinstance(parameters, dict):
@@ -211,6 +211,25 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
             diagnose=diagnose,
             own_parameters=own,
         )
+
+
+def _with_default(own: Any, default: Any) -> Any:
+    """An audit's part with the keys of [defaults] that it leaves out, unless it names another part than they do.
+
+    A name alone is a table of that kind.
+    """
+    own, default = ({"kind": table} if isinstance(table, str) else table for table in (own, default))
+    if own is None or default is None:
+        return default if own is None else own
+    if not (isinstance(own, dict) and isinstance(default, dict)):
+        return own
+    named = _named(own)
+    return {**default, **own} if not named or named == _named(default) or not _named(default) else own
+
+
+def _named(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What says which part a table is: its kind, or without one its entry point."""
+    return {key: table[key] for key in (("kind",) if "kind" in table else CODE_KEYS) if key in table}
 
 
 def _default_parameters(data: Mapping[str, Any], lines: _Text) -> Mapping[str, Any]:

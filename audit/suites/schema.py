@@ -13,6 +13,9 @@ from audit.verdict.verdict import VERDICTS
 from guarantees import checks
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
+DEFAULTS = (
+    "Taken where an audit says nothing itself; the keys of a part only where the audit names the same part, or none."
+)
 GIVEN = ("mechanism", "neighbours", "kind")
 """Parameters that a suite's other parts supply."""
 
@@ -55,7 +58,7 @@ def suite_schema(catalogue: Mapping[str, Mapping[str, Callable[..., Any]]]) -> d
     parts = {part: {"$ref": f"#/$defs/{part}"} for part in PARTS}
     audit = {"type": "object", "additionalProperties": False, "properties": _chosen(AUDIT_KEYS, {**NAMED, **parts})}
     inside = {
-        "defaults": {"$ref": "#/$defs/audit", "description": "Taken where an audit says nothing itself."},
+        "defaults": {"$ref": "#/$defs/audit", "description": DEFAULTS},
         "audit": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/audit"}},
     }
     return {

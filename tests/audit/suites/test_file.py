@@ -18,7 +18,7 @@ name = "two"
 expect = "violation"
 trials = 20
 mechanism = "one_round"
-neighbours = { records = 3, kind = "zero_pair" }
+neighbours = { records = 3, kind = "worst_case_pair" }
 claim = { kind = "gaussian", mu = 1.0 }
 time_budget = "2m"
 """
@@ -34,9 +34,30 @@ def test_defaults_overrides_and_grids():
     assert first.expect == "no_violation_found"
     assert last.trials == 20
     assert last.expect == "violation"
-    assert last.neighbours == {"kind": "zero_pair", "clip": 0.1, "records": 3}
+    assert last.neighbours == {"kind": "worst_case_pair", "clip": 0.1, "records": 3}
     assert last.time_budget == 120
     assert suite.risk == 0.01
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "due"),
+    [
+        ('{ kind = "a", x = 1 }', '{ kind = "b", y = 2 }', {"kind": "b", "y": 2}),
+        ('{ kind = "a", x = 1 }', '{ function = "m:f" }', {"function": "m:f"}),
+        ('{ function = "m:f", x = 1 }', '{ kind = "b" }', {"kind": "b"}),
+        ('{ function = "m:f", x = 1 }', '{ function = "m:g" }', {"function": "m:g"}),
+        ('{ kind = "a", x = 1 }', '"b"', {"kind": "b"}),
+        ('"a"', '{ kind = "b", y = 2 }', {"kind": "b", "y": 2}),
+        ('{ kind = "a", x = 1 }', '"a"', {"kind": "a", "x": 1}),
+        ('{ kind = "a", x = 1 }', '{ kind = "a", x = 2 }', {"kind": "a", "x": 2}),
+        ('{ kind = "a", x = 1 }', "{ y = 2 }", {"kind": "a", "x": 1, "y": 2}),
+        ('"a"', "{ y = 2 }", {"kind": "a", "y": 2}),
+        ("{ x = 1 }", '{ kind = "b" }', {"kind": "b", "x": 1}),
+    ],
+)
+def test_a_default_gives_its_keys_only_to_the_part_that_it_names(default, own, due):
+    text = f'[defaults]\nmechanism = {default}\n[[audit]]\nname = "n"\nclaim = "gaussian"\nneighbours = "zero_pair"\n'
+    assert parse_suite(f"{text}mechanism = {own}", "s.toml").audits[0].mechanism == due
 
 
 @pytest.mark.parametrize(

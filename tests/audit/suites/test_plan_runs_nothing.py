@@ -36,7 +36,7 @@ IMPORTED = {
     "under [defaults]": {"mechanism": CALLED, "defaults": '[defaults]\nparameters = { function = "trap:step" }'},
     "half of a table in [defaults]": {
         "mechanism": CALLED,
-        "defaults": '[defaults]\nmechanism = { function = "trap:step" }',
+        "defaults": '[defaults]\nmechanism = { kind = "callable_step", function = "trap:step" }',
     },
     "without a colon": {"mechanism": '{ kind = "callable_step", function = "trap" }'},
     "with two colons": {"mechanism": '{ kind = "callable_step", function = "trap:step:" }'},
