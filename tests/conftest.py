@@ -3,12 +3,16 @@
 XLA optimises little here: most programs run once on small arrays, and compiling them is a third of the suite's time.
 `make test-full` and a caller's own XLA_FLAGS keep XLA's defaults.
 
+``@pytest.mark.few(n)``: of many cases that show one thing, n spread over all of them are fast, the others long.
+
 Property tests draw the same examples in every run: a red build means that something changed.
 """
 
 import os
+from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
@@ -17,3 +21,18 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as long all but a few cases of the tests that ask for it."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("long"):
+            cases[item.nodeid.split("[")[0]].append(item)
+    for found in cases.values():
+        (number,) = found[0].get_closest_marker("few").args
+        kept = {round(i * (len(found) - 1) / max(number - 1, 1)) for i in range(number)}
+        for i, item in enumerate(found):
+            if i not in kept:
+                item.add_marker(pytest.mark.long)

@@ -122,6 +122,7 @@ def test_four_hundred_null_runs_keep_the_risk(training, canaries, epsilon, delta
     assert_rate_at_most(exceeded, 400, 0.05)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("delta", [0.0, 0.01])
 def test_bounds_keep_their_risk_and_the_best_of_several_at_full_risk_does_not_by_enumeration(delta):
     coins, epsilon, risk, pairs = 6, 0.5, 0.3, [(3, 0), (2, 2), (3, 3)]

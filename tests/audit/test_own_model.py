@@ -31,6 +31,7 @@ def bare_step(key, rows):
     return jax.tree.map(lambda leaf: 0.1 * leaf, network_step(key, 20 * rows)) | {"loss": jnp.sum(rows)}
 
 
+@pytest.mark.long
 def test_the_length_of_a_release_need_not_be_that_of_a_row():
     assert both_sides(network_step, PAIR).layout().size == 1690
     claim = guarantees.gaussian(mu=0.5)

@@ -221,6 +221,7 @@ class BothSigns(First):
         return jnp.stack([output[0], -output[0]])
 
 
+@pytest.mark.long
 def test_members_of_one_name_are_told_apart(tmp_path):
     record = audit.run_audit(
         Shift(mu=4.0), PAIR, BothSigns(), claim=guarantees.gaussian(mu=9.0), trials=100, risk=0.2, key=KEY

@@ -204,6 +204,7 @@ class TestStep(SubsampledGaussianConformance):
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("noise", [1.0, 0.5])
 def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(pytester, noise):
     pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))
@@ -255,6 +256,7 @@ def test_the_inner_sessions_leave_jax_alone():
     assert not jax.config.jax_enable_x64
 
 
+@pytest.mark.long
 def test_a_green_session_says_once_what_it_looked_at(pytester):
     green = """
 def test_right(dp_audit):

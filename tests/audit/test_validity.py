@@ -109,6 +109,7 @@ def check(name: str, policy_name: str, audits: int) -> None:
     assert_rate_at_most(beta_wrong, limits_seen, share)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("policy_name", POLICIES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_false_violations_stay_within_the_risk(name, policy_name):
@@ -136,6 +137,7 @@ def test_a_plug_in_bound_is_caught_by_the_same_check(name):
         assert_rate_at_most(wrong, 200, RISK)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_threshold_chosen_on_the_judged_data_is_caught(name):
     """Negative control: Clopper-Pearson limits, but at whichever of many thresholds refutes the claim, unpaid."""

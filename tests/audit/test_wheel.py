@@ -139,6 +139,7 @@ def test_a_project_with_its_own_audit_gets_its_own(neighbour, folder):
     assert "rename yours" in told
 
 
+@pytest.mark.long
 def test_where_python_finds_ours_first_it_says_so(neighbour):
     """An editable installation in src layout: its folder comes after site-packages."""
     project_with_its_own(neighbour.project, "src")

@@ -63,6 +63,7 @@ def test_a_mechanism_says_what_it_is(example):
     assert hash(CATALOGUE[name](**parameters)) == hash(step)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_mechanism_is_a_pure_function_of_key_and_dataset(example):
     name, parameters, pair = EXAMPLES[example]

@@ -97,6 +97,7 @@ def best_with_a_revealed_coin(coins, needed, places, epsilon, delta, answers=(0,
     return best_training(coins, outputs, wins, epsilon, delta)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("coins", "places", "needed", "epsilon", "delta"),
     [(3, range(3), {1: 1, 2: 2}, 0.5, 0.03), (4, [0], {1: 1, 3: 3}, 0.3, 0.05), (4, [0], {2: 2, 3: 2}, 1.0, 0.02)],

@@ -96,6 +96,7 @@ def test_fixed_sides_become_coin_flips():
     assert np.std(counts) > 10
 
 
+@pytest.mark.long
 def test_normal_scores_reach_the_stated_epsilon():
     """N(0,1) against N(1,1), 2e5 coin flips, delta 1e-5, risk 0.05: the median is at least 2.74."""
     found = [label_scan(*normal_trials(seed), delta=1e-5, risk=0.05).epsilon for seed in range(20)]

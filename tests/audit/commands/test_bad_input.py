@@ -185,6 +185,7 @@ def test_a_folder_without_permission_is_refused(tmp_path):
         require_writable(tmp_path / "x.json")
 
 
+@pytest.mark.long
 def test_records_are_saved_under_any_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     record = audit.run_audit(

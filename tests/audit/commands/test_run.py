@@ -52,6 +52,7 @@ def test_a_run_that_stops_early_uses_few_trials_and_ends_green(run, tmp_path):
     assert "stopped once the claim was refuted" in (tmp_path / "out" / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_a_fresh_seed_is_printed_and_reproduces_the_run(run, capsys):
     _, fresh = run("--fresh-seed", "--trials", "200")
     seed = re.search(r"^seed: (\d+)$", capsys.readouterr().err, re.MULTILINE)[1]
@@ -136,6 +137,7 @@ def test_local_code_is_found_and_a_file_with_one_of_our_names_is_not_taken_for_o
     assert json.loads(done.stdout)[0]["mechanism"]["name"] == "release"
 
 
+@pytest.mark.long
 def test_a_local_file_with_one_of_our_names_cannot_be_named_and_the_message_says_why(tmp_path):
     (tmp_path / "mechanisms.py").write_text(RELEASE.replace("release", "their_release"))
     (tmp_path / "suite.toml").write_text(LOCAL.replace("my_step:release", "mechanisms:their_release"))

@@ -68,6 +68,7 @@ def test_every_command_can_speak_json_and_be_quiet(name):
     assert {"--json", "--quiet"} <= flags
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SPOKEN)
 def test_a_pipe_gets_words_without_colours_json_or_nothing(name, words, capsys):
     code = call(words[name])

@@ -117,6 +117,7 @@ def test_pairs_and_arguments_that_cannot_be_used_are_refused():
         found(mechanisms.mechanism(right), thresholds=())
 
 
+@pytest.mark.long
 def test_outputs_that_are_not_finite_or_of_another_length_are_refused():
     for value in (0.0, -0.0):
         with pytest.raises(ValueError, match="not finite"):

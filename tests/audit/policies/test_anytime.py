@@ -175,6 +175,7 @@ def first_exits(upper, *, rate, trials, runs, seed):
     return int(np.sum(np.any(limits < rate, axis=1)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rate", [0.02, 0.4])
 def test_the_limit_holds_at_every_look_at_once(rate):
     exits = first_exits(lambda k, n: anytime_upper(k, n, risk=0.05), rate=rate, trials=1000, runs=400, seed=1)

@@ -80,6 +80,7 @@ def test_a_fixed_sample_is_never_extended():
             audit.run_audit(Shift(mu=1.0), PAIR, First(), trials=trials, policy=policy, resume=seen[-1], **options)
 
 
+@pytest.mark.long
 def test_a_time_budget_holds_during_fit_trials():
     step = mechanisms.callable_step(foreign.slow_sum)
     options = {"claim": guarantees.gaussian(mu=2.0), "risk": 0.05, "diagnose": False, "key": jax.random.key(0)}

@@ -13,9 +13,10 @@ from audit.verdict.holm import holm
 from audit.verdict.judgement import against_jointly
 from audit.verdict.numbers import against, prove
 
+pytestmark = pytest.mark.xdist_group("all_printed")
 RISK = 0.2
 EACH = RISK / 2
-TRIALS = 16
+TRIALS = 12
 RIGHT, BROKEN = 0.2, 1.5
 """Epsilon of a mechanism that keeps its claim exactly, and of one that does not; one threshold shows all of it."""
 CLAIM = guarantees.randomised_response(epsilon=RIGHT)

@@ -59,6 +59,7 @@ BOTH = ["jit(count_chunks)", "jit(draw_chunk)"]
 SAMPLER = '{ kind = "shuffle", batch_size = 1 }'
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("suite", "programs"),
     [(suite_of(ROUND, DIMENSION=43), BOTH), (suite_of(SHUFFLED, RECORDS=11, SAMPLER=SAMPLER), BOTH[:1])],

@@ -66,6 +66,7 @@ def suite(tmp_path, monkeypatch):
     sys.modules.pop("own_parts", None)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "words",
     [

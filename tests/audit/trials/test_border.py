@@ -126,6 +126,7 @@ def suite(tmp_path, monkeypatch):
     sys.modules.pop("leaving_code", None)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "words",
     [

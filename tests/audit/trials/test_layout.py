@@ -39,6 +39,7 @@ def changes_form(key, dataset):
     return jnp.zeros(2 + jnp.shape(dataset)[0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [tree_step, mechanisms.callable_step(foreign.released_parts)], ids=["jax", "foreign"])
 def test_a_released_pytree_is_scored_by_its_flat_view(step):
     sides = both_sides(step, PAIR)
@@ -57,6 +58,7 @@ def test_a_worker_tells_the_layout():
     assert both_sides(step, PAIR).layout() == PARTS
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "step",
     [rounds_step, mechanisms.callable_step(foreign.released_rounds, releases="transcript")],

@@ -56,6 +56,7 @@ def assert_streamed(mechanism, pair, *, kept):
     assert np.allclose(scores(program, 3), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_streamed_transcript_has_the_score_of_its_vectors(name):
     mechanism = rounds(SAMPLERS[name])
@@ -106,6 +107,7 @@ def test_a_score_that_reads_everything_gets_everything():
     assert np.allclose(scores(program, 3), expected)
 
 
+@pytest.mark.long
 def test_a_users_span_is_no_span_of_ours():
     @dataclasses.dataclass(frozen=True)
     class Window(OneScore):

@@ -55,6 +55,7 @@ def test_a_score_on_an_edge_counts_below_it():
     assert found.tolist() == [[1, 1, 1]]
 
 
+@pytest.mark.long
 def test_both_ways_of_counting_agree():
     scores = jax.random.normal(KEY, (5000, 3))
     edges = jnp.sort(jax.random.normal(jax.random.key(1), (3, 57)), axis=1)

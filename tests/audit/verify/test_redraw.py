@@ -266,6 +266,7 @@ def test_a_distinguisher_that_supposes_a_program_starts_none(part):
         recorded_parts(dataclasses.replace(record, distinguisher=score))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "change",
     [

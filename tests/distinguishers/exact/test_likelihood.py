@@ -72,6 +72,7 @@ GEOMETRIES = {
 }
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("normalise_by", mechanisms.NORMALISERS)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)

@@ -56,6 +56,7 @@ FEW = ("fixed batches", "poisson")
 """Of each kind of ratio one; the others take longer to compile than to check."""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in EXACT]
 )
@@ -78,7 +79,8 @@ def test_a_ratio_has_the_tails_of_its_exact_curve(name):
         assert_rate_is(int(np.sum(with_record <= threshold)), TRIALS, exact_beta)
 
 
-@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rounds", [100, 1000])
 def test_thresholds_take_thirty_evaluations_of_the_exact_curve(rounds):
     pair = mechanisms.worst_case_pair(records=rounds - 1, dimension=1, clip=1.0, relation="zero_out")
     law = distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1), noise=0.5), pair).curve.law
@@ -90,6 +92,7 @@ def test_thresholds_take_thirty_evaluations_of_the_exact_curve(rounds):
     np.testing.assert_allclose(found.with_below, exact.with_below, atol=law.error)
 
 
+@pytest.mark.long
 def test_full_transcripts_give_the_score_of_their_statistics():
     step = mechanisms.many_rounds(sampler=sampling.shuffle(batch_size=1), clip=1.0, noise_multiplier=NOISE)
     ratio = distinguishers.likelihood_ratio(step, PAIR)
@@ -98,6 +101,7 @@ def test_full_transcripts_give_the_score_of_their_statistics():
     np.testing.assert_allclose(ratio(KEY, out), ratio(KEY, statistics), rtol=1e-6)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "sampler",
     [
@@ -155,6 +159,7 @@ def every_batch(sampler, records, group):
         yield *(np.array(column) for column in list(zip(*parts, strict=True))[:2]), math.prod(p[2] for p in parts)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 @pytest.mark.parametrize(
     ("sampler", "group"),
@@ -220,6 +225,7 @@ def test_the_ratio_of_a_final_sum_mixes_over_attendance(sampler, group):
         assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
     step = training(sampling.shuffle(batch_size=1), sees=sees)

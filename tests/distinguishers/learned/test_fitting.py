@@ -46,6 +46,7 @@ def advantages(fault: str, *, rate: float = 1.0, records: int = 1, trials: int =
     return best
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("fault", "name"),
     [
@@ -103,6 +104,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_finite_output_gets_finite_scores(name):
     layout, draw = SHAPES[name]
@@ -118,6 +120,7 @@ def test_every_finite_output_gets_finite_scores(name):
     assert np.isnan(score(KEY, np.full_like(fresh, np.inf))).all()
 
 
+@pytest.mark.long
 def test_the_same_key_and_outputs_give_the_same_score():
     sides = np.random.default_rng(6).normal(size=(2, 100, 5)).astype(np.float32)
     learner = distinguishers.fit(lambda output: output)
@@ -127,6 +130,7 @@ def test_the_same_key_and_outputs_give_the_same_score():
     np.testing.assert_array_equal(*scores)
 
 
+@pytest.mark.long
 def test_collapsed_outputs_are_read_as_the_tensors_they_are():
     rng = np.random.default_rng(4)
     sides = [Collapsed(rng.normal(size=(60, 2)) + shift, rng.chisquare(9, 60)) for shift in (0.0, 3.0)]

@@ -37,6 +37,7 @@ def from_scipy(test: str, x: np.ndarray) -> float:
     return sum(len(x) * h.mean() ** 2 / f for h, f in zip(hermite, (1, 2, 6, 24), strict=True))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("test", STATISTICS)
 def test_statistics_agree_with_independent_implementations(test):
     for x in SAMPLES:
@@ -44,6 +45,7 @@ def test_statistics_agree_with_independent_implementations(test):
         assert found == pytest.approx(from_scipy(test, x), rel=2e-5, abs=2e-5)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("test", STATISTICS)
 @pytest.mark.parametrize("rank", [0, 3])
 def test_vectors_that_share_their_rest_have_the_statistics_of_whole_ones(test, rank):
@@ -57,6 +59,7 @@ def test_vectors_that_share_their_rest_have_the_statistics_of_whole_ones(test, r
     np.testing.assert_allclose(found, [from_scipy(test, x.astype(float)) for x in vectors], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("test", ["chi_square", "kolmogorov_smirnov", "moments"])
 def test_an_output_that_is_not_finite_has_no_score(test):
     step, pair = paper_setting()

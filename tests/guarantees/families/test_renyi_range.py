@@ -28,6 +28,7 @@ def exact(request):
     return guarantees.zcdp(rho=request.param)
 
 
+@pytest.mark.few(2)
 def test_the_exact_promise_is_known_and_no_looser_than_the_closed_form(exact):
     for delta in (1e-9, 1e-5, 1e-3):
         found = exact.epsilon_range(delta)

@@ -21,6 +21,7 @@ def test_a_group_of_one_is_one_record():
     np.testing.assert_allclose(law.threshold(levels), one.threshold(levels), rtol=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rate", "noise", "group"), [(0.05, 1.0, 3), (0.3, 0.8, 10), (0.01, 0.4, 2)])
 def test_delta_is_the_integral_of_the_densities(rate, noise, group):
     weights = stats.binom.pmf(range(group + 1), group, rate)

@@ -118,7 +118,8 @@ def test_rounds_have_the_simulated_tails():
             )
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("times", [3, 30])
 def test_rounds_of_asgm_keep_mass_and_mean_and_lie_between_proved_curves(times):
     curve = many_rounds(times, "realised_batch", 4, 0.7, 10.0, 100)
     law, eps = curve.law, np.array([0.0, 1.0, 5.0, 20.0])

@@ -144,6 +144,7 @@ def test_asgm_delta_agrees_with_integration_in_two_dimensions(dimension, sigma):
         assert abs(claim.delta(eps, "without_given_with") - np.maximum(0, p - np.exp(eps) * q).sum()) < 1e-5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("case", "threshold"),
     [

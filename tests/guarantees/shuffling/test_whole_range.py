@@ -49,6 +49,7 @@ def draw(rng, rounds, sigma, trials, shift):
     return np.log(np.exp(x / sigma - 0.5 / sigma**2).mean(axis=1))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("rounds", "sigma"), [(2, 30.0), (2, 40.0), (2, 1000.0), (3, 35.0), (3, 300.0)])
 def test_much_noise_leaves_a_leak_that_quadrature_confirms(rounds, sigma):
     truth = variation_by_quadrature(rounds, sigma)
@@ -69,6 +70,7 @@ def test_one_round_keeps_mass_and_mean(sigma):
         assert mean == pytest.approx(ndtr(z - 1 / sigma), rel=1e-11)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("rounds", "sigma"), [(2, 0.1), (3, 0.5), (30, 1.0), (1000, 0.3), (10**5, 3.0), (50, 200.0)])
 def test_windows_below_and_above_agree_where_they_meet(rounds, sigma):
     """Two lattices with different tilts: total variation from below, from above, and both masses together."""
@@ -122,6 +124,7 @@ def test_epochs_have_a_finite_epsilon(rounds, sigma, epochs, least):
     assert claim.certificate.leaked is None
 
 
+@pytest.mark.long
 def test_epsilon_of_epochs_at_a_small_delta_agrees_with_a_direct_convolution():
     """Sums of positive masses only, once with every loss rounded down and once up; 1e-9 was beyond the round-off."""
     grid = np.arange(-4 * 256, 12 * 256 + 1) / 256

@@ -38,6 +38,7 @@ def assert_noise_is(found, deviation):
     assert p > FALSE_FAILURE, f"noise is not {deviation}, p = {p:.1e}"
 
 
+@pytest.mark.long
 def test_the_noise_is_divided_as_said():
     found = drawn(dpsur(normalise_by="expected_batch", rate=0.5, skip_empty=False), PAIR.with_record)
     assert found.shape == (40, SIZE)

@@ -82,6 +82,7 @@ def test_a_training_says_what_it_is():
     assert isinstance(own, mechanisms.Mechanism)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("sampler", "step", "batches"),
     [

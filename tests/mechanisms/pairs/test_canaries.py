@@ -26,6 +26,7 @@ def gradients(own, dataset, weights=WEIGHTS):
     return np.concatenate([np.asarray(leaf).reshape(len(leaf), -1) for leaf in jax.tree.leaves(found)], axis=1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["dirac", "random", "last"])
 def test_a_canary_has_its_direction_as_clipped_gradient_at_all_weights(kind):
     canaries = mechanisms.gradient_canaries(WEIGHTS, kind=kind, count=3, length=7.0)

@@ -43,6 +43,7 @@ def numbered(name):
     return DATASETS[name]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", [*DATASETS, "tensors", "subset"])
 def test_a_record_is_added_and_replaced_in_any_kind_of_dataset(name):
     dataset, record = numbered(name)

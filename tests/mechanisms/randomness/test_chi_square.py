@@ -64,6 +64,7 @@ def test_the_expansion_puts_the_right_mass_in_both_tails(degrees):
         assert tail_beyond(degrees, half, np.sign(z)) == pytest.approx(special.ndtr(-abs(z)), rel=1e-7)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("degrees", [d if d != 32 else pytest.param(d, marks=pytest.mark.long) for d in DEGREES])
 def test_draws_have_the_chi_square_law_also_in_the_tails(degrees):
     sample = np.asarray(draw(jax.random.key(SEED), 1_000_000, degrees), np.float64)

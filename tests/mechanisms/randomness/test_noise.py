@@ -122,6 +122,7 @@ def test_tail_counts_of_normals_are_within_exact_limits():
         assert_rate_is(int(under), 20_000_000, stats.norm.sf(level))
 
 
+@pytest.mark.long
 def test_normals_come_as_close_to_zero_as_they_should():
     levels = jnp.array([1e-6, 1e-5, 1e-4])
     keys = jax.random.split(jax.random.key(SEED), 200)
@@ -198,6 +199,7 @@ def place(size):
     return j // 32 * 8 + j % 8, j // 8 % 4
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("size", [1, 7, 16, 17, 100, 1023, 1024, 1025, 3001])
 def test_draw_j_of_n_is_a_stated_normal_of_a_stated_block(size):
     key = jax.random.key(SEED)
@@ -208,6 +210,7 @@ def test_draw_j_of_n_is_a_stated_normal_of_a_stated_block(size):
     assert len(set(zip(block.tolist(), lane.tolist(), strict=True))) == size
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("size", [1, 16, 100, 1024, 3001])
 def test_mapping_over_keys_and_the_device_s_form_change_no_normal(size):
     keys = jax.random.split(jax.random.key(SEED), 5)

@@ -19,6 +19,7 @@ KEY = jax.random.key(3)
 LONG = pytest.mark.long
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("size", "first"),
     [
@@ -35,6 +36,7 @@ def test_sums_are_those_of_the_vector(size: int, first: int):
     assert float(sums.excess) == pytest.approx(np.sum(drawn[first:] ** 2 - 1), abs=1e-5 + 2e-7 * size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normalise_by", ["expected_batch", pytest.param("realised_batch", marks=LONG)])
 def test_the_ratio_of_the_sums_is_that_of_the_vector(normalise_by):
     pair = mechanisms.worst_case_pair(records=4, dimension=3000, clip=0.1)

@@ -54,6 +54,7 @@ def collapse(outputs, table):
     return Collapsed(along, rest / (table.dimension - table.rank))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("normaliser", "pair", "side"), CASES)
 def test_full_and_collapsed_simulators_have_one_law(normaliser, pair, side):
     dataset = getattr(PAIRS[pair], side)
@@ -112,6 +113,7 @@ def test_many_groups_are_summed_as_few_are():
     np.testing.assert_allclose(found, dense, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_an_everyday_audit_of_sixty_thousand_records_resolves_the_divisor():
     pair = worst_case_pair(records=59_999, dimension=1_485_217, clip=0.1)
     step = one_round(normalise_by="expected_batch", rate=0.005, clip=0.1, noise_multiplier=10.0).collapsed()

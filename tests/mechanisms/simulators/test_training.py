@@ -38,6 +38,7 @@ FEW = ("shuffle-updates", "poisson-isolated")
 CASES = [(sampler, sees) for sampler in SAMPLERS for sees in ("updates", "isolated")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("sampler", "sees"),
     [
@@ -83,6 +84,7 @@ def test_coordinates_that_no_gradient_moves_carry_the_noise_alone():
     assert_has_law(full[..., 1:].ravel(), stats.norm(scale=NOISE * CLIP).cdf)
 
 
+@pytest.mark.long
 def test_the_final_weights_are_the_sum_of_the_updates():
     for sampler in (SAMPLERS[0], SAMPLERS[2]):
         step = training(sampler, releases="final")
