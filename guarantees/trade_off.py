@@ -19,6 +19,7 @@ from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, reverse
 from guarantees.laws.profile import law_from_profile, law_from_samples
+from guarantees.margins import delta_error, least_epsilon, most_epsilon
 from guarantees.numerics.array import Array
 from guarantees.summary import ALPHA_RANGE, NEGLIGIBLE, Breakpoints, Curve, Dominance, EpsilonRange
 from guarantees.vocabulary import DIRECTIONS, Direction
@@ -162,19 +163,20 @@ class TradeOff:
         """Epsilon at a delta, and what the curve's numerical error leaves of it.
 
         A side that the certificate proves is read from the law that proves it, up to its rounding; any other from this
-        curve with delta moved by the stated error. A closed form, and an error far below delta, leave the number as is.
+        curve, whose delta the stated error of both rates moves by ``(1 + e^epsilon) error``, as in a verdict. A closed
+        form, and an error that moves delta by next to nothing, leave the number as is.
         """
         found, error, certificate = float(self.epsilon(delta)), self.error, self.certificate
-        if certificate is None or delta == 0 or error <= NEGLIGIBLE * delta:
+        if certificate is None or delta == 0 or delta_error(found, error) <= NEGLIGIBLE * delta:
             return EpsilonRange(delta=delta, epsilon=found, at_least=found, at_most=found, error=error)
 
-        def moved(law: LossLaw | None, sign: int) -> float:
-            curve, off = (self, error) if law is None else (TradeOff(law), certificate.round_off)
-            at = delta + sign * off
+        def proven(law: LossLaw, at: float) -> float:
             # a law that is not trusted so far down promises nothing there
-            return float(curve.epsilon(min(at, 1.0))) if at > 0 and at >= curve.law.smallest_delta else np.inf
+            return float(TradeOff(law).epsilon(min(at, 1.0))) if at > 0 and at >= law.smallest_delta else np.inf
 
-        low, high = moved(certificate.leaked, 1), moved(certificate.safe, -1)
+        below, above, off = certificate.leaked, certificate.safe, certificate.round_off
+        low = least_epsilon(self, delta, error) if below is None else proven(below, delta + off)
+        high = most_epsilon(self, delta, error) if above is None else proven(above, delta - off)
         return EpsilonRange(delta=delta, epsilon=found, at_least=min(low, found), at_most=max(high, found), error=error)
 
     def _first_within(self, start: Array, delta: Array, way: Direction) -> Array:

@@ -17,6 +17,7 @@ from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.model_free.directions import span_of
 from guarantees.checks import AboveZero, Count, Rate, Share, checked, require
 from guarantees.claim import Claim
+from guarantees.margins import delta_error
 from mechanisms.pairs.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22
@@ -130,7 +131,7 @@ def noise_tails(
         p_value=p_value,
         ends=p_value < risk / 2,
         epsilon=epsilon,
-        claimed_delta=float(claim.delta(epsilon)) + claim.error,
+        claimed_delta=float(claim.delta(epsilon) + delta_error(epsilon, claim.error)),
         delta=max(point.delta for point in points),
         risk=risk,
     )

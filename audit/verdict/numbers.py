@@ -14,10 +14,8 @@ from audit.bounds.shares import Statement
 from audit.verdict.judgement import Against
 from audit.verdict.violated import ViolatedAt, by_number
 from guarantees.claim import Claim
+from guarantees.margins import delta_error, most_epsilon
 
-MOST_STEPS = 100
-SETTLED = 1e-9
-"""A step by less than this share of epsilon is the last."""
 NUMBER = "the proven {} exceeds what the claim promises."
 
 
@@ -78,26 +76,10 @@ def _exceeded(tests: tuple[ErrorCounts, ...], question: Question, promised: floa
 def promise(claim: Claim, question: Question) -> float:
     """The most that a claim allows a number to be, its numerical error included; infinite where it promises nothing."""
     if isinstance(question, EpsilonAt):
-        return _promised_epsilon(claim, question.delta)
+        return most_epsilon(claim, question.delta, claim.error)
     if isinstance(question, DeltaAt):
-        return float(claim.delta(question.epsilon)) + (1 + np.exp(question.epsilon)) * claim.error
+        return float(claim.delta(question.epsilon) + delta_error(question.epsilon, claim.error))
     return float("inf")
-
-
-def _promised_epsilon(claim: Claim, delta: float) -> float:
-    """The smallest epsilon with ``delta(epsilon) + (1 + e^epsilon) error <= delta``; infinite if there is none.
-
-    The error of the two tail probabilities moves delta, and with it epsilon, which makes the error larger: every step
-    stays below the answer, so a search that does not settle promises nothing.
-    """
-    epsilon = float(claim.epsilon(delta))
-    for _ in range(MOST_STEPS):
-        left = delta - (1 + np.exp(min(epsilon, 700.0))) * claim.error
-        moved = float(claim.epsilon(left)) if left >= 0 else np.inf
-        if moved <= epsilon * (1 + SETTLED):
-            return moved
-        epsilon = moved
-    return np.inf
 
 
 def _given(question: Question) -> float | None:

@@ -256,7 +256,7 @@ class Certificate:
     proved: str
     estimated: str
     round_off: float
-    """Estimated (not proved) effect of floating point on any rate."""
+    """Estimated (not proved) effect of floating point on any rate, and on any delta of the two laws below."""
     safe: LossLaw | None = None
     """Its curve is proved to lie on or below the truth: safe to promise."""
     leaked: LossLaw | None = None

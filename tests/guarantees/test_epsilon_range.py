@@ -36,14 +36,14 @@ def test_an_estimate_whose_error_exceeds_delta_promises_nothing_there():
     assert not found.known
     assert found.at_most == found.promised == np.inf
     assert found.at_least < curve.epsilon(1e-5) == found.epsilon
-    assert curve.epsilon_range(0.5).known
+    assert TradeOff(coarse(TRUE, 1e-4)).epsilon_range(0.5).known
 
 
 def test_a_proven_side_is_promised_and_the_other_side_says_how_much_less_it_may_be():
     assert isinstance(TRUE, DiscreteLaw)
     safe = TradeOff(coarse(MORE, 0.1, safe=MORE)).epsilon_range(1e-5)
     assert safe.promised == safe.at_most == pytest.approx(TradeOff(MORE).epsilon(1e-5), rel=1e-6)
-    assert safe.at_least == pytest.approx(TradeOff(MORE).epsilon(1e-5 + 0.1), rel=1e-9)
+    assert TradeOff(MORE).delta(safe.at_least) - 0.1 * (1 + np.exp(safe.at_least)) == pytest.approx(1e-5, abs=1e-9)
     assert not safe.known
     both = TradeOff(coarse(TRUE, 0.1, safe=MORE, leaked=LESS)).epsilon_range(1e-5)
     assert both.at_least == pytest.approx(TradeOff(LESS).epsilon(1e-5), rel=1e-6)
@@ -55,7 +55,7 @@ def test_a_proven_side_is_promised_and_the_other_side_says_how_much_less_it_may_
 
 def test_a_summary_says_which_epsilons_are_not_known():
     curve = TradeOff(coarse(TRUE, 1e-3))
-    summary = summarise(curve, deltas=(1e-5, 0.5))
+    summary = summarise(curve, deltas=(1e-5, 0.9))
     assert [found.known for found in summary.ranges] == [False, True]
     assert summary.epsilons == tuple((found.delta, found.epsilon) for found in summary.ranges)
     assert "1e-05" in summary.ranges[0].says
@@ -78,3 +78,18 @@ def test_the_rounding_of_a_composed_law_leaves_out_what_is_proved_to_err_upwards
     assert one.certificate.round_off < one.error / 10
     assert 3 * one.error <= claim.error
     assert claim.certificate.round_off < one.error
+
+
+@pytest.mark.parametrize("error", [1e-9, 1e-8, 1e-7])
+def test_an_error_of_both_rates_moves_delta_by_more_the_larger_epsilon_is(error):
+    """A false-alarm rate that is off by the error puts delta off by e^epsilon of it."""
+    delta, rough = 1e-5, TradeOff(coarse(TRUE, error))
+    found = rough.epsilon_range(delta)
+    off = (1 + np.exp(found.epsilon)) * error
+    assert rough.delta(found.at_least * (1 - 1e-9)) - (1 + np.exp(found.at_least)) * error >= delta * (1 - 1e-6)
+    assert found.at_least < TradeOff(TRUE).epsilon(delta + off / 2)
+    if off >= delta:
+        assert found.promised == np.inf
+    else:
+        assert rough.delta(found.at_most) + (1 + np.exp(found.at_most)) * error <= delta * (1 + 1e-6)
+        assert found.at_most > TradeOff(TRUE).epsilon(delta - off / 2)

@@ -1,0 +1,65 @@
+"""Between which epsilons a numerical error of both rates leaves the epsilon of a curve at a delta."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from guarantees.laws.hockey_stick import first_within
+from guarantees.laws.law import LossLaw
+from guarantees.numerics.array import Array
+
+MOST_STEPS = 100
+SETTLED = 1e-9
+"""A step by less than this share of epsilon is the last."""
+STEEPEST = 700.0
+
+
+class Profiled(Protocol):
+    """What is asked of a curve: a trade-off curve and a claim both answer."""
+
+    @property
+    def law(self) -> LossLaw:
+        """The law of its privacy loss."""
+        ...
+
+    def delta(self, epsilon: Any) -> Any:
+        """The privacy profile."""
+        ...
+
+    def epsilon(self, delta: Any) -> Any:
+        """Smallest epsilon at each delta."""
+        ...
+
+
+def delta_error(epsilon: Any, error: float) -> Any:
+    """``(1 + e^epsilon) error``: what an error of both tails makes of ``P_with(L > eps) - e^eps P_without(L > eps)``."""
+    return (1 + np.exp(np.minimum(epsilon, STEEPEST))) * error
+
+
+def most_epsilon(curve: Profiled, delta: float, error: float) -> float:
+    """The smallest epsilon with ``delta(epsilon) + (1 + e^epsilon) error <= delta``; infinite if there is none.
+
+    The error moves delta, and with it epsilon, which makes the error larger: every step stays below the answer, so a
+    search that does not settle promises nothing.
+    """
+    epsilon = float(curve.epsilon(delta))
+    for _ in range(MOST_STEPS):
+        left = delta - delta_error(epsilon, error)
+        # a law that is not trusted so far down promises nothing there
+        moved = float(curve.epsilon(left)) if left >= curve.law.smallest_delta else np.inf
+        if moved <= epsilon * (1 + SETTLED):
+            return moved
+        epsilon = moved
+    return np.inf
+
+
+def least_epsilon(curve: Profiled, delta: float, error: float) -> float:
+    """The smallest epsilon with ``delta(epsilon) - (1 + e^epsilon) error <= delta``: the truth is not below it."""
+
+    def lowered(epsilon: Array) -> Array:
+        return np.maximum(np.asarray(curve.delta(epsilon)) - delta_error(epsilon, error), 0.0)
+
+    goal = np.array([delta])
+    return 0.0 if lowered(np.zeros(1))[0] <= delta else float(first_within(lowered, goal)[0])
