@@ -34,7 +34,7 @@ class Profiled(Protocol):
 
 
 def delta_error(epsilon: Any, error: float) -> Any:
-    """``(1 + e^epsilon) error``: what an error of both tails makes of ``P_with(L > eps) - e^eps P_without(L > eps)``."""
+    """``(1 + e^epsilon) error``: what an error of both tails makes of ``P_with(L > t) - e^t P_without(L > t)``."""
     return (1 + np.exp(np.minimum(epsilon, STEEPEST))) * error
 
 
