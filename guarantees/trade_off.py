@@ -18,8 +18,8 @@ from guarantees.laws.consistency import defect_of, honest_error
 from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, reverse
+from guarantees.laws.margins import delta_error, least_epsilon, most_epsilon
 from guarantees.laws.profile import law_from_profile, law_from_samples
-from guarantees.margins import delta_error, least_epsilon, most_epsilon
 from guarantees.numerics.array import Array
 from guarantees.summary import ALPHA_RANGE, NEGLIGIBLE, Breakpoints, Curve, Dominance, EpsilonRange
 from guarantees.vocabulary import DIRECTIONS, Direction

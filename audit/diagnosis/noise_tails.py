@@ -17,7 +17,7 @@ from audit.trials.both_sides import Auditable, both_sides
 from distinguishers.model_free.directions import span_of
 from guarantees.checks import AboveZero, Count, Rate, Share, checked, require
 from guarantees.claim import Claim
-from guarantees.margins import delta_error
+from guarantees.laws.margins import delta_error
 from mechanisms.pairs.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22

@@ -14,7 +14,7 @@ from audit.bounds.shares import Statement
 from audit.verdict.judgement import Against
 from audit.verdict.violated import ViolatedAt, by_number
 from guarantees.claim import Claim
-from guarantees.margins import delta_error, most_epsilon
+from guarantees.laws.margins import delta_error, most_epsilon
 
 NUMBER = "the proven {} exceeds what the claim promises."
 
