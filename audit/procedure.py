@@ -22,6 +22,7 @@ from audit.policies.registry import default_policy
 from audit.record.derive import Audited, Subject, derive
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Part, plain
+from audit.trials.agreement import require_agreement
 from audit.trials.border import blamed, contained
 from audit.trials.both_sides import Auditable, BothSides, is_foreign
 from audit.trials.executor import LOCAL, Executor
@@ -103,9 +104,13 @@ def run_audit(
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
     without, with_record = both.scored(chosen, chunk=chunk, learnt=learnt_from > 0)
 
+    fit_sides = without.source(keys.fit_without), with_record.source(keys.fit_with)
+    fitted: list[np.ndarray] = []
+
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
-        sources = without.source(keys.fit_without), with_record.source(keys.fit_with)
-        return scores_in_time(*sources, trials_per_side=count // 2, deadline=part_of(deadline))
+        drawn = scores_in_time(*fit_sides, trials_per_side=count // 2, deadline=part_of(deadline))
+        fitted[:] = drawn
+        return drawn
 
     test = rule.fix(chosen.curve, fit_scores, goal)
     test = dataclasses.replace(test, fit_trials=test.fit_trials + learnt_from)
@@ -121,6 +126,9 @@ def run_audit(
         progress(dataclasses.replace(tally, test=own))
 
     same_again = repeatable(sides, test.edges, foreign=is_foreign(step), deadline=deadline)
+    if same_again and not is_foreign(step):
+        for side, scores, called in zip(fit_sides, fitted, ("without", "with"), strict=False):
+            require_agreement(side, scores, test.edges, name=called)
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)
     subject = Subject(
         name=name or step.name,

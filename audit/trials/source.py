@@ -35,8 +35,8 @@ class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite."""
 
 
-class LostTrialsError(RuntimeError):
-    """Counts do not sum to the trials that were drawn: an error of this package or of the device, never of a user."""
+class WrongCountsError(RuntimeError):
+    """Counts that contradict the trials they stand for: an error of this package or of the device, never of a user."""
 
 
 class StaleCountsError(ValueError):
@@ -114,7 +114,7 @@ def complete(counts: np.ndarray, trials: int) -> np.ndarray:
     """The counts (members, cells) themselves, if every member's sum to the trials that were drawn."""
     found = counts.sum(axis=1)
     if np.any(counts < 0) or np.any(found != trials):
-        raise LostTrialsError(
+        raise WrongCountsError(
             f"{trials} trials were drawn but {found.tolist()} were counted; please report it with the device's name."
         )
     return counts
@@ -153,7 +153,7 @@ def tally(
             stop = min(first + blocks.size, trials_per_side)
             counting = [pool.submit(side.cells, first, stop, edges) for side in (without, with_record)]
             try:
-                counted = [future.result() for future in counting]
+                counted = [complete(future.result(), stop - first) for future in counting]
             except BaseException:
                 # the pool waits for both
                 without.give_up()

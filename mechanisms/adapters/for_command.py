@@ -144,6 +144,11 @@ class Program:
     def __init__(self, command: tuple[str, ...], *, folder: str | None, timeout: float, environment: Mapping[str, str]):
         self._command = command
         self._timeout = timeout
+        if os.name != "posix":
+            raise CommandError(
+                f"cannot start {command[0]!r}: command_step waits on the pipes of a program, which Linux and macOS "
+                "can and Windows cannot. Run the audit there (WSL will do), or hand over a function: callable_step."
+            )
         try:
             # a session of its own is a process group of its own, which can be ended with all that it started
             self._process = subprocess.Popen(

@@ -9,7 +9,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.trials import programs, traced
-from audit.trials.source import LostTrialsError, complete
+from audit.trials.source import WrongCountsError, complete
 from mechanisms.simulators.one_round import OneRound
 from mechanisms.simulators.training import ManyRounds
 from mechanisms.structure import is_structured, next_power, round_up
@@ -163,9 +163,9 @@ def test_a_vector_of_another_length_is_refused_before_anything_is_compiled():
 def test_counts_that_do_not_sum_to_the_trials_are_refused():
     counts = np.array([[3, 4, 3], [0, 9, 1]])
     assert complete(counts, 10) is counts
-    with pytest.raises(LostTrialsError, match="11 trials were drawn"):
+    with pytest.raises(WrongCountsError, match="11 trials were drawn"):
         complete(counts, 11)
-    with pytest.raises(LostTrialsError, match="drawn"):
+    with pytest.raises(WrongCountsError, match="drawn"):
         complete(np.array([[12, -2]]), 10)
 
 
