@@ -17,8 +17,8 @@ import numpy as np
 from audit.bounds.clopper_pearson import require_risk
 from audit.diagnosis.after_violation import explain
 from audit.goal import Goal
+from audit.policies.catalogue import default_policy
 from audit.policies.policy import ALL_TARGETS, Policy, Target
-from audit.policies.registry import default_policy
 from audit.record.derive import Audited, Subject, derive
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Part, plain

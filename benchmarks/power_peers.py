@@ -32,8 +32,10 @@ from peer_verdicts import RISK, Promise
 from scipy.stats import rankdata
 
 import audit
-from audit.policies.registry import default_policy
-from distinguishers import Distinguisher, Fit, default_battery, norm, projection
+from audit.policies.catalogue import default_policy
+from distinguishers import default_battery, norm, projection
+from distinguishers.contract import Distinguisher
+from distinguishers.learned.fitting import Fit
 from distinguishers.model_free.directions import span_of
 from guarantees import Claim
 from mechanisms.contract import Draw, Mechanism

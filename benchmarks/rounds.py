@@ -53,7 +53,7 @@ def run(step, pair, test, claim, trials, seed, *, risk=RISK, **settings):
 def poisson(trials: int, seed: int, cases: Cases) -> Iterator[str]:
     yield "| sigma | T | batches | test | epsilon(1e-5) >= | ceiling | claimed | delta(0) >= | claimed | verdict | s |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    ceiling = audit.joint_epsilon_bound(
+    ceiling = audit.bounds.joint_epsilon_bound(
         audit.ErrorCounts(false_alarms=0, trials_without=trials // 2, misses=0, trials_with=trials // 2),
         delta=DELTA,
         risk=RISK,

@@ -14,7 +14,7 @@ from distinguishers.model_free.max_coordinate import max_coordinate
 from distinguishers.model_free.normality import normality_test
 from distinguishers.model_free.projection import contrast, norm, projection, ratio
 
-CATALOGUE: Mapping[str, Callable[..., Distinguisher | Learner]] = MappingProxyType(
+DISTINGUISHERS: Mapping[str, Callable[..., Distinguisher | Learner]] = MappingProxyType(
     {
         "likelihood_ratio": likelihood_ratio,
         "normality_test": normality_test,

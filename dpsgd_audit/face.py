@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import types
 from importlib.machinery import ModuleSpec, PathFinder
@@ -19,10 +20,14 @@ class Face(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         home = self.__dict__["_homes"].get(name)
         if home is not None:
-            return getattr(_load(home, self.__name__), name)
+            return _load(home, name, self.__name__)
+        missing = f"module {self.__name__!r} has no attribute {name!r}"
         if not name.startswith("_") and PathFinder.find_spec(f"{self.__name__}.{name}", self.__path__) is None:
-            name_clashes.explain_missing(self.__name__, name, self.__file__)
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            if self.__name__ in name_clashes.PACKAGES:
+                name_clashes.explain_missing(self.__name__, name, self.__file__)
+            if place := _defined_in(self, name):
+                missing += f"; it is in {place}"
+        raise AttributeError(missing)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # importing a submodule would bind it over the public name that it shares, as in mechanisms.one_round
@@ -38,27 +43,46 @@ def show(name: str) -> None:
     """Make the package that calls this a Face."""
     module = sys.modules[name]
     assert module.__file__ is not None
-    stub = Path(module.__file__).with_suffix(".pyi")
-    homes = {
-        alias.asname or alias.name: node.module
-        for node in ast.parse(stub.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    homes = offered(Path(module.__file__).with_suffix(".pyi"))
     module.__dict__.update(_homes=homes, __all__=sorted(homes))
     module.__class__ = Face
     if _Explaining not in sys.meta_path:
         sys.meta_path.append(_Explaining)
 
 
-def _load(home: str, package: str) -> types.ModuleType:
+def offered(stub: Path) -> dict[str, str]:
+    """The names that a stub offers, and the module that each comes from."""
+    return {
+        alias.asname or alias.name: str(node.module)
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _load(home: str, name: str, package: str) -> Any:
+    """A name from its home, or the module of that name inside it."""
     try:
-        return importlib.import_module(home)
+        found = vars(importlib.import_module(home))
+        return found[name] if name in found else importlib.import_module(f"{home}.{name}")
     except ImportError as error:
         # a stranger called mechanisms makes ours fail somewhere deep inside
         if wrong := name_clashes.found():
             raise ImportError(wrong, name=package) from error
         raise
+
+
+def _defined_in(package: Face, name: str) -> str | None:
+    """The module below a package that defines a name, or the inner face that offers it."""
+    root = Path(str(package.__file__)).parent
+    for stub in sorted(root.glob("*/__init__.pyi")):
+        if name in offered(stub):
+            return f"{package.__name__}.{stub.parent.name}"
+    defines = re.compile(rf"^(?:class|def) {re.escape(name)}\b|^{re.escape(name)}\b[^\n(]*=", flags=re.MULTILINE)
+    for file in sorted(root.rglob("*.py")):
+        if defines.search(file.read_text(encoding="utf-8")):
+            return ".".join((package.__name__, *file.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+    return None
 
 
 class _Explaining:

@@ -22,19 +22,19 @@ from mechanisms.simulators.textbook import (
     bit_pair,
     gaussian_mechanism,
     laplace_mechanism,
-    randomised_response,
+    randomised_response_mechanism,
     scalar_pair,
 )
 from mechanisms.simulators.training import many_rounds
 
-CATALOGUE: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProxyType(
+MECHANISMS: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = MappingProxyType(
     {
         "one_round": one_round,
         "collapsed_round": collapsed_round,
         "many_rounds": many_rounds,
         "gaussian_mechanism": gaussian_mechanism,
         "laplace_mechanism": laplace_mechanism,
-        "randomised_response": randomised_response,
+        "randomised_response_mechanism": randomised_response_mechanism,
         "opacus_step": opacus_step,
         "optax_step": optax_step,
         "jax_privacy_step": jax_privacy_step,

@@ -10,6 +10,7 @@ import numpy as np
 
 import guarantees
 from audit.report.figures import SERIES, drawn
+from guarantees.summary import mu_star
 from papers import batches, limits, normalised, reporting, shuffled
 
 WIDTH = 3.3
@@ -61,12 +62,12 @@ def _vandijk_3(path: Path) -> None:
 
 def _gomez_1(path: Path) -> None:
     training = reporting.training(9.4, 2000)
-    _curves(path, {"DP-SGD": training, "mu-GDP": guarantees.gaussian(mu=guarantees.mu_star(training))})
+    _curves(path, {"DP-SGD": training, "mu-GDP": guarantees.gaussian(mu=mu_star(training))})
 
 
 def _gomez_5(path: Path) -> None:
     response = guarantees.randomised_response(epsilon=1.0)
-    _curves(path, {"randomised response": response, "mu-GDP": guarantees.gaussian(mu=guarantees.mu_star(response))})
+    _curves(path, {"randomised response": response, "mu-GDP": guarantees.gaussian(mu=mu_star(response))})
 
 
 def _chua_1(path: Path) -> None:

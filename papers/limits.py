@@ -104,7 +104,7 @@ def asides() -> Iterator[Aside]:
     yield Aside(
         where="Appendix F.1",
         what="largest separation of one Poisson epoch as M grows (its prediction tends to .707)",
-        ours=lambda: guarantees.single_epoch_ceiling(rounds=1e6, sampler="poisson"),
+        ours=lambda: guarantees.shuffling.single_epoch_ceiling(rounds=1e6, sampler="poisson"),
     )
     yield Aside(
         where="Figure 3, equation 52, s 1, M 10,000",
@@ -129,5 +129,5 @@ def explicit_bound(rounds: int, s: float) -> float:
 def predicted(rounds: int, epochs: int) -> float:
     """Separation of the Gaussian limit under Poisson sampling at sigma = 1/sqrt(2 ln M)."""
     noise = guarantees.noise_threshold(rounds=rounds)
-    mu = guarantees.poisson_mu(rounds=rounds, noise_multiplier=noise, epochs=epochs, symmetrised=True)
+    mu = guarantees.shuffling.poisson_mu(rounds=rounds, noise_multiplier=noise, epochs=epochs, symmetrised=True)
     return guarantees.gaussian(mu=mu).separation

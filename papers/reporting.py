@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 import guarantees
 from guarantees.claim import Claim
+from guarantees.summary import mu_star, regret
 from papers.item import Aside, Item
 from papers.renyi import renyi_accountant
 
@@ -88,7 +89,7 @@ def items() -> Iterator[Item]:
         section="6",
         what="regret of mu for randomised response, epsilon 1",
         printed="0.058",
-        ours=lambda: guarantees.regret(guarantees.randomised_response(epsilon=1.0)),
+        ours=lambda: regret(guarantees.randomised_response(epsilon=1.0)),
     )
     yield from _differences()
 
@@ -103,7 +104,7 @@ def _first_figure() -> Iterator[Item]:
         section="5",
         what="mu of DP-SGD, sigma 9.4, 2,000 steps",
         printed="1.57",
-        ours=lambda: guarantees.mu_star(training(noise, steps)),
+        ours=lambda: mu_star(training(noise, steps)),
     )
     yield Item(
         where="Figure 1 middle",
@@ -111,7 +112,7 @@ def _first_figure() -> Iterator[Item]:
         what="regret of reporting it by mu",
         printed="≈1e-3",
         tolerance=1e-4,
-        ours=lambda: guarantees.regret(training(noise, steps)),
+        ours=lambda: regret(training(noise, steps)),
     )
     yield Item(
         where="Figure 1 middle",
@@ -158,7 +159,7 @@ def _second_table() -> Iterator[Item]:
             section="4",
             what="mu of the training of Table 4",
             printed=printed,
-            ours=lambda noise=noise, steps=steps: guarantees.mu_star(training(noise, steps)),
+            ours=lambda noise=noise, steps=steps: mu_star(training(noise, steps)),
             why=TABLE_2_WRONG,
         )
     # the last trainings of the two tables are one
@@ -172,7 +173,7 @@ def _second_table() -> Iterator[Item]:
             section="4",
             what="regret of reporting mu",
             printed="<1e-3",
-            ours=lambda noise=noise, steps=steps: guarantees.regret(training(noise, steps)),
+            ours=lambda noise=noise, steps=steps: regret(training(noise, steps)),
             why="1.01e-3; section 5 says about 1e-3" if noise == 9.4 else "",
         )
 
@@ -232,7 +233,7 @@ def asides() -> Iterator[Aside]:
     yield Aside(
         where="Proposition 6.1, epsilon 1",
         what="mu* of randomised response less -2 Phi^-1(1/(e+1))",
-        ours=lambda: guarantees.mu_star(guarantees.randomised_response(epsilon=1.0)) - _pure(1.0),
+        ours=lambda: mu_star(guarantees.randomised_response(epsilon=1.0)) - _pure(1.0),
     )
     yield Aside(
         where="Figure 6 bottom",
@@ -247,19 +248,19 @@ def _single(epsilon: float) -> Claim:
 
 
 def _overstated(claim: Claim) -> float:
-    reported = guarantees.gaussian(mu=guarantees.mu_star(claim))
-    return abs(reported.total_variation - claim.total_variation) / guarantees.regret(claim)
+    reported = guarantees.gaussian(mu=mu_star(claim))
+    return abs(reported.total_variation - claim.total_variation) / regret(claim)
 
 
 def _difference(claim: Claim) -> float:
     alpha = np.geomspace(1e-8, 1.0, 400)
-    reported = guarantees.gaussian(mu=guarantees.mu_star(claim))
-    return float(np.max(claim.beta(alpha) - reported.beta(alpha))) / guarantees.regret(claim)
+    reported = guarantees.gaussian(mu=mu_star(claim))
+    return float(np.max(claim.beta(alpha) - reported.beta(alpha))) / regret(claim)
 
 
 @functools.cache
 def _regret_after(rate: float, noise: float, steps: int) -> float:
-    return guarantees.regret(guarantees.poisson_training(rate=rate, noise_multiplier=noise, steps=steps))
+    return regret(guarantees.poisson_training(rate=rate, noise_multiplier=noise, steps=steps))
 
 
 def _pure(epsilon: float) -> float:

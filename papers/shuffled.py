@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 import guarantees
+from guarantees import shuffling
 from guarantees.shuffling.isolated import IsolatedShuffleLaw
 from papers.item import Aside, Item
 
@@ -112,28 +113,28 @@ def _remarks() -> Iterator[Item]:
         section="4.1",
         what="largest sigma",
         printed="3.71",
-        ours=lambda: guarantees.largest_noise_multiplier(delta=0.01),
+        ours=lambda: shuffling.largest_noise_multiplier(delta=0.01),
     )
     yield Item(
         where="Interpretation, sigma 1",
         section="4.1",
         what="largest delta",
         printed="0.20",
-        ours=lambda: guarantees.largest_delta(noise_multiplier=1.0),
+        ours=lambda: shuffling.largest_delta(noise_multiplier=1.0),
     )
     yield Item(
         where="Figure 2 right",
         section="5",
         what="sigma at which the ratio of the coefficients is midway",
         printed="≈1.668",
-        ours=guarantees.coefficient_ratio_midpoint,
+        ours=shuffling.coefficient_ratio_midpoint,
     )
     yield Item(
         where="Figure 2 right",
         section="5",
         what="the ratio there",
         printed="≈1.207",
-        ours=lambda: guarantees.coefficient_ratio(noise_multiplier=guarantees.coefficient_ratio_midpoint()),
+        ours=lambda: shuffling.coefficient_ratio(noise_multiplier=shuffling.coefficient_ratio_midpoint()),
     )
     for noise, limit in ((0.1, "√2"), (1000.0, "1")):
         yield Item(
@@ -142,7 +143,7 @@ def _remarks() -> Iterator[Item]:
             what=f"the ratio of the coefficients at sigma {noise:g}",
             printed=limit,
             tolerance=1e-3,
-            ours=functools.partial(guarantees.coefficient_ratio, noise_multiplier=noise),
+            ours=functools.partial(shuffling.coefficient_ratio, noise_multiplier=noise),
         )
     yield Item(
         where="Shuffling a factor closer than Poisson, low noise",
@@ -196,7 +197,7 @@ def _separation(epochs: int) -> float:
 
 
 def _limit_over_truth() -> float:
-    mu = guarantees.shuffle_mu(rounds=10_000, noise_multiplier=1.0)
+    mu = shuffling.shuffle_mu(rounds=10_000, noise_multiplier=1.0)
     truth = guarantees.isolated_shuffle(rounds=10_000, noise_multiplier=1.0).total_variation
     return truth / guarantees.gaussian(mu=mu).total_variation
 
@@ -210,14 +211,14 @@ def _refinement() -> float:
     count, noise, x = 400, 1.5, np.linspace(-2, 2, 41)
     deviation = math.sqrt(math.expm1(1 / noise**2) / count)
     exact = IsolatedShuffleLaw(count, noise).window(1.0).below(1 + x * deviation)[0]
-    refined = guarantees.edgeworth_cdf(x, rounds=count, noise_multiplier=noise)
+    refined = shuffling.edgeworth_cdf(x, rounds=count, noise_multiplier=noise)
     return float(np.abs(refined - exact).max() / np.abs(ndtr(x) - exact).max())
 
 
 def _remainder() -> float:
     count, alpha = 10_000, np.linspace(0, 1, 201)
     truth = guarantees.isolated_shuffle(rounds=count, noise_multiplier=1.0)
-    limit = guarantees.gaussian(mu=guarantees.shuffle_mu(rounds=count, noise_multiplier=1.0))
+    limit = guarantees.gaussian(mu=shuffling.shuffle_mu(rounds=count, noise_multiplier=1.0))
     bound = math.exp(2) / (math.sqrt(8 * math.pi * math.e) * (count - 1))
     return float(np.max(truth.beta(alpha) - limit.beta(alpha)) / bound)
 

@@ -87,7 +87,7 @@ class Finding:
 
 
 class Policy(Protocol):
-    """Which test is judged, on how many trials, and how. One file a policy, one line in the registry.
+    """Which test is judged, on how many trials, and how. One file per policy, one line in the catalogue.
 
     A policy that takes the planned trials and counts them inherits ``count`` as it is.
     """

@@ -13,8 +13,7 @@ OWN = "{name}  # your own: import it"
 
 def program(record: AuditRecord) -> str:
     """Lines of Python that repeat the trials of a record; what we cannot import is named as the reader's own."""
-    from mechanisms.catalogue import CATALOGUE as MECHANISMS
-    from mechanisms.catalogue import NEIGHBOURS
+    from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 
     step = _call(record.mechanism, MECHANISMS)
     pair = _call(record.neighbours, NEIGHBOURS)
@@ -47,14 +46,14 @@ def _call(part: Part, known: Container[str]) -> str:
 
 
 def _score(record: AuditRecord) -> str:
-    from distinguishers.catalogue import CATALOGUE
+    from distinguishers.catalogue import DISTINGUISHERS
 
     name, reads = record.distinguisher.name, record.distinguisher.parameters
     if name == "battery":
         return "None  # the default battery"
     if name == "learned":
         return "distinguishers.fit()"
-    if name not in CATALOGUE:
+    if name not in DISTINGUISHERS:
         return OWN.format(name=name)
     audited = {"mechanism": ("step", record.mechanism), "neighbours": ("pair", record.neighbours)}
     words = [_supposed(reads[key], *audited[key]) for key in audited if key in reads]
@@ -69,6 +68,6 @@ def _supposed(table: Any, word: str, audited: Part) -> str:
     part = Part(name=table["kind"], parameters={key: value for key, value in table.items() if key != "kind"})
     if (part.name, part.parameters) == (audited.name, dict(audited.parameters)):
         return word
-    from mechanisms.catalogue import CATALOGUE, NEIGHBOURS
+    from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 
-    return _call(part, {**CATALOGUE, **NEIGHBOURS})
+    return _call(part, {**MECHANISMS, **NEIGHBOURS})

@@ -14,16 +14,18 @@ from typing import Any
 import distinguishers
 import guarantees
 import mechanisms
+from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
-from audit.policies.registry import POLICIES
 from audit.suites.claim_text import CLAIMS
 from audit.suites.file import AuditSpec, Suite, SuiteError, is_part, nearest, refuse_unknown
 from audit.suites.loading import load
 from audit.suites.parts import Catalogue, code_of, has_own_functions, signature_of, stated, takeable, taken
 from audit.trials.border import passes, sentence
 from audit.trials.both_sides import Auditable
+from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
+from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.pairs.neighbours import Neighbours
 
 LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
@@ -55,9 +57,9 @@ MADE = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}
 def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
     """Every constructor that a suite can name, by the part that it makes."""
     return {
-        "mechanism": dict(mechanisms.CATALOGUE),
-        "neighbours": dict(mechanisms.NEIGHBOURS),
-        "distinguisher": dict(distinguishers.CATALOGUE),
+        "mechanism": dict(MECHANISMS),
+        "neighbours": dict(NEIGHBOURS),
+        "distinguisher": dict(DISTINGUISHERS),
         "claim": {name: getattr(guarantees, name) for name in CLAIMS} | dict(LIBRARY_CLAIMS),
         "policy": dict(POLICIES),
     }

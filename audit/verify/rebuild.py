@@ -14,8 +14,8 @@ import numpy as np
 import guarantees
 from audit.diagnosis.after_violation import direction
 from audit.goal import Goal
+from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Cut, Policy, Test
-from audit.policies.registry import RECORDED
 from audit.record.derive import Audited, Subject, derive
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.environment import describe_key

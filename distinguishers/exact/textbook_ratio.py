@@ -15,7 +15,7 @@ from distinguishers.contract import OneScore
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind, name_of
 from mechanisms.pairs.neighbours import Neighbours, materialise
-from mechanisms.simulators.textbook import GaussianMechanism, LaplaceMechanism, RandomisedResponse
+from mechanisms.simulators.textbook import GaussianMechanism, LaplaceMechanism, RandomisedResponseMechanism
 from mechanisms.structure import structured
 
 TIE_WIDTH = 2.0**-13
@@ -67,7 +67,7 @@ class ClippedRatio(OneScore):
 
 def textbook_ratio(mechanism: Mechanism, neighbours: Neighbours) -> ShiftRatio | ClippedRatio:
     """The likelihood ratio of a Gaussian, Laplace or randomised-response mechanism."""
-    known = isinstance(mechanism, GaussianMechanism | LaplaceMechanism | RandomisedResponse)
+    known = isinstance(mechanism, GaussianMechanism | LaplaceMechanism | RandomisedResponseMechanism)
     if not known:
         raise ValueError(
             f"the likelihood of {name_of(mechanism)!r} is not known; give a model (mechanisms.one_round(...), a "
@@ -78,7 +78,7 @@ def textbook_ratio(mechanism: Mechanism, neighbours: Neighbours) -> ShiftRatio |
         "neighbours": {"kind": neighbours.name, **neighbours.parameters},
     }
     first, second = (_array(dataset) for dataset in (neighbours.without, neighbours.with_record))
-    if isinstance(mechanism, RandomisedResponse):
+    if isinstance(mechanism, RandomisedResponseMechanism):
         return _bits_ratio(mechanism, first.ravel(), second.ravel(), parameters)
     sums = first.sum(axis=0), second.sum(axis=0)
     if isinstance(mechanism, GaussianMechanism):
@@ -122,7 +122,7 @@ def _laplace_ratio(
 
 
 def _bits_ratio(
-    mechanism: RandomisedResponse, without: np.ndarray, with_record: np.ndarray, parameters: Mapping[str, Any]
+    mechanism: RandomisedResponseMechanism, without: np.ndarray, with_record: np.ndarray, parameters: Mapping[str, Any]
 ) -> ClippedRatio:
     if without.shape != with_record.shape:
         raise ValueError(

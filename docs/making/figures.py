@@ -82,7 +82,7 @@ def _trials():
     axes.text(trials[-1], truth + 0.1, f"truth: {truth:.2f}", color=CLAIM, ha="right")
     axes.plot(trials, [typical_bound(int(n)) for n in trials], color=PROVEN, linewidth=1.8)
     axes.text(2e5, 2.35, "proven by the best test", color=PROVEN)
-    ceiling = [audit.joint_epsilon_bound(counts(0, int(n), 0), delta=DELTA, risk=RISK) for n in trials]
+    ceiling = [audit.bounds.joint_epsilon_bound(counts(0, int(n), 0), delta=DELTA, risk=RISK) for n in trials]
     axes.plot(trials, ceiling, color=QUIET, linewidth=1, linestyle="--")
     axes.text(700, 5.4, "ceiling: not one error", color=QUIET)
     axes.set(xscale="log", xlabel="trials a side", ylabel=f"epsilon at delta {DELTA:g}", ylim=(0, 8))
@@ -92,7 +92,7 @@ def _trials():
 def typical_bound(trials: int) -> float:
     """The best bound over thresholds fixed beforehand, at the counts to be expected."""
     return max(
-        audit.joint_epsilon_bound(
+        audit.bounds.joint_epsilon_bound(
             counts(round(trials * norm.sf(t)), trials, round(trials * norm.cdf(t - TRUE_MU))), delta=DELTA, risk=RISK
         )
         for t in np.arange(0.5, 5.6, 0.25)

@@ -9,6 +9,9 @@ import itertools
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from dpsgd_audit.face import offered
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("audit", "distinguishers", "mechanisms", "guarantees")
 EXIT_CODES = """
@@ -26,41 +29,100 @@ def pages() -> dict[str, str]:
 
 def homes(package: str) -> dict[str, str]:
     """Public names and the module that each comes from, as the package's stub says."""
-    stub = ast.parse((ROOT / package / "__init__.pyi").read_text(encoding="utf-8"))
-    return {
-        alias.asname or alias.name: str(node.module)
-        for node in stub.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    return offered(ROOT / package.replace(".", "/") / "__init__.pyi")
 
 
 def _package(package: str) -> str:
-    says = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))) or ""
-    lines = [f"# {package}", "", says.partition("\n")[0], "", "| name | |", "|---|---|"]
-    names = sorted(homes(package).items(), key=lambda pair: (pair[0].lower(), pair[0]))
-    lines += [f"| [`{name}`](#{home}.{name}) | {_first_line(home, name)} |" for name, home in names]
-    lines.append("")
-    for name, home in names:
-        lines += [
-            f"::: {home}.{name}",
-            "    options:",
-            f"      heading: {package}.{name}",
-            f"      toc_label: {name}",
-            "",
-        ]
+    """A page: the table of all names, what each of them is, and the rooms behind the face."""
+    told: set[str] = set()
+    lines = [f"# {package}", "", _says(package), "", *_entries(package, homes(package), told)]
+    for name, home in homes(package).items():
+        room = f"{home}.{name}"
+        if _file(room).is_file():
+            inside = {own: place for own, place in _room(room).items() if own not in homes(package)}
+            lines += [f"## {package}.{name}", "", _says(room), "", *_entries(f"{package}.{name}", inside, told)]
     return "\n".join(lines)
+
+
+def _entries(package: str, names: dict[str, str], told: set[str]) -> list[str]:
+    """A table of the names and what each is; classes that the page has told already are not told again."""
+    own = {name: home for name, home in names.items() if not _file(f"{home}.{name}").is_file()}
+    own = {name: home for name, home in own.items() if _place(home, name) not in told}
+    ordered = sorted(own.items(), key=lambda pair: (pair[0].lower(), pair[0]))
+    places = {name: _place(home, name) for name, home in ordered}
+    lines = ["| name | |", "|---|---|"]
+    lines += [f"| [`{name}`](#{place}) | {_first_line(*place.rsplit('.', 1))} |" for name, place in places.items()]
+    lines.append("")
+    told |= set(places.values())
+    for name, place in places.items():
+        lines += _entry(place, f"{package}.{name}", name)
+        for returned in _returned(place) - told:
+            told.add(returned)
+            lines += _entry(returned, f"{returned.rpartition('.')[2]}, which {name} returns", "")
+    return lines
+
+
+def _entry(place: str, heading: str, label: str) -> list[str]:
+    told = [f"      toc_label: {label}"] if label else ["      show_root_toc_entry: false"]
+    return [f"::: {place}", "    options:", f"      heading: {heading}", *told, ""]
+
+
+def _says(module: str) -> str:
+    """The first line of a module's docstring."""
+    return (ast.get_docstring(_tree(module)) or "").partition("\n")[0]
+
+
+def _file(module: str) -> Path:
+    folder = ROOT / module.replace(".", "/")
+    return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+
+
+def _tree(module: str) -> ast.Module:
+    return ast.parse(_file(module).read_text(encoding="utf-8"))
+
+
+def _room(module: str) -> dict[str, str]:
+    """Names of an inner face; of a plain module the lower-case names of its classes, else its functions."""
+    if _file(module).name == "__init__.py":
+        return homes(module)
+    body = _tree(module).body
+    short = [target for node in body if _alias(node) for target in _assigned(node)]
+    found = short or [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    return {name: module for name in found if not name.startswith("_")}
+
+
+def _alias(node: ast.stmt) -> str | None:
+    """The class, where a statement gives it its lower-case name, as in ``one_round = OneRound``."""
+    made = node.value if isinstance(node, ast.Assign) else None
+    return made.id if isinstance(made, ast.Name) and made.id[0].isupper() else None
+
+
+def _place(home: str, name: str) -> str:
+    """Where a name is explained: the class, for the lower-case name of one."""
+    for node in _tree(home).body:
+        if isinstance(node, ast.ImportFrom) and name in [alias.asname or alias.name for alias in node.names]:
+            return _place(str(node.module), name)
+        if name in _assigned(node) and (known := _alias(node)):
+            return f"{home}.{known}"
+    return f"{home}.{name}"
+
+
+def _returned(place: str) -> set[str]:
+    """The class of its own module that a function returns."""
+    home, _, name = place.rpartition(".")
+    body = _tree(home).body
+    classes = {node.name for node in body if isinstance(node, ast.ClassDef)}
+    given = [node.returns for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return {f"{home}.{each.id}" for each in given if isinstance(each, ast.Name) and each.id in classes}
 
 
 def _first_line(home: str, name: str) -> str:
     """How the docstring of a name begins, wherever its home took the name from."""
-    file = ROOT / home.replace(".", "/")
-    text = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
-    body = ast.parse(text).body
+    body = _tree(home).body
     for node, later in itertools.zip_longest(body, body[1:]):
         if isinstance(node, ast.ImportFrom) and name in [alias.asname or alias.name for alias in node.names]:
             return _first_line(str(node.module), name)
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name and ast.get_docstring(node):
             return (ast.get_docstring(node) or "").partition("\n")[0].replace("|", "\\|")
         if name in _assigned(node) and isinstance(later, ast.Expr) and isinstance(later.value, ast.Constant):
             return str(later.value.value).partition("\n")[0].replace("|", "\\|")
@@ -73,7 +135,6 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _command_line() -> str:
-    sys.path.insert(0, str(ROOT))
     from audit.commands import COMMANDS
 
     lines = ["# Command line", "", "`dpsgd-audit COMMAND --help` prints the same.", EXIT_CODES]

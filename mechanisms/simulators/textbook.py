@@ -120,7 +120,7 @@ laplace_mechanism = LaplaceMechanism
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomisedResponse(Described):
+class RandomisedResponseMechanism(Described):
     """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]
 
     Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped.
@@ -141,7 +141,7 @@ class RandomisedResponse(Described):
         return self.release_on(dataset)(key)
 
 
-randomised_response = RandomisedResponse
+randomised_response_mechanism = RandomisedResponseMechanism
 """The constructor, by the name that suites and records use."""
 
 

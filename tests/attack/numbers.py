@@ -51,7 +51,7 @@ def _clt(given: dict[str, Any], rng: np.random.Generator) -> tuple[int, list[str
 def _bracket(given: dict[str, Any], rng: np.random.Generator) -> tuple[int, list[str]]:
     """The bracket holds the curve's delta, and the sampled one."""
     direction = "without_given_with" if given["reverse"] else "with_given_without"
-    found = guarantees.fixed_batch_bracket(**given)
+    found = guarantees.shuffling.fixed_batch_bracket(**given)
     wrong, judged = [], 1
     if not (0 <= found.lower <= found.upper + 1e-15 and np.isfinite(found.upper)):
         wrong.append(f"{found.lower:.6g} to {found.upper:.6g} is no bracket")

@@ -9,8 +9,8 @@ import guarantees
 import mechanisms
 from audit.diagnosis.after_violation import direction
 from audit.goal import Goal
+from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
-from audit.policies.registry import POLICIES
 from audit.record.derive import Audited, Subject, derive
 from audit.record.diagnosis_answer import not_asked
 from audit.record.environment import describe_environment, describe_key

@@ -147,7 +147,7 @@ def test_more_trials_prove_more_and_never_more_than_the_truth(trials):
         if cut.rejects == "below":
             alarms, misses = per_side - alarms, per_side - misses
         counts = audit.ErrorCounts(false_alarms=alarms, trials_without=per_side, misses=misses, trials_with=per_side)
-        joint = audit.joint_epsilon_bound(counts, delta=1e-5, risk=0.05)
+        joint = audit.bounds.joint_epsilon_bound(counts, delta=1e-5, risk=0.05)
         assert audit.epsilon_lower_bound(counts, delta=1e-5, risk=0.05) < joint < CLAIM.epsilon(1e-5)
         bounds.append(joint)
     assert bounds[0] < bounds[1]

@@ -17,6 +17,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.trials.source import NonFiniteScoreError
+from distinguishers.battery import Battery
 
 KEY = jax.random.key(1)
 CLAIM = guarantees.gaussian(mu=1.0)
@@ -119,7 +120,7 @@ def test_known_members_are_kept_where_gradients_can_be_had():
     found = learner.learn(KEY, *rng.normal(size=(2, 40, 2, LAYOUT.size)).astype(np.float32), other)
     assert found.members[0].name == "learned"
     aligned = mechanisms.worst_case_pair(records=2, dimension=9, clip=1.0)
-    assert isinstance(distinguishers.default_battery(aligned, mechanism=step.collapsed()), distinguishers.Battery)
+    assert isinstance(distinguishers.default_battery(aligned, mechanism=step.collapsed()), Battery)
 
 
 def test_foreign_code_is_learnt_from_too():

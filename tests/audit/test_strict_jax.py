@@ -11,9 +11,9 @@ import pytest
 import audit
 import distinguishers
 import guarantees
-import mechanisms
 from audit.suites.run import audit_key
 from audit.trials.cells import count_cells
+from mechanisms.catalogue import MECHANISMS
 
 spec = importlib.util.spec_from_file_location(
     "mechanism_examples", Path(__file__).parents[1] / "mechanisms" / "test_conformance.py"
@@ -24,7 +24,7 @@ spec.loader.exec_module(conformance)
 
 def small_audit(example, distinguisher, key):
     name, parameters, pair = conformance.EXAMPLES[example]
-    step = mechanisms.CATALOGUE[name](**parameters)
+    step = MECHANISMS[name](**parameters)
     return audit.run_audit(
         step,
         pair,

@@ -13,8 +13,11 @@ from scipy import stats
 
 import distinguishers
 import mechanisms
+from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher
+from mechanisms.pairs.neighbours import GradientTable
 from mechanisms.release import layout_of
+from mechanisms.simulators.one_round import OneRound
 
 KEY = jax.random.key(20240603)
 TRIALS = 400
@@ -28,7 +31,7 @@ class Case:
     """A distinguisher, and a mechanism on which its score must rise with the record."""
 
     distinguisher: Distinguisher
-    violating: mechanisms.OneRound
+    violating: OneRound
     spends_key: bool = False
 
 
@@ -63,7 +66,7 @@ def test_every_distinguisher_keeps_the_contract(name, kind, draw_outputs):
     case = CASES[name](draw_outputs, step)
     score = case.distinguisher
     assert isinstance(score, Distinguisher)
-    assert score.name in (*distinguishers.CATALOGUE, "learned")
+    assert score.name in (*DISTINGUISHERS, "learned")
     assert all(isinstance(word, str) for word in score.parameters)
     if kind not in score.accepts:
         return
@@ -136,7 +139,7 @@ def test_the_check_of_direction_can_fail():
 def test_catalogue_names_are_the_names_that_distinguishers_report():
     alone = mechanisms.worst_case_pair(records=3, dimension=1, clip=1.0, relation="zero_out")
     training = mechanisms.many_rounds(sampler={"kind": "shuffle", "batch_size": 1}, clip=1.0, noise_multiplier=1.0)
-    for name, constructor in distinguishers.CATALOGUE.items():
+    for name, constructor in DISTINGUISHERS.items():
         if name == "largest_round":
             assert constructor(training, alone).name == name
             continue
@@ -168,8 +171,8 @@ def test_rotated_gradients_score_as_aligned_ones_do():
     gradients = np.zeros((3, 20))
     gradients[:, 0] = (0.1, 0.1, 0.4)
     plain = mechanisms.Neighbours(
-        without=mechanisms.GradientTable(rows=gradients[:2, :1], counts=(1, 1), dimension=20),
-        with_record=mechanisms.GradientTable(rows=gradients[:, :1], counts=(1, 1, 1), dimension=20),
+        without=GradientTable(rows=gradients[:2, :1], counts=(1, 1), dimension=20),
+        with_record=GradientTable(rows=gradients[:, :1], counts=(1, 1, 1), dimension=20),
         relation="add_remove",
     )
     turned = mechanisms.neighbours_from_gradients(gradients[:2] @ rotation, gradients[2] @ rotation)

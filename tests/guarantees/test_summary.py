@@ -10,6 +10,8 @@ import guarantees
 from guarantees import TradeOff
 from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.textbook import gaussian_law
+from guarantees.summary import mu_star, regret, summarise
+from guarantees.trade_off import compose
 
 GRID = np.concatenate([np.geomspace(1e-6, 0.5, 400), 1 - np.geomspace(0.5, 1e-6, 400)[1:]])
 
@@ -115,7 +117,7 @@ def discrete_gaussian(sigma):
 def test_the_census_release_has_mu_2_702():
     shares = np.array([2, 27.4, 8.5, 13.1, 13.1, 23.8, 11.8, 0.3]) / 100
     sigmas = np.sqrt(10 / (2 * shares * 3.65))
-    curve = guarantees.compose([(discrete_gaussian(s), 10) for s in sigmas], tolerance=1e-4)
+    curve = compose([(discrete_gaussian(s), 10) for s in sigmas], tolerance=1e-4)
     assert curve.mu_star() == pytest.approx(2.702, abs=2e-3)
     assert curve.regret() < 1e-4
 
@@ -132,11 +134,11 @@ CLAIM = guarantees.gaussian(mu=1.0)
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: guarantees.mu_star("x"), "curve must be a trade-off curve or a claim, got 'x'"),
-        (lambda: guarantees.summarise(None), "curve must be a trade-off curve or a claim, got None"),
-        (lambda: guarantees.regret(CLAIM, 3), "other must be a trade-off curve or a claim or None, got 3"),
+        (lambda: mu_star("x"), "curve must be a trade-off curve or a claim, got 'x'"),
+        (lambda: summarise(None), "curve must be a trade-off curve or a claim, got None"),
+        (lambda: regret(CLAIM, 3), "other must be a trade-off curve or a claim or None, got 3"),
         (lambda: CLAIM.dominance(3), "other must be a trade-off curve or a claim, got 3"),
-        (lambda: guarantees.compose([]), r"parts must be one pair of a curve and a count or more, got \[\]"),
+        (lambda: compose([]), r"parts must be one pair of a curve and a count or more, got \[\]"),
         (lambda: guarantees.gaussian(mu=10**400), "mu must be > 0 and finite, got 1000"),
         (
             lambda: guarantees.fixed_batch_upper(rounds=10, noise_multiplier=10**400),

@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mechanisms import Collapsed, Layout
-from mechanisms.release import flatten, flatten_rows, layout_of, stack
+from mechanisms.contract import Collapsed
+from mechanisms.release import Layout, flatten, flatten_rows, layout_of, stack
 
 TREE = {"dense": {"kernel": np.arange(6.0).reshape(2, 3), "bias": np.array([7, 8])}, "loss": 9.0}
 

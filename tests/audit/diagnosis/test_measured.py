@@ -12,6 +12,7 @@ from zoo import faults as faulty
 
 import mechanisms
 from audit.diagnosis import diagnose, diagnose_mechanism
+from mechanisms.release import Layout
 
 HERE = Path(__file__).parent
 
@@ -82,7 +83,7 @@ def test_an_unclipped_bias_is_not_a_shared_key():
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((4, 30))
     pair = mechanisms.Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
-    layout = mechanisms.Layout(names=("weight", "bias"), shapes=((24,), (6,)))
+    layout = Layout(names=("weight", "bias"), shapes=((24,), (6,)))
 
     def outputs(gradients):
         own = gradients / np.maximum(1.0, np.linalg.norm(gradients[:, :24], axis=1, keepdims=True))

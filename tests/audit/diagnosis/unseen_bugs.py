@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 
 import mechanisms
+from mechanisms.contract import BatchMechanism
 
 RATE, CLIP, NOISE = 0.5, 1.0, 1.0
 TENSORS = {"weight": (4, 6), "bias": (6,)}
@@ -101,7 +102,7 @@ def pair() -> mechanisms.Neighbours:
     return mechanisms.Neighbours(without=without, with_record=with_record, relation="add_remove")
 
 
-def mechanism(bug: str = "") -> mechanisms.BatchMechanism:
+def mechanism(bug: str = "") -> BatchMechanism:
     """The step on such rows."""
 
     def on_rows(seed: int, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -12,9 +12,9 @@ from toys import PAIR, First, Shift
 import audit
 import guarantees
 from audit.policies.candidates import grid, known_or_piloted
+from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Cut, Policy, Test
 from audit.policies.rectangles import judge_by_rectangles
-from audit.policies.registry import POLICIES
 from audit.resume.checkpoint import checkpoint
 from audit.trials.source import empty_tally
 

@@ -11,8 +11,8 @@ import guarantees
 import mechanisms
 from audit.trials.border import MechanismError
 from audit.trials.both_sides import both_sides
-from mechanisms import Layout
 from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.release import Layout
 
 KEY = jax.random.key(3)
 PAIR = Neighbours(without=np.zeros((1, 3)), with_record=np.array([[1.0, 0.0, 0.0]]), relation="zero_out")

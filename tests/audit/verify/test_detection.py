@@ -7,7 +7,7 @@ import pytest
 from made_records import made
 from scipy.stats import hypergeom
 
-from audit.policies.registry import POLICIES
+from audit.policies.catalogue import POLICIES
 from audit.verify.detection import LIKELY, Drawn, detection, level_of
 
 

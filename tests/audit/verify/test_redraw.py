@@ -65,7 +65,7 @@ mechanism = { kind = "laplace_mechanism", epsilon = 1.0 }
 neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
 distinguisher = "likelihood_ratio" """,
     "randomised_response": """
-mechanism = { kind = "randomised_response", epsilon = 1.0 }
+mechanism = { kind = "randomised_response_mechanism", epsilon = 1.0 }
 neighbours = "bit_pair"
 distinguisher = "likelihood_ratio" """,
     "optax_step": """

@@ -19,6 +19,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from guarantees.normalised.variance_pair import variance_pair
+from guarantees.vocabulary import NORMALISERS
 from mechanisms.contract import Collapsed
 from mechanisms.pairs.neighbours import RELATIONS
 
@@ -73,7 +74,7 @@ GEOMETRIES = {
 
 
 @pytest.mark.few(12)
-@pytest.mark.parametrize("normalise_by", mechanisms.NORMALISERS)
+@pytest.mark.parametrize("normalise_by", NORMALISERS)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_score_is_the_log_ratio_of_the_mixtures_over_all_batches(normalise_by, relation, geometry):
@@ -124,7 +125,7 @@ def slow_aligned(step, pair, along: np.ndarray, rest: np.ndarray) -> np.ndarray:
     return sides[1] - sides[0]
 
 
-@pytest.mark.parametrize("normalise_by", mechanisms.NORMALISERS)
+@pytest.mark.parametrize("normalise_by", NORMALISERS)
 def test_score_is_stable_in_float32_at_sixty_thousand_records_and_large_dimension(normalise_by, draw_outputs):
     records, n = 59_999, 1_485_217
     pair = mechanisms.worst_case_pair(records=records, dimension=n, clip=0.1)
@@ -195,7 +196,7 @@ def assert_is_its_own_ratio(without: np.ndarray, with_record: np.ndarray) -> Non
     assert abs(gap) < limit, f"the two means differ by {gap:.4f}, more than {limit:.4f}"
 
 
-@pytest.mark.parametrize("normalise_by", mechanisms.NORMALISERS)
+@pytest.mark.parametrize("normalise_by", NORMALISERS)
 def test_score_is_the_ratio_of_its_own_laws(normalise_by, draw_scores):
     pair = mechanisms.worst_case_pair(records=4, dimension=30, clip=1.0)
     step = mechanisms.one_round(normalise_by=normalise_by, rate=0.7, clip=1.0, noise_multiplier=1.0).collapsed()
@@ -257,7 +258,9 @@ def test_textbook_ratios_are_the_differences_of_the_log_densities():
 
 
 def test_told_bits_score_plus_or_minus_epsilon_and_ties_are_spread_by_the_key():
-    score = distinguishers.likelihood_ratio(mechanisms.randomised_response(epsilon=1.5), mechanisms.bit_pair())
+    score = distinguishers.likelihood_ratio(
+        mechanisms.randomised_response_mechanism(epsilon=1.5), mechanisms.bit_pair()
+    )
     keys = jax.random.split(KEY, 50)
     high = np.asarray(jax.vmap(lambda key: score(key, jnp.ones(1)))(keys))
     low = np.asarray(jax.vmap(lambda key: score(key, jnp.zeros(1)))(keys))

@@ -14,6 +14,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from mechanisms import sampling
+from mechanisms.contract import Collapsed
 
 KEY = jax.random.key(5)
 TRIALS = 20_000
@@ -97,7 +98,7 @@ def test_full_transcripts_give_the_score_of_their_statistics():
     step = mechanisms.many_rounds(sampler=sampling.shuffle(batch_size=1), clip=1.0, noise_multiplier=NOISE)
     ratio = distinguishers.likelihood_ratio(step, PAIR)
     out = step(KEY, PAIR.with_record.dense())
-    statistics = mechanisms.Collapsed(out[:, :1], jnp.zeros(ROUNDS))
+    statistics = Collapsed(out[:, :1], jnp.zeros(ROUNDS))
     np.testing.assert_allclose(ratio(KEY, out), ratio(KEY, statistics), rtol=1e-6)
 
 
@@ -188,7 +189,7 @@ def test_a_ratio_mixes_over_every_batch(sampler, group, sees):
             return stats.norm.pdf(out, means, NOISE).prod(axis=1) @ [weight for *_, weight in batches]
 
         expected = np.log(density(0.7)) - np.log(density(0.0))
-        found = ratio(KEY, mechanisms.Collapsed(jnp.asarray(out[:, None], jnp.float32), jnp.zeros(sampler.steps)))
+        found = ratio(KEY, Collapsed(jnp.asarray(out[:, None], jnp.float32), jnp.zeros(sampler.steps)))
         assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
 
 
@@ -221,7 +222,7 @@ def test_the_ratio_of_a_final_sum_mixes_over_attendance(sampler, group):
             return stats.norm.pdf(out, means, NOISE * np.sqrt(rounds)) @ [weight for *_, weight in batches]
 
         expected = np.log(density(0.7)) - np.log(density(0.0))
-        found = ratio(KEY, mechanisms.Collapsed(jnp.float32([out]), jnp.float32(0.0)))
+        found = ratio(KEY, Collapsed(jnp.float32([out]), jnp.float32(0.0)))
         assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
 
 

@@ -15,6 +15,7 @@ from scipy import stats
 import distinguishers
 import mechanisms
 from distinguishers.model_free.normal_statistics import STATISTICS, critical_value, deviance
+from mechanisms.contract import Collapsed
 
 KEY = jax.random.key(20240602)
 SAMPLES = [
@@ -133,7 +134,7 @@ def test_vector_and_collapsed_outputs_get_the_same_votes():
     step, pair = paper_setting()
     score = distinguishers.normality_test(step, pair)
     y = np.random.default_rng(2).normal(size=100) * 5.0
-    collapsed = mechanisms.Collapsed(jnp.asarray(y[:1], jnp.float32), jnp.asarray(np.mean(y[1:] ** 2), jnp.float32))
+    collapsed = Collapsed(jnp.asarray(y[:1], jnp.float32), jnp.asarray(np.mean(y[1:] ** 2), jnp.float32))
     assert float(score(KEY, jnp.asarray(y, jnp.float32))) == float(score(KEY, collapsed))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import mechanisms
 from mechanisms import sampling
+from mechanisms.contract import Mechanism
 from mechanisms.pairs.gradient_pairs import gradient_pair
 from mechanisms.release import flatten
 
@@ -79,7 +80,7 @@ def test_a_training_says_what_it_is():
     own = training(sampler={"kind": "poisson", "rate": 0.5, "steps": 2}, step=update, releases="final")
     assert (own.name, own.releases, own.kind, training().kind) == ("update", "final", "vector", "transcript")
     assert own.parameters["sampler"] == {"kind": "poisson", "rate": 0.5, "steps": 2}
-    assert isinstance(own, mechanisms.Mechanism)
+    assert isinstance(own, Mechanism)
 
 
 @pytest.mark.few(2)

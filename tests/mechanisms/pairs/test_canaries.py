@@ -90,13 +90,13 @@ def test_examples_have_the_form_of_the_records(form):
         "pair": lambda r: r,
         "rows": lambda r: (r[:-1], r[-1]),
     }[form]
-    image, label = read(mechanisms.mislabelled(dataset, 3, classes=4))
+    image, label = read(mechanisms.canaries.mislabelled(dataset, 3, classes=4))
     np.testing.assert_array_equal(image, DATA["image"][3])
     assert label == 0
-    image, label = read(mechanisms.blank(dataset, label=2))
+    image, label = read(mechanisms.canaries.blank(dataset, label=2))
     np.testing.assert_array_equal(image, np.zeros(3))
     assert label == 2
-    image, label = read(mechanisms.out_of_distribution(dataset, label=1, seed=4))
+    image, label = read(mechanisms.canaries.out_of_distribution(dataset, label=1, seed=4))
     assert image.shape == (3,)
     assert image.min() >= DATA["image"].min()
     assert image.max() <= DATA["image"].max()

@@ -3,7 +3,7 @@ import gzip
 import numpy as np
 import pytest
 
-import mechanisms
+from mechanisms.catalogue import NEIGHBOURS
 from mechanisms.pairs.images import image_pair, labelled_images, read_idx
 
 
@@ -58,7 +58,7 @@ def test_any_record_of_idx_files_can_be_used(stored):
 
 
 def test_suites_know_image_pairs():
-    assert mechanisms.NEIGHBOURS["image_pair"] is image_pair
+    assert NEIGHBOURS["image_pair"] is image_pair
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 import mechanisms
-from mechanisms import GradientTable, Neighbours, neighbours_from_gradients, worst_case_pair
+from mechanisms import Neighbours, neighbours_from_gradients, worst_case_pair
 from mechanisms.pairs import gradient_pairs as constructions
-from mechanisms.pairs.neighbours import materialise, prepare
+from mechanisms.pairs.neighbours import GradientTable, materialise, prepare
 
 
 def test_the_aligned_pair_is_what_its_name_says():

@@ -8,8 +8,10 @@ from checks import assert_has_law, assert_same_law
 from scipy import stats
 
 import mechanisms
-from mechanisms import NORMALISERS, Collapsed, neighbours_from_gradients, one_round, worst_case_pair
-from mechanisms.pairs.neighbours import materialise
+from guarantees.vocabulary import NORMALISERS
+from mechanisms import neighbours_from_gradients, one_round, worst_case_pair
+from mechanisms.contract import Collapsed
+from mechanisms.pairs.neighbours import GradientTable, materialise
 from mechanisms.simulators.one_round import divisor
 from mechanisms.simulators.rounds import batch_sum, clip_rows
 
@@ -107,7 +109,7 @@ def test_tables_and_dense_arrays_give_the_same_output():
 
 def test_many_groups_are_summed_as_few_are():
     rows = np.random.default_rng(0).normal(size=(30, 3))
-    table = mechanisms.GradientTable(rows=rows, counts=(1, 2, 3) * 10, dimension=5)
+    table = GradientTable(rows=rows, counts=(1, 2, 3) * 10, dimension=5)
     step = one_round(normalise_by="realised_batch", rate=0.5, clip=0.5, noise_multiplier=0.8)
     found, dense = (simulate(step, data, trials=16) for data in (table, table.dense()))
     np.testing.assert_allclose(found, dense, rtol=1e-4, atol=1e-5)

@@ -49,7 +49,7 @@ def test_laplace_noise_has_its_law_and_the_errors_of_the_claim():
 
 
 def test_randomised_response_lies_as_often_as_it_should():
-    step, pair = mechanisms.randomised_response(epsilon=1.5), mechanisms.bit_pair()
+    step, pair = mechanisms.randomised_response_mechanism(epsilon=1.5), mechanisms.bit_pair()
     lie = 1 / (1 + np.exp(1.5))
     told = [simulate(step, data)[:, 0] for data in (pair.without, pair.with_record)]
     assert set(np.unique(told)) == {0.0, 1.0}
@@ -77,7 +77,7 @@ def test_textbook_mechanisms_take_the_pairs_of_gradients():
         (lambda: mechanisms.gaussian_mechanism(noise_multiplier=1.0, sensitivity=-1.0), "sensitivity must be"),
         (lambda: mechanisms.laplace_mechanism(epsilon=0.0), "epsilon must be > 0"),
         (lambda: mechanisms.laplace_mechanism(epsilon=float("inf")), "epsilon must be"),
-        (lambda: mechanisms.randomised_response(epsilon=-0.1), "epsilon must be >= 0"),
+        (lambda: mechanisms.randomised_response_mechanism(epsilon=-0.1), "epsilon must be >= 0"),
         (lambda: mechanisms.scalar_pair(sensitivity=0.0), "sensitivity must be"),
         (lambda: mechanisms.gaussian_mechanism(noise_multiplier=1.0)(jax.random.key(0), np.ones(3)), "shape"),
     ],
@@ -88,5 +88,5 @@ def test_bad_parameters_are_refused(make, message):
 
 
 def test_randomised_response_at_epsilon_zero_is_a_fair_coin():
-    told = simulate(mechanisms.randomised_response(epsilon=0.0), mechanisms.bit_pair().without)
+    told = simulate(mechanisms.randomised_response_mechanism(epsilon=0.0), mechanisms.bit_pair().without)
     assert_rate_is(int(told.sum()), TRIALS, 0.5)

@@ -1,0 +1,11 @@
+from audit.bounds.betting import anytime_test as anytime_test
+from audit.bounds.clopper_pearson import ErrorCounts as ErrorCounts
+from audit.bounds.clopper_pearson import delta_lower_bound as delta_lower_bound
+from audit.bounds.clopper_pearson import epsilon_lower_bound as epsilon_lower_bound
+from audit.bounds.clopper_pearson import mu_lower_bound as mu_lower_bound
+from audit.bounds.inversion import joint_delta_bound as joint_delta_bound
+from audit.bounds.inversion import joint_epsilon_bound as joint_epsilon_bound
+from audit.bounds.inversion import joint_mu_bound as joint_mu_bound
+from audit.bounds.joint import joint_p_value as joint_p_value
+from audit.bounds.label_scan import label_scan as label_scan
+from audit.bounds.local_levels import band_from_scores as band_from_scores
