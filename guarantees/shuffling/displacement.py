@@ -107,7 +107,7 @@ class Displacement:
     def _layers(self, cap: float) -> float:
         """``U``: what weights above the cap add, per slot of the rest."""
         edges = cap * np.geomspace(1.0, 1e3, 60)
-        mass, width, (x, y) = self.pool.replaced(np.log(edges)), np.diff(edges), self._majorant
+        mass, width, (x, y) = self.pool.weights(np.log(edges)), np.diff(edges), self._majorant
         single = float(self._means[1][0])
         grouped = width * np.interp(self._rest * mass[:-1] / width, x, y) / self._rest
         layers = np.cumsum(np.minimum(grouped, mass[:-1] * single))
@@ -150,11 +150,11 @@ class Displacement:
 
     def _candidates(self) -> list[Choice]:
         """Caps r and numbers n0 with the best cut alpha for each, most promising first; ``main`` is only a guess."""
-        caps = np.unique(np.exp(self.pool.replaced.inverse(np.geomspace(0.2, 1e-7, 25))))
+        caps = np.unique(np.exp(self.pool.weights.inverse(np.geomspace(0.2, 1e-7, 25))))
         alphas = np.append(0.0, np.geomspace(1e-3, 30.0, 30) * self._law.deviation)
         tails, found = self._pool_stop_loss(alphas), []
         for cap in caps[caps < self._rest / 2].tolist():
-            lost, layers = float(self.pool.replaced(np.log(cap))), self._rest * self._layers(cap)
+            lost, layers = float(self.pool.weights(np.log(cap))), self._rest * self._layers(cap)
             for share in (0.7, 0.92, 0.98):
                 copies = _round_number(share * self._rest / cap)
                 held = copies * cap / self._rest

@@ -9,6 +9,7 @@ import numpy as np
 
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
+from guarantees.shuffling.barycentre import weight_excess
 from guarantees.shuffling.stop_loss import Kind
 
 DISTANCE: Mapping[Kind, float] = {"with_given_without": 1.0, "without_given_with": 1.0, "replacement": 2.0}
@@ -50,11 +51,18 @@ class Pool:
 
     slots: int
     profiles: Mapping[Kind, Profile]
+    sharper: Profile | None = None
+    """A better bound of how far the weights exceed their mean than the largest replacement gives."""
 
     @property
     def replaced(self) -> Profile:
         """``d``: the profile between any two pools that differ in one record."""
         return self.profiles["replacement"]
+
+    @property
+    def weights(self) -> Profile:
+        """How far the weights exceed t times their mean, on average over the records, at ln t."""
+        return self.sharper or self.replaced
 
     def pair(self, kind: Kind, ratio: Array) -> Array:
         """``int (H_0 - ratio H_0')^+`` at most: below ratio 1 the other direction tells."""
@@ -66,5 +74,10 @@ class Pool:
 
 
 def one_slot(noise_multiplier: float) -> Pool:
-    """A pool of the first slot alone: Gaussians at distance 1 or 2."""
-    return Pool(slots=1, profiles={kind: Profile(mu=far / noise_multiplier) for kind, far in DISTANCE.items()})
+    """A pool of the first slot alone: Gaussians at distance 1 or 2, and all of them about their barycentre."""
+    excess = weight_excess(noise_multiplier)
+    return Pool(
+        slots=1,
+        profiles={kind: Profile(mu=far / noise_multiplier) for kind, far in DISTANCE.items()},
+        sharper=Profile(mu=2 / noise_multiplier, epsilons=np.log(excess.ratios), deltas=excess.largest),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ ROUNDING = 1e-14
 def worst_slot(kind: Kind, epsilon: float, noise_multiplier: float, tau: Array) -> Array:
     """``sup int (f_0 - e^eps f_1 - tau f_s)^+`` over the means that one slot can have: H of the displacement bound.
 
-    The lemma of docs/shuffling-upper-bound.md, section 2. Three Gaussians on a line whose positive set is a half-line:
+    The lemma of docs/shuffling-upper-bound.md, section 4. Three Gaussians on a line whose positive set is a half-line:
     its end solves a quadratic equation.
     """
     tau = np.asarray(tau, float)
@@ -78,17 +79,17 @@ class LatticeLaw:
     masses: Array
     excess: float
 
-    @property
+    @cached_property
     def values(self) -> Array:
         """The lattice points."""
         return self.spacing * (self.first + np.arange(len(self.masses)))
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Mean of the masses."""
         return float(self.masses @ self.values)
 
-    @property
+    @cached_property
     def deviation(self) -> float:
         """Standard deviation of the masses."""
         return float(np.sqrt(self.masses @ (self.values - self.mean) ** 2))

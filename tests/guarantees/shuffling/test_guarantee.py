@@ -142,8 +142,10 @@ def test_a_better_known_pool_only_helps():
 
     rough = Pool(slots=12, profiles=one_slot(sigma).profiles)
     fine = ShuffleBound(12, sigma).pool
+    single = Pool(slots=1, profiles=rough.profiles)
     assert delta(fine) < delta(rough)
-    assert delta(fine) < delta(one_slot(sigma))
+    assert delta(fine) < delta(single)
+    assert delta(one_slot(sigma)) < delta(single)
 
 
 @pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 1000), (1.5, 300), (0.6, 100)])

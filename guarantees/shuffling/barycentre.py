@@ -1,0 +1,73 @@
+"""How unequal the weights of a pool of one slot can be: its other records against their barycentre.
+
+Section 6 of docs/shuffling-upper-bound.md, whose names are used here: ``v_s`` the query of the record at home in slot
+s, ``D_s`` its distance from the mean of all, w the mean of ``D_s^2``. All three suprema (over w, over the distances,
+over their shares) are taken on cells, each bounded by its worse ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from functools import lru_cache
+
+import numpy as np
+
+from guarantees.laws.textbook import gaussian_delta
+from guarantees.numerics.array import Array
+from guarantees.shuffling.stop_loss import ROUNDING
+
+DISTANCES = 32
+"""Cells of the distances from the barycentre."""
+RATIOS = np.geomspace(1.0, 1e6, 300)
+"""Ratios t of a weight to the mean weight at which the excess is tabled."""
+
+
+def _spreads() -> Array:
+    """Ends of the cells of w: narrow at 1, where the largest distance changes fast, and at 0."""
+    return np.concatenate([[0.0], np.geomspace(1e-3, 0.35, 60), 1 - np.linspace(0.8, 0.0, 41) ** 2])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WeightExcess:
+    """Upper bounds of ``(1/N) sum int (H_s - t h)^+``, one row for each cell of w, at the given ratios t."""
+
+    ratios: Array
+    rows: Array
+
+    @property
+    def largest(self) -> Array:
+        """The same for any configuration of the other records."""
+        return self.rows.max(axis=0)
+
+
+@lru_cache(maxsize=16)
+def weight_excess(noise_multiplier: float) -> WeightExcess:
+    """The table for one noise multiplier."""
+    ends = _spreads()
+    rows = [_row(noise_multiplier, low, high) for low, high in itertools.pairwise(ends.tolist())]
+    return WeightExcess(RATIOS, np.stack(rows) + ROUNDING)
+
+
+def _row(sigma: float, low: float, high: float) -> Array:
+    """For w between low and high: the concave envelope in ``D^2``, at its mean, of the excess of one record.
+
+    Everything grows with w but for the largest distance. The excess grows with D, so on a cell of distances its value
+    at the far end holds: the envelope is that of these values placed at the near ends.
+    """
+    farthest = 1 + np.sqrt(1 - low)
+    distances = farthest * (1 - np.linspace(1, 0, DISTANCES + 1) ** 2)
+    loss = np.log(RATIOS) - high / (2 * sigma**2)
+    excess = gaussian_delta(loss[:, None], distances[1:] / sigma)
+    return envelope_at(distances[:-1] ** 2, excess, high)
+
+
+def envelope_at(places: Array, values: Array, mean: float) -> Array:
+    """The least concave function above rows of values that do not fall, at one point: two places share the mass."""
+    inside = int(np.searchsorted(places, mean, side="right"))
+    best = values[:, inside - 1]
+    for near in range(inside):
+        share = (mean - places[near]) / (places[inside:] - places[near])
+        between = values[:, near, None] * (1 - share) + values[:, inside:] * share
+        best = np.maximum(best, between.max(axis=1, initial=0.0))
+    return best
