@@ -23,8 +23,6 @@ BLOCKS = {
 LONG = {
     ("README.md", 1),
     ("README.md", 2),
-    ("docs/adaptive-shuffling.md", 2),
-    ("docs/adaptive-shuffling.md", 3),
     ("docs/adapters.md", 0),
     ("docs/adapters.md", 1),
     ("docs/adapters.md", 2),
