@@ -119,6 +119,7 @@ def test_every_document_with_code_is_run():
         "docs/cluster.md",
         "docs/command-protocol.md",
         "docs/conformance.md",
+        "docs/eight-names.md",
         "docs/extending.md",
         "docs/index.md",
         "docs/own-attack.md",
