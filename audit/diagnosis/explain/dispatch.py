@@ -6,17 +6,17 @@ import dataclasses
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+import jax
+
 from audit.diagnosis.explain.findings import Covered, Explanation, not_followed
 from guarantees.checks import AboveZero, checked
 from mechanisms.contract import mechanism as as_mechanism
 
 if TYPE_CHECKING:
-    import jax
-
     from guarantees.claim import Claim
     from mechanisms.pairs.neighbours import Neighbours
 
-TRACERS: dict[str, str] = {}
+TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
 
 
@@ -60,6 +60,17 @@ def explain(
 
     Returns:
       Findings with their lines, what each release cost, and what could not be followed.
+
+    Raises:
+      TypeError: ``mechanism`` is no mechanism.
+
+    Example:
+      >>> import mechanisms
+      >>> def bare(key, gradients):
+      ...     return gradients.sum(axis=0)
+      >>> pair = mechanisms.worst_case_pair(records=3, dimension=2, clip=1.0)
+      >>> [found.kind.value for found in explain(bare, pair, key=jax.random.key(0)).findings]
+      ['released_without_noise']
     """
     step = as_mechanism(mechanism)
     if noise_multiplier is None and claim is not None:

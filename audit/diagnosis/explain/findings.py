@@ -39,8 +39,8 @@ SENTENCES = {
     Kind.NOISE_SCALE_FROM_DATA: "The noise drawn at {draw} is scaled at {at} by a number that depends on {origin}.",
     Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}.",
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
-    Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}, and the noise of {draw} has "
-    "deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is stated.",
+    Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}, and the noise that {at} adds, "
+    "drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is stated.",
     Kind.NOT_FOLLOWED: "Not judged: {why}.",
 }
 """One sentence for every kind. A ``Place`` is spelled as file:line, and its frames become the finding's lines."""
@@ -133,9 +133,12 @@ class Explanation:
         return "\n".join([*blocks, followed, "Not seen by a replay:", unseen])
 
 
-def found(kind: Kind, **words: object) -> Finding:
-    """A finding of this kind: its sentence with the words in it, and the lines of the places among them."""
-    places = [word for word in words.values() if isinstance(word, Place)]
+def found(kind: Kind, *, beside: Iterable[Place] = (), **words: object) -> Finding:
+    """A finding of this kind: its sentence with the words in it, and the lines of the places among them, in order.
+
+    ``beside`` are places whose lines belong to it, too, spelled inside of other words.
+    """
+    places = [*(word for word in words.values() if isinstance(word, Place)), *beside]
     said = {name: spelled(word) if isinstance(word, Place) else word for name, word in words.items()}
     return Finding(kind=kind, lines=frames_of(places), says=SENTENCES[kind].format(**said))
 
@@ -146,8 +149,8 @@ def not_followed(why: str, *places: Place) -> Finding:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each once, causes before consequences, and without consequences whose cause is named."""
-    unique = list(dict.fromkeys(findings))
+    """Each kind once for the same lines, causes before consequences, no consequence whose cause is named."""
+    unique = list({(one.kind, one.lines): one for one in reversed(list(findings))}.values())[::-1]
     kinds = {one.kind for one in unique}
     if kinds & CAUSES_OF_TOO_LITTLE_NOISE:
         unique = [one for one in unique if one.kind != Kind.TOO_LITTLE_NOISE]

@@ -35,6 +35,7 @@ def test_python_and_this_toolkit_are_no_lines_of_the_users():
 def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
     little = found(
         Kind.TOO_LITTLE_NOISE,
+        at=USER,
         origin=USER,
         draw=USER,
         sensitivity=2.0,

@@ -1,0 +1,158 @@
+"""Along which axis of a value the records lie, after each kind of equation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host
+
+SUMMING = frozenset(
+    {
+        "reduce_sum",
+        "dot_general",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+        "reduce_and",
+        "reduce_or",
+        "argmax",
+        "argmin",
+        "conv_general_dilated",
+        "scatter-add",
+        "scatter_add",
+    }
+)
+"""Equations that take records together when the records' axis is gone after them."""
+ALONG_AXIS = frozenset({"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"})
+LOSE = frozenset({"fft", "triangular_solve", "cholesky", "eigh", "svd", "qr", "lu", "scatter", "scatter-add"})
+"""Equations after which, at equal sizes, the axis is not known."""
+
+
+def by_size(a: Any, b: Any, group: int) -> Tag | None:
+    """The axis on which the sides have N and N + 1 entries; the differing record is the last."""
+    one, other = np.shape(a), np.shape(b)
+    if len(one) != len(other):
+        return None
+    axes = [axis for axis, (left, right) in enumerate(zip(one, other, strict=True)) if left != right]
+    if len(axes) != 1 or other[axes[0]] - one[axes[0]] != group:
+        return None
+    return Tag(axes[0], frozenset(range(one[axes[0]], other[axes[0]])))
+
+
+def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Tag | None:
+    """The axis at equal sizes: where this kind of equation puts the axis of its first tagged input."""
+    tagged = [(place, value) for place, value in enumerate(ins) if value.tag is not None]
+    if not tagged or name in LOSE:
+        return None
+    if name == "gather":
+        return _gathered(params, ins, a, b)
+    place, value = tagged[0]
+    tag = value.tag
+    if tag is None or np.shape(value.a) != np.shape(value.b):
+        return None
+    axis = _axis(name, params, ins, place, tag.axis, np.shape(value.a), np.shape(a))
+    if axis is None or axis >= np.ndim(a):
+        return None
+    slots = _slots(name, params, ins, place, tag, np.shape(a)[axis])
+    # a mask that no record's values made may say which slots are filled
+    masks = [other for other in ins if other.differs and other.tag is None and not other.values]
+    for mask in masks:
+        if np.shape(mask.a) == np.shape(mask.b) == np.shape(a):
+            slots |= _differing(mask.a, mask.b, axis)
+    others = [other.tag for _, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
+    return Tag(axis, slots.union(*(other.slots for other in others)))
+
+
+def _axis(
+    name: str,
+    params: dict[str, Any],
+    ins: Sequence[Value],
+    place: int,
+    axis: int,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+) -> int | None:
+    if name == "broadcast_in_dim":
+        return params["broadcast_dimensions"][axis]
+    if name == "transpose":
+        return params["permutation"].index(axis)
+    if name == "squeeze":
+        gone = [dim % len(before) for dim in params["dimensions"]]
+        return None if axis in gone else axis - sum(dim < axis for dim in gone)
+    if name.startswith(("reduce_", "argm")) and "axes" in params:
+        return None if axis in params["axes"] else axis - sum(dim < axis for dim in params["axes"])
+    if name == "reshape":
+        ahead = math.prod(before[:axis])
+        fits = [k for k in range(len(after)) if after[k] == before[axis] and math.prod(after[:k]) == ahead]
+        return fits[0] if fits else None
+    if name in ALONG_AXIS:
+        return None if params["axis"] == axis else axis
+    if name == "sort":
+        return None if params["dimension"] == axis else axis
+    if name == "dot_general":
+        return _of_product(params, ins, place, axis)
+    if name == "conv_general_dilated":
+        dims = params["dimension_numbers"]
+        return dims.out_spec[0] if place == 0 and dims.lhs_spec[0] == axis else None
+    if name in ("concatenate", "pad", "slice", "rev"):
+        return axis
+    same = len(before) == len(after) and before[axis] == after[axis]
+    if "window_dimensions" in params:
+        return axis if same and params["window_dimensions"][axis] == 1 else None
+    if name in ("dynamic_slice", "split", "dynamic_update_slice"):
+        return axis if same and place == 0 else None
+    return axis if before == after else None
+
+
+def _of_product(params: dict[str, Any], ins: Sequence[Value], place: int, axis: int) -> int | None:
+    contracting, batch = params["dimension_numbers"]
+    if axis in contracting[place]:
+        return None
+    if axis in batch[place]:
+        return tuple(batch[place]).index(axis)
+    free = [dim for dim in range(np.ndim(ins[place].a)) if dim not in (*contracting[place], *batch[place])]
+    first = np.ndim(ins[0].a) - len(contracting[0]) if place else len(batch[0])
+    return first + free.index(axis)
+
+
+def _slots(name: str, params: dict[str, Any], ins: Sequence[Value], place: int, tag: Tag, size: int) -> frozenset[int]:
+    if name == "concatenate" and params["dimension"] == tag.axis:
+        ahead = sum(np.shape(value.a)[tag.axis] for value in ins[:place])
+        return frozenset(slot + ahead for slot in tag.slots)
+    if name == "pad":
+        return frozenset(slot + params["padding_config"][tag.axis][0] for slot in tag.slots)
+    if name == "slice":
+        start = params["start_indices"][tag.axis]
+        return frozenset(slot - start for slot in tag.slots if 0 <= slot - start < size)
+    if name == "rev" and tag.axis in params["dimensions"]:
+        return frozenset(size - 1 - slot for slot in tag.slots)
+    return tag.slots
+
+
+def _gathered(params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Tag | None:
+    """Records picked by number: the numbers' own axis is now that of the records."""
+    numbers, operand = params["dimension_numbers"], ins[0]
+    if operand.tag is None:
+        return None
+    axis = operand.tag.axis
+    if axis in getattr(numbers, "operand_batching_dims", ()):
+        return None
+    picked = [dim for dim in range(np.ndim(a)) if dim not in numbers.offset_dims]
+    if axis in numbers.start_index_map and params["slice_sizes"][axis] == 1:
+        if len(picked) != 1 or np.shape(a) != np.shape(b):
+            return None
+        return Tag(picked[0], _differing(a, b, picked[0]))
+    if params["slice_sizes"][axis] != np.shape(operand.a)[axis] or np.shape(operand.a) != np.shape(operand.b):
+        return None
+    kept = [dim for dim in range(np.ndim(operand.a)) if dim not in numbers.collapsed_slice_dims]
+    return Tag(numbers.offset_dims[kept.index(axis)], operand.tag.slots) if axis in kept else None
+
+
+def _differing(a: Any, b: Any, axis: int) -> frozenset[int]:
+    apart = host(a) != host(b)
+    others = tuple(dim for dim in range(apart.ndim) if dim != axis)
+    return frozenset(np.nonzero(apart.any(axis=others))[0].tolist())

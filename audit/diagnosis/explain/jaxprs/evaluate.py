@@ -1,0 +1,220 @@
+"""One equation on one side. NumPy runs the common ones: JAX would compile each of them for every shape."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+Rule = Callable[..., Any]
+PLAIN = "fiub"
+"""Kinds of NumPy's own dtypes; bfloat16 and keys are left to JAX."""
+LARGE_PRODUCT = 2**20
+"""Multiplications above which a product is worth compiling."""
+
+
+def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """The results of an equation."""
+    name, params = equation.primitive.name, equation.params
+    rule = RULES.get(name)
+    if rule is not None and all(_is_plain(value) for value in values) and _is_plain_out(equation):
+        out = equation.outvars[0].aval
+        with np.errstate(all="ignore"):
+            found = rule(out, params, *map(np.asarray, values))
+        if found is not None:
+            return [np.asarray(found, out.dtype)]
+    found = equation.primitive.bind(*values, **params)
+    return list(found) if equation.primitive.multiple_results else [found]
+
+
+def _is_plain(value: Any) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "V") in PLAIN
+
+
+def _is_plain_out(equation: Any) -> bool:
+    return len(equation.outvars) == 1 and _is_plain(equation.outvars[0].aval)
+
+
+def _elementwise(function: Callable[..., Any]) -> Rule:
+    return lambda out, params, *values: function(*values)
+
+
+def _floating(function: Callable[..., Any]) -> Rule:
+    def rule(out: Any, params: Any, *values: Any) -> Any:
+        return function(*values) if all(value.dtype.kind == "f" for value in values) else None
+
+    return rule
+
+
+def _reduction(function: Callable[..., Any]) -> Rule:
+    return lambda out, params, x: function(x, axis=tuple(params["axes"])) if x.size else None
+
+
+def _sum(out: Any, params: Any, x: np.ndarray) -> Any:
+    return np.sum(x, axis=tuple(params["axes"]), dtype=x.dtype)
+
+
+def _broadcast(out: Any, params: Any, x: np.ndarray) -> Any:
+    shape = [1] * len(params["shape"])
+    for size, dim in zip(x.shape, params["broadcast_dimensions"], strict=True):
+        shape[dim] = size
+    return np.broadcast_to(x.reshape(shape), params["shape"])
+
+
+def _reshape(out: Any, params: Any, x: np.ndarray) -> Any:
+    return x.reshape(out.shape) if params.get("dimensions") is None else None
+
+
+def _select(out: Any, params: Any, which: np.ndarray, *cases: np.ndarray) -> Any:
+    return np.where(which, cases[1], cases[0]) if len(cases) == 2 and which.dtype == bool else None
+
+
+def _slice(out: Any, params: Any, x: np.ndarray) -> Any:
+    strides = params["strides"] or (1,) * x.ndim
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+    return x[tuple(slice(*bound) for bound in bounds)]
+
+
+def _pad(out: Any, params: Any, x: np.ndarray, fill: np.ndarray) -> Any:
+    config = params["padding_config"]
+    if any(low < 0 or high < 0 or interior for low, high, interior in config):
+        return None
+    return np.pad(x, [(low, high) for low, high, _ in config], constant_values=fill)
+
+
+def _iota(out: Any, params: Any) -> Any:
+    shape = [1] * len(out.shape)
+    shape[params["dimension"]] = -1
+    return np.broadcast_to(np.arange(out.shape[params["dimension"]]).reshape(shape), out.shape)
+
+
+def _product(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
+    contracting, batch = params["dimension_numbers"]
+    work = x.size * y.size / max(1, np.prod([x.shape[dim] for dim in (*contracting[0], *batch[0])]))
+    if work > LARGE_PRODUCT or x.ndim + y.ndim > len(string.ascii_lowercase):
+        return None
+    left, right = list(string.ascii_lowercase[: x.ndim]), list(string.ascii_lowercase[x.ndim : x.ndim + y.ndim])
+    for one, other in [*zip(*contracting, strict=True), *zip(*batch, strict=True)]:
+        right[other] = left[one]
+    shared = [left[dim] for dim in batch[0]]
+    summed = {left[dim] for dim in contracting[0]}
+    kept = [letter for letter in (*left, *right) if letter not in summed and letter not in shared]
+    spelled = f"{''.join(left)},{''.join(right)}->{''.join(shared + kept)}"
+    return np.einsum(spelled, x.astype(out.dtype), y.astype(out.dtype))
+
+
+def _cumsum(out: Any, params: Any, x: np.ndarray) -> Any:
+    axis = params["axis"]
+    if params["reverse"]:
+        return np.flip(np.cumsum(np.flip(x, axis), axis, dtype=x.dtype), axis)
+    return np.cumsum(x, axis, dtype=x.dtype)
+
+
+def _not(out: Any, params: Any, x: np.ndarray) -> Any:
+    return np.logical_not(x) if x.dtype == bool else np.invert(x)
+
+
+def _clamp(out: Any, params: Any, low: np.ndarray, x: np.ndarray, high: np.ndarray) -> Any:
+    return np.minimum(np.maximum(x, low), high)
+
+
+def _power(out: Any, params: Any, x: np.ndarray) -> Any:
+    return x ** params["y"] if x.dtype.kind == "f" else None
+
+
+def _shift_right(out: Any, params: Any, x: np.ndarray, by: np.ndarray) -> Any:
+    return np.right_shift(x, by) if x.dtype.kind == "u" and np.all(by < 8 * x.dtype.itemsize) else None
+
+
+def _shift_left(out: Any, params: Any, x: np.ndarray, by: np.ndarray) -> Any:
+    return np.left_shift(x, by) if np.all(by < 8 * x.dtype.itemsize) else None
+
+
+RULES: dict[str, Rule] = {
+    **{
+        name: _elementwise(function)
+        for name, function in {
+            "add": np.add,
+            "add_any": np.add,
+            "sub": np.subtract,
+            "mul": np.multiply,
+            "neg": np.negative,
+            "max": np.maximum,
+            "min": np.minimum,
+            "abs": np.abs,
+            "and": np.bitwise_and,
+            "or": np.bitwise_or,
+            "xor": np.bitwise_xor,
+            "eq": np.equal,
+            "ne": np.not_equal,
+            "lt": np.less,
+            "le": np.less_equal,
+            "gt": np.greater,
+            "ge": np.greater_equal,
+            "sign": np.sign,
+            "square": np.square,
+            "copy": np.array,
+            "copy_p": np.array,
+            "stop_gradient": np.array,
+        }.items()
+    },
+    **{
+        name: _floating(function)
+        for name, function in {
+            "div": np.divide,
+            "pow": np.power,
+            "exp": np.exp,
+            "log": np.log,
+            "log1p": np.log1p,
+            "expm1": np.expm1,
+            "sqrt": np.sqrt,
+            "rsqrt": lambda x: 1 / np.sqrt(x),
+            "tanh": np.tanh,
+            "logistic": special.expit,
+            "sin": np.sin,
+            "cos": np.cos,
+            "floor": np.floor,
+            "ceil": np.ceil,
+            "erf": special.erf,
+            "erf_inv": special.erfinv,
+            "is_finite": np.isfinite,
+        }.items()
+    },
+    "integer_pow": _power,
+    "not": _not,
+    "clamp": _clamp,
+    "select_n": _select,
+    "shift_right_logical": _shift_right,
+    "shift_left": _shift_left,
+    "bitcast_convert_type": lambda out, params, x: (
+        x.view(out.dtype) if x.dtype.itemsize == out.dtype.itemsize else None
+    ),
+    "convert_element_type": lambda out, params, x: x.astype(out.dtype),
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": lambda out, params, x: x.reshape(out.shape),
+    "transpose": lambda out, params, x: np.transpose(x, params["permutation"]),
+    "reduce_sum": _sum,
+    "reduce_max": _reduction(np.max),
+    "reduce_min": _reduction(np.min),
+    "reduce_prod": _reduction(np.prod),
+    "reduce_and": _reduction(np.all),
+    "reduce_or": _reduction(np.any),
+    "slice": _slice,
+    "concatenate": lambda out, params, *parts: np.concatenate(parts, axis=params["dimension"]),
+    "pad": _pad,
+    "rev": lambda out, params, x: np.flip(x, params["dimensions"]),
+    "iota": _iota,
+    "cumsum": _cumsum,
+    "dot_general": _product,
+}
+"""What NumPy computes; a rule that gives None leaves the equation to JAX."""
+
+
+def stacked(rows: Sequence[Any]) -> Any:
+    """Arrays, or keys, one after the other."""
+    return np.stack([np.asarray(row) for row in rows]) if all(map(_is_plain, rows)) else jnp.stack(rows)

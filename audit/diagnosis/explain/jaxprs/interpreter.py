@@ -1,0 +1,377 @@
+"""Both sides of a program in lockstep over its jaxpr, on the same random draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jax_core
+import jax.numpy as jnp
+import numpy as np
+
+from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.jaxprs.evaluate import evaluate, stacked
+from audit.diagnosis.explain.jaxprs.labels import combined, labelled
+from audit.diagnosis.explain.jaxprs.meeting import Meetings
+from audit.diagnosis.explain.jaxprs.noise import variance_of_call
+from audit.diagnosis.explain.jaxprs.source import is_of_library, place_of
+from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, settled
+from audit.diagnosis.explain.places import Place, spelled
+
+CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+"""Equations that only call another program, and where they keep it."""
+CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
+MOST_KEYS = 2**16
+"""Keys of one draw that are compared with those of others."""
+
+
+class CannotFollowError(Exception):
+    """The replay ends here; the message says why."""
+
+    def __init__(self, why: str, at: Place):
+        super().__init__(why)
+        self.why, self.at = why, at
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """One draw from a key."""
+
+    at: Place
+    path: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class Lockstep:
+    """One run of both sides."""
+
+    def __init__(self, *, counts: tuple[int, int], group: int):
+        self.counts, self.group = counts, group
+        self.findings: dict[Finding, None] = {}
+        self.meetings = Meetings(find=self.find)
+        self.opaque: dict[str, None] = {}
+        self.draws: set[Place] = set()
+        self._keys: dict[bytes, list[Use]] = {}
+        self._path: tuple[int, ...] = ()
+
+    def find(self, finding: Finding) -> None:
+        """Keep a finding, once."""
+        self.findings.setdefault(finding)
+
+    def run(self, a: Any, b: Any, arguments: Sequence[Value], at: Place | None = None) -> list[Value]:
+        """The outputs of a closed jaxpr, or of an open one without constants."""
+        consts_a, consts_b = getattr(a, "consts", ()), getattr(b, "consts", ())
+        consts = [_constant(one, other) for one, other in zip(consts_a, consts_b, strict=True)]
+        return self._equations(getattr(a, "jaxpr", a), getattr(b, "jaxpr", b), [*consts, *arguments], at)
+
+    def _equations(self, a: Any, b: Any, arguments: Sequence[Value], at: Place | None) -> list[Value]:
+        env_a = dict(zip([*a.constvars, *a.invars], arguments, strict=True))
+        env_b = dict(zip([*b.constvars, *b.invars], arguments, strict=True))
+
+        def read(one: Any, other: Any, place: Place | None) -> Value:
+            left, right = _read(env_a, one), _read(env_b, other)
+            if left is right:
+                return left
+            if isinstance(one, jax_core.Literal) and isinstance(other, jax_core.Literal):
+                return _constant(left.a, right.b)
+            return combined(left, right, place)
+
+        for one, other in aligned(a.eqns, b.eqns):
+            if one is None:
+                # only the side with more records has this equation
+                ins = [_alone(_read(env_b, atom)) for atom in other.invars]
+                env_b.update(zip(other.outvars, self._equation(other, other, ins, ins, at), strict=True))
+                continue
+            if other is None:
+                ins = [_alone(_read(env_a, atom), side="a") for atom in one.invars]
+                env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, at), strict=True))
+                continue
+            place = at or place_of(one)
+            if len(one.invars) == len(other.invars):
+                ins = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
+                outs = self._equation(one, other, ins, ins, at)
+            else:
+                ins_a, ins_b = [_read(env_a, x) for x in one.invars], [_read(env_b, x) for x in other.invars]
+                outs = self._apart(one, other, ins_a, ins_b, place)
+            env_a.update(zip(one.outvars, outs, strict=True))
+            env_b.update(zip(other.outvars, outs, strict=True))
+        return [read(left, right, at) for left, right in zip(a.outvars, b.outvars, strict=True)]
+
+    def _equation(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], at: Place | None) -> list[Value]:
+        name = one.primitive.name
+        if name == "scan":
+            return self._scan(one, other, ins, at)
+        if name == "while":
+            return self._while(one, other, ins, at)
+        if name == "cond":
+            return self._cond(one, other, ins, at)
+        if name in CALLS:
+            return self._call(one, other, ins, at)
+        place = at or place_of(one)
+        if name == "random_bits":
+            self._draw(ins[0], place, tuple(other.outvars[0].aval.shape))
+        if name in CALLBACKS:
+            self.opaque.setdefault(f"the callback at {spelled(place)}")
+        return self._apart(one, other, ins, ins_b, place)
+
+    def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
+        """One equation run on each side by itself."""
+        outs = evaluate(one, [value.a for value in ins])
+        differ = any(value.differs for value in ins) or ins is not ins_b or _shapes(one) != _shapes(other)
+        outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
+        results = []
+        inputs = [*ins, *(value for value in ins_b if not any(value is own for own in ins))]
+        for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
+            results.append(self._settle(one, place, a, b, inputs, which))
+        return results
+
+    def _settle(self, equation: Any, place: Place, a: Any, b: Any, ins: Sequence[Value], which: int) -> Value:
+        name, params = equation.primitive.name, equation.params
+        out = labelled(name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group)
+        if name in CALLBACKS:
+            out.opaque = place
+        if out.noise and out.draw is None:
+            out.draw = place
+        return self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
+
+    def _call(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+        inside = CALLS[one.primitive.name]
+        jaxpr_a, jaxpr_b = one.params[inside], other.params[inside]
+        library = is_of_library(jaxpr_a)
+        place = at or place_of(one)
+        keys_alone = not any(value.data for value in ins) and any(value.random and _is_key(value.a) for value in ins)
+        if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
+            return self._sampler(one, other, ins, place, jaxpr_a)
+        return self.run(jaxpr_a, jaxpr_b, ins, place if library else at)
+
+    def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
+        """A library's function of keys alone: what it draws is noise, or a choice."""
+        name = one.params.get("name", "")
+        for value in ins:
+            if value.random and _is_key(value.a) and _draws(jaxpr):
+                self._draw(value, place, tuple(other.outvars[0].aval.shape))
+        outs = evaluate(one, [value.a for value in ins])
+        outs_b = evaluate(other, [value.b for value in ins]) if _shapes(one) != _shapes(other) else outs
+        results = []
+        for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
+            out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
+            if out.random and jnp.issubdtype(a.dtype, jnp.floating):
+                out.noise, out.draw = True, place
+                out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which, True)
+                self.draws.add(place)
+            elif out.random and jnp.issubdtype(a.dtype, jnp.integer):
+                # random integers may be made into noise; a choice of records is told by what it is used for
+                out.noise, out.draw = True, place
+            results.append(out)
+        return results
+
+    def _cond(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+        index = ins[0]
+        place = at or place_of(one)
+        if index.differs:
+            if any(value.random for value in ins):
+                raise CannotFollowError(
+                    "a branch that draws random numbers or uses released values depends on data", place
+                )
+            return self._apart(one, other, ins, ins, place)
+        branches_a, branches_b = one.params["branches"], other.params["branches"]
+        if len(branches_a) != len(branches_b):
+            raise CannotFollowError("the number of branches depends on the number of records", place)
+        taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
+        chosen = branches_a[taken]
+        return self.run(chosen, branches_b[taken], ins[1:], place if is_of_library(chosen) else at)
+
+    def _while(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+        params, params_b = one.params, other.params
+        tests, bodies = params["cond_nconsts"], params["body_nconsts"]
+        place = at or place_of(one)
+        if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
+            return self._apart(one, other, ins, ins, place)
+        test, body, carry = ins[:tests], ins[tests : tests + bodies], ins[tests + bodies :]
+        inner = place if is_of_library(params["body_jaxpr"]) else at
+        outer, number = self._path, 0
+        try:
+            while True:
+                self._path = (*outer, number)
+                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], [*test, *carry], place)
+                if more.differs:
+                    raise CannotFollowError("the number of steps of a loop depends on the data", place)
+                if not bool(host(more.a)):
+                    return carry
+                carry = self.run(params["body_jaxpr"], params_b["body_jaxpr"], [*body, *carry], inner)
+                number += 1
+        finally:
+            self._path = outer
+
+    def _scan(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+        params, params_b = one.params, other.params
+        place = at or place_of(one)
+        fixed, carried = params["num_consts"], params["num_carry"]
+        consts, carry, columns = ins[:fixed], ins[fixed : fixed + carried], ins[fixed + carried :]
+        length, length_b = params["length"], params_b["length"]
+        if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
+            return self._apart(one, other, ins, ins, place)
+        inner = place if is_of_library(params["jaxpr"]) else at
+        order = range(max(length, length_b))
+        outer, rows = self._path, []
+        for step in reversed(order) if params["reverse"] else order:
+            self._path = (*outer, step)
+            own = [_row(value, step, length) for value in columns]
+            outs = self.run(params["jaxpr"], params_b["jaxpr"], [*consts, *carry, *own], inner)
+            if step >= length:
+                # a step of the larger side alone: the other one keeps what it has
+                kept = [_kept(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
+                outs = [*kept, *outs[carried:]]
+            carry, rows = outs[:carried], [*rows, outs[carried:]]
+        self._path = outer
+        rows = rows[::-1] if params["reverse"] else rows
+        records = any(value.tag is not None and value.tag.axis == 0 for value in columns)
+        stacked = [self._stack(column, length, length_b, place, records) for column in zip(*rows, strict=True)]
+        return [*carry, *stacked] if rows else [*carry, *self._apart(one, other, ins, ins, place)[carried:]]
+
+    def _stack(self, column: Sequence[Value], length: int, length_b: int, place: Place, records: bool) -> Value:
+        a = stacked([value.a for value in column[:length]])
+        differ = length != length_b or any(value.differs for value in column)
+        b = stacked([value.b for value in column[:length_b]]) if differ else a
+        out = labelled("stack", {}, place, a, b, column, which=0, counts=self.counts, group=self.group)
+        tags = [value.tag for value in column if value.tag is not None]
+        if out.tag is None and tags:
+            out.tag = Tag(tags[0].axis + 1, tags[0].slots)
+        elif out.tag is None and records and out.values:
+            out.tag = Tag(0, frozenset(step for step, value in enumerate(column) if value.differs))
+        if out.noise and not out.data and all(value.variance is not None for value in column):
+            out.variance = np.stack([np.asarray(value.variance) for value in column])
+            out.guessed = any(value.guessed for value in column)
+        elif out.noise and any(value.data for value in column):
+            out.noise, out.blurred = False, True
+        return out
+
+    def _draw(self, key: Value, place: Place, shape: tuple[int, ...]) -> None:
+        """Remember who drew from a key, and say who did so before."""
+        self.draws.add(place)
+        if key.values or (key.differs and key.tag is None):
+            origin = (
+                "" if key.origin is None else f" ({key.origin if isinstance(key.origin, str) else spelled(key.origin)})"
+            )
+            self.find(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=origin))
+            raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
+        if not key.random:
+            return
+        words = host(key.b)
+        use = Use(place, self._path, shape)
+        for row in words.reshape(-1, words.shape[-1])[:MOST_KEYS]:
+            uses = self._keys.setdefault(row.tobytes(), [])
+            for before in uses:
+                if before != use:
+                    how = (
+                        ""
+                        if before.path == use.path
+                        else f" (steps {_step(before.path)} and {_step(use.path)} of a loop)"
+                    )
+                    self.find(found(Kind.KEY_USED_TWICE, first=before.at, second=use.at, how=how))
+                    break
+            if use not in uses:
+                uses.append(use)
+
+
+def aligned(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Equations of the two sides in pairs; None beside those that one side alone has (a loop over records)."""
+    left, right = [_signature(equation) for equation in one], [_signature(equation) for equation in other]
+    if left == right:
+        yield from zip(one, other, strict=True)
+        return
+    for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from zip(one[a:a_end], other[b:b_end], strict=True)
+        else:
+            yield from ((equation, None) for equation in one[a:a_end])
+            yield from ((None, equation) for equation in other[b:b_end])
+
+
+def _signature(equation: Any) -> tuple[Any, ...]:
+    avals = [variable.aval for variable in equation.outvars]
+    return (
+        equation.primitive.name,
+        place_of(equation).nearest,
+        tuple((len(getattr(aval, "shape", ())), str(getattr(aval, "dtype", ""))) for aval in avals),
+    )
+
+
+def _read(env: dict[Any, Value], atom: Any) -> Value:
+    if isinstance(atom, jax_core.Literal):
+        constant = np.asarray(atom.val, getattr(atom.aval, "dtype", None))
+        return Value(a=constant, b=constant)
+    return env[atom]
+
+
+def _constant(one: Any, other: Any) -> Value:
+    """A number of the program; one that is not the same for N and N + 1 records tells their number."""
+    same = np.shape(one) == np.shape(other) and np.array_equal(host(one), host(other))
+    return Value(a=one, b=one) if same else Value(a=one, b=other, origin=COUNT)
+
+
+def _alone(value: Value, side: str = "b") -> Value:
+    """A value that one side alone reads."""
+    only = value.b if side == "b" else value.a
+    return dataclasses.replace(value, a=only, b=only, tag=None, values=value.values or value.differs)
+
+
+def _row(value: Value, step: int, length: int) -> Value:
+    """One step's slice of what a scan runs over."""
+    a = value.a[min(step, length - 1)]
+    b = value.b[step] if value.differs else a
+    b, _ = settled(a, b, None) if a is not b else (b, False)
+    tag = value.tag
+    inner = None if tag is None or tag.axis == 0 else Tag(tag.axis - 1, tag.slots)
+    variance = None if value.variance is None else np.asarray(value.variance)[step]
+    return dataclasses.replace(value, a=a, b=b, tag=inner, variance=variance, summed=value.summed and tag is None)
+
+
+def _kept(old: Value, new: Value, place: Place) -> Value:
+    b, _ = settled(old.a, new.b, None)
+    if b is old.a:
+        return dataclasses.replace(new, a=old.a, b=old.a)
+    return dataclasses.replace(new, a=old.a, b=b, origin=new.origin or new.at or place)
+
+
+def _shapes(equation: Any) -> list[Any]:
+    return [getattr(variable.aval, "shape", None) for variable in equation.outvars]
+
+
+def _is_key(array: Any) -> bool:
+    return jnp.issubdtype(getattr(array, "dtype", np.dtype(bool)), jax.dtypes.prng_key)
+
+
+def _draws(jaxpr: Any) -> bool:
+    """Whether random bits are drawn inside, rather than keys derived."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name == "random_bits":
+            return True
+        if any(_draws(inner) for inner in _inside(equation)):
+            return True
+    return False
+
+
+def _inside(equation: Any) -> Iterator[Any]:
+    for part in equation.params.values():
+        for one in part if isinstance(part, tuple | list) else (part,):
+            if hasattr(one, "eqns") or hasattr(one, "jaxpr"):
+                yield one
+
+
+def _step(path: tuple[int, ...]) -> str:
+    return ".".join(str(1 + number) for number in path) or "1"

@@ -1,0 +1,216 @@
+"""What the result of an equation is made of, from what its inputs are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.value import (
+    COUNT,
+    Mixed,
+    Origin,
+    Tag,
+    Value,
+    host,
+    scaled_by_count,
+    settled,
+)
+from audit.diagnosis.explain.places import Place
+
+PRODUCTS = frozenset({"mul", "div", "dot_general", "pow", "select_n", "rem"})
+NONLINEAR = frozenset(
+    {
+        "max",
+        "min",
+        "sqrt",
+        "rsqrt",
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "expm1",
+        "pow",
+        "integer_pow",
+        "square",
+        "tanh",
+        "logistic",
+        "sign",
+        "clamp",
+        "sort",
+        "abs",
+        "reduce_max",
+        "reduce_min",
+        "cbrt",
+    }
+)
+PICKING = frozenset({"gather", "dynamic_slice", "sort"})
+"""Equations whose later operands only say where to look: their randomness is not added to what is picked."""
+
+SIDE_BY_SIDE = frozenset({"concatenate", "stack", "dynamic_update_slice", "scatter", "pad"})
+"""Equations that put values beside one another and change none."""
+
+
+def first(found: Iterable[Any]) -> Any:
+    """The first that is not None."""
+    return next((one for one in found if one is not None), None)
+
+
+def labelled(
+    name: str,
+    params: dict[str, Any],
+    at: Place,
+    a: Any,
+    b: Any,
+    ins: Sequence[Value],
+    *,
+    which: int,
+    counts: tuple[int, int],
+    group: int,
+) -> Value:
+    """The result with its labels; noise that meets data is for ``meeting.py``."""
+    differing = [value for value in ins if value.differs]
+    tag = axes.by_size(a, b, group)
+    if tag is None and np.shape(a) == np.shape(b):
+        tag = axes.by_structure(name, params, ins, a, b)
+    values, random = any(value.values for value in ins), any(value.random for value in ins)
+    b, others = settled(a, b, tag)
+    out = Value(
+        a=a,
+        b=b,
+        at=at,
+        values=values,
+        random=random,
+        tag=tag,
+        released=max((value.released for value in ins), default=0),
+        draw=first(value.draw for value in ins if value.noise),
+        scaled=first(value.scaled for value in ins),
+        blurred=any(value.blurred for value in ins),
+        uncoupled=first(value.uncoupled for value in differing),
+        opaque=first(value.opaque for value in ins),
+    )
+    _sum_over_records(name, out, ins, differing, at)
+    if out.differs:
+        _differences(name, out, ins, differing, others, at, counts)
+    out.noise = _is_noise(name, out, ins, which)
+    return out
+
+
+def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value], at: Place) -> None:
+    tagged = [value for value in ins if value.tag is not None]
+    gone = out.tag is None and name in axes.SUMMING and any(value.values or value.differs for value in tagged)
+    carried = [value for value in differing if value.tag is None] or [value for value in ins if value.tag is None]
+    if gone:
+        out.summed, out.origin = True, at
+        if out.differs and np.shape(out.a) == np.shape(out.b):
+            out.summed_by = _distance(out)
+    elif out.tag is None and any(value.values for value in tagged):
+        # records were picked, or their axis is not followed: this may be one record or several
+        out.origin = at
+    elif out.tag is None:
+        out.summed = any(value.summed for value in carried)
+        out.origin = first(value.origin for value in carried)
+        out.summed_by = max((value.summed_by for value in carried), default=0.0)
+        if out.origin is None and out.differs and not tagged and not out.values and differing:
+            out.origin = COUNT
+    else:
+        out.origin = first(value.origin for value in carried)
+    if gone or out.tag is None:
+        out.mixed = first(value.mixed for value in ins)
+
+
+def _distance(value: Value) -> float:
+    one, other = host(value.a), host(value.b)
+    if not np.issubdtype(one.dtype, np.floating):
+        return 0.0
+    found = float(np.linalg.norm((one.astype(np.float64) - other.astype(np.float64)).ravel()))
+    return found if np.isfinite(found) else 0.0
+
+
+def _differences(
+    name: str,
+    out: Value,
+    ins: Sequence[Value],
+    differing: Sequence[Value],
+    others: bool,
+    at: Place,
+    counts: tuple[int, int],
+) -> None:
+    sums = [value for value in differing if value.tag is None and not value.noise]
+    calm = [value for value in ins if value.calm]
+    out.leak = first(value.leak for value in differing)
+    if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
+        out.leak = (at, _origin(sums[0]))
+    if out.tag is None:
+        out.nonlinear = first(value.nonlinear for value in differing)
+        told = [value for value in sums if value.summed and value.values]
+        if out.nonlinear is None and told and (name in NONLINEAR or (name in PRODUCTS and len(told) > 1)):
+            out.nonlinear = at
+        return
+    if not others or scaled_by_count(out.a, out.b, out.tag, counts):
+        return
+    if out.random and not out.values:
+        out.uncoupled = out.uncoupled or at
+        return
+    out.mixed = first(value.mixed for value in ins) or Mixed(
+        at, _origin(sums[0]) if sums else first(value.origin for value in differing), out.leak
+    )
+
+
+def _origin(value: Value) -> Origin:
+    return value.origin or (COUNT if not value.values else value.at) or COUNT
+
+
+def _is_noise(name: str, out: Value, ins: Sequence[Value], which: int) -> bool:
+    """Continuous randomness alone: a comparison ends it, and so does a record."""
+    kind = out.a.dtype
+    if not out.random or kind == jnp.bool_ or jnp.issubdtype(kind, jax.dtypes.prng_key):
+        return False
+    if name == "random_bits":
+        return not ins[0].values
+    if name in PICKING:
+        sources = [ins[which if name == "sort" and which < len(ins) else 0]]
+    elif name == "select_n":
+        sources = list(ins[1:])
+    else:
+        sources = list(ins)
+    return any(value.noise or _is_key_words(name, value) for value in sources)
+
+
+def _is_key_words(name: str, value: Value) -> bool:
+    return name == "random_unwrap" and value.random
+
+
+def combined(one: Value, other: Value, at: Place | None) -> Value:
+    """Side a of one value and side b of another, where the two programs are not the same equations."""
+    if np.shape(one.a) == np.shape(other.b):
+        b, _ = settled(one.a, other.b, None)
+    else:
+        b = other.b
+    return Value(
+        a=one.a,
+        b=b,
+        at=at,
+        values=one.values or other.values,
+        random=one.random or other.random,
+        noise=one.noise and other.noise and b is one.a,
+        variance=one.variance if b is one.a else None,
+        draw=one.draw,
+        origin=first((other.origin, one.origin, other.at)),
+        mixed=one.mixed or other.mixed,
+        released=max(one.released, other.released),
+        leak=one.leak or other.leak,
+        blurred=one.blurred or other.blurred,
+        uncoupled=one.uncoupled or other.uncoupled,
+        opaque=one.opaque or other.opaque,
+        tag=_common_tag(one, other),
+    )
+
+
+def _common_tag(one: Value, other: Value) -> Tag | None:
+    same = np.shape(one.a) == np.shape(other.b)
+    return one.tag if same and one.tag is not None and one.tag == other.tag else None

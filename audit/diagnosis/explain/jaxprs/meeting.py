@@ -1,0 +1,192 @@
+"""Where noise meets data: a release, noise that is scaled by data, or something that is not followed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.jaxprs.labels import PRODUCTS, first
+from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, is_shared, variance_after
+from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Release, Value, host
+from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+
+FEWEST_ALIKE = 3
+"""Coordinates in which two draws must be proportional before they are called the same."""
+
+
+@dataclasses.dataclass(eq=False)
+class Meetings:
+    """All places of one run where noise met data."""
+
+    find: Callable[[Finding], None]
+    releases: list[Release] = dataclasses.field(default_factory=list)
+    unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
+    _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
+
+    def meet(
+        self,
+        name: str,
+        params: dict[str, Any],
+        primitive: Any,
+        out: Value,
+        ins: Sequence[Value],
+        which: int,
+        path: tuple[Any, ...],
+    ) -> Value:
+        """The result of an equation that reads noise, or a release that more noise may reach."""
+        if not out.noise:
+            return self._keep_open(name, out, ins)
+        noisy = [value for value in ins if value.noise]
+        data = [value for value in ins if not value.noise and value.data]
+        rows = out.tag is not None and any(value.values or value.tag is not None for value in ins)
+        if rows and data:
+            out.noise, out.blurred = False, True
+            return out
+        if name in SUMS and data and len(noisy) == 1 and np.shape(out.a) == np.shape(out.b):
+            return self._release(out, data[0], noisy[0], path)
+        if data and not (name in PRODUCTS and name != "dot_general" and len(noisy) == 1):
+            out.noise, out.blurred = False, True
+            return out
+        differing = [value for value in data if value.differs]
+        if differing and out.scaled is None:
+            out.scaled = (
+                out.at or NOWHERE,
+                differing[0].origin or (differing[0].at if differing[0].values else COUNT) or COUNT,
+            )
+        out.values = False
+        out.variance = variance_after(name, params, primitive, ins, which, np.shape(out.a))
+        out.guessed = any(value.guessed for value in noisy)
+        out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE
+        out.shared = any(value.shared for value in noisy) or is_shared(name, ins, out.a)
+        return self._lend(name, out, ins)
+
+    def _release(self, out: Value, data: Value, noise: Value, path: tuple[Any, ...]) -> Value:
+        if noise.lent is not None:
+            release, variance = noise.lent
+            release.lent = [one for one in release.lent if one is not variance]
+        at, draw = out.at or NOWHERE, noise.draw or NOWHERE
+        known = noise.variance is not None
+        drawn = host(noise.a).astype(np.float64)
+        variance = np.asarray(noise.variance, np.float64) if known else np.full(drawn.shape, np.var(drawn))
+        shape = np.shape(out.a)
+        moved = np.broadcast_to(host(data.a).astype(np.float64) - host(data.b).astype(np.float64), shape)
+        release = Release(
+            at=at,
+            draw=draw,
+            origin=data.origin,
+            round=(*path, 1 + data.released),
+            first=data.released == 0,
+            moved=moved,
+            variance=np.broadcast_to(variance, shape),
+            exact=known and not noise.guessed,
+            drawn=0 if known else drawn.size,
+            unknown=_unknown(data, noise),
+            nonlinear=data.nonlinear,
+            summed_by=data.summed_by,
+        )
+        self.releases.append(release)
+        self._facts(release, data, noise, drawn)
+        return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, release=release, opaque=None)
+
+    def _facts(self, release: Release, data: Value, noise: Value, drawn: np.ndarray) -> None:
+        if noise.scaled is not None:
+            at, origin = noise.scaled
+            self.find(found(Kind.NOISE_SCALE_FROM_DATA, at=at, draw=release.draw, origin=origin))
+        if data.uncoupled is not None:
+            self.unfollowed.append(
+                (
+                    "the batch of N and of N + 1 records is drawn differently, so the two sides share no draws",
+                    data.uncoupled,
+                )
+            )
+        elif data.differs and data.mixed is not None:
+            self._mixing(release, data)
+        if noise.shared or np.size(drawn) < np.size(release.moved):
+            how = f" (one number for {np.size(release.moved)} coordinates)"
+            self.find(found(Kind.KEY_USED_TWICE, first=release.draw, second=release.at, how=how))
+        for earlier, other in self._drawn:
+            if _alike(earlier, drawn) and not np.array_equal(other.moved, release.moved):
+                self.find(
+                    found(Kind.KEY_USED_TWICE, first=other.draw, second=release.draw, how=_rounds(other, release))
+                )
+                break
+        self._drawn.append((drawn, release))
+
+    def _mixing(self, release: Release, data: Value) -> None:
+        mixed = data.mixed
+        if mixed is None:
+            return
+        if mixed.leak is not None:
+            at, origin = mixed.leak
+            self.find(changed_after_release(at, origin))
+            release.unknown = release.unknown or "raw data reached an earlier release"
+        else:
+            through = "" if mixed.through is None else f" through {_spoken(mixed.through)}"
+            beside = [mixed.through] if isinstance(mixed.through, Place) else []
+            self.find(found(Kind.RECORDS_MIXED_BEFORE_SUM, at=mixed.at, through=through, beside=beside))
+            release.unknown = release.unknown or "records are mixed"
+
+    def _keep_open(self, name: str, out: Value, ins: Sequence[Value]) -> Value:
+        """A release that is only scaled or shifted may still be given more noise."""
+        source = first(value for value in ins if value.release is not None)
+        if source is None or out.data or np.shape(out.a) != np.shape(source.a) or len(ins) > 2:
+            return out
+        if name in ("neg", "copy", "convert_element_type") or (
+            name in SUMS and not any(value.release is not None for value in ins if value is not source)
+        ):
+            out.release = source.release
+        return out
+
+    def _lend(self, name: str, out: Value, ins: Sequence[Value]) -> Value:
+        """Noise that is added to a release covers it, too, unless data come later and need it themselves."""
+        source = first(value for value in ins if value.release is not None)
+        out.lent = first(value.lent for value in ins if value.noise)
+        if name in SUMS and source is not None and out.lent is None and out.variance is not None:
+            release = source.release
+            if release is not None and np.shape(out.variance) == np.shape(release.moved):
+                variance = np.asarray(out.variance, np.float64)
+                release.lent.append(variance)
+                out.lent = (release, variance)
+        return out
+
+
+def _unknown(data: Value, noise: Value) -> str | None:
+    if data.uncoupled is not None:
+        return "the two sides share no draws"
+    if noise.correlated:
+        return "its noise is correlated"
+    return None
+
+
+def changed_after_release(at: Place, origin: Origin) -> Finding:
+    """A released value met raw data."""
+    beside = [origin] if isinstance(origin, Place) else []
+    return found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=f" (from {_spoken(origin)})", beside=beside)
+
+
+def _spoken(origin: Origin) -> str:
+    return spelled(origin) if isinstance(origin, Place) else origin
+
+
+def _rounds(one: Release, other: Release) -> str:
+    return "" if one.round == other.round else f" (rounds {_number(one)} and {_number(other)})"
+
+
+def _number(release: Release) -> int:
+    return 1 + sum(part for part in release.round[:-1] if isinstance(part, int))
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of noise are the same draw, scaled or cut."""
+    size = min(one.size, other.size)
+    left, right = one.ravel()[:size], other.ravel()[:size]
+    if np.array_equal(left, right):
+        return bool(np.any(left))
+    if size < FEWEST_ALIKE or not np.all(left) or not np.all(np.isfinite(left)):
+        return False
+    ratio = right / left
+    return bool(np.all(np.abs(ratio - ratio[0]) <= 1e-4 * abs(ratio[0])))

@@ -1,0 +1,122 @@
+"""The variance of noise through the equations that only scale, move or add it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jax_core
+import jax.numpy as jnp
+import numpy as np
+
+from audit.diagnosis.explain.jaxprs.evaluate import RULES
+from audit.diagnosis.explain.jaxprs.value import Value, host
+
+SUMS = frozenset({"add", "sub", "add_any"})
+MOVES = frozenset(
+    {
+        "reshape",
+        "squeeze",
+        "slice",
+        "transpose",
+        "convert_element_type",
+        "reduce_precision",
+        "copy",
+        "copy_p",
+        "broadcast_in_dim",
+        "concatenate",
+        "reduce_sum",
+        "rev",
+        "device_put",
+        "stop_gradient",
+        "optimization_barrier",
+        "pad",
+        "split",
+        "dynamic_slice",
+        "gather",
+    }
+)
+MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft", "triangular_solve"})
+"""Coordinates of noise are not independent after these."""
+STANDARD = frozenset({"_normal", "_normal_real", "normal"})
+"""Functions of libraries that draw standard normal numbers."""
+DRAWS = 2**15
+"""Numbers drawn to learn the variance of a library's law that is not listed."""
+
+
+def variance_after(
+    name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
+) -> Any:
+    """Variance of every coordinate of an equation's result; None where it is not known."""
+    noisy = [value for value in ins if value.noise]
+    if not noisy or any(value.variance is None for value in noisy):
+        return None
+    first = noisy[0].variance
+    if name in SUMS:
+        return sum(np.broadcast_to(np.asarray(value.variance), shape) for value in noisy)
+    if name == "neg":
+        return first
+    if name in ("mul", "div") and len(noisy) == 1:
+        other = next(value for value in ins if value is not noisy[0])
+        if name == "div" and ins[0] is not noisy[0]:
+            return None
+        by = host(other.a).astype(np.float64)
+        return first * np.square(by) if name == "mul" else first / np.square(by)
+    if name in MOVES and len({id(value) for value in noisy}) == sum(value.noise for value in ins):
+        return _moved(name, params, primitive, ins, which, shape)
+    return None
+
+
+def _moved(
+    name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
+) -> Any:
+    """The same equation on variances; what is not noise has none."""
+    if name == "gather" and not ins[0].noise:
+        return None
+    if name in ("convert_element_type", "reduce_precision", "copy", "copy_p", "device_put", "stop_gradient"):
+        return ins[0].variance
+
+    def operand(value: Value) -> Any:
+        if value.noise:
+            return np.asarray(value.variance, np.float64)
+        floating = np.issubdtype(host(value.a).dtype, np.floating)
+        return np.zeros(np.shape(value.a), np.float64) if floating else value.a
+
+    operands = [operand(value) for value in ins]
+    if name in RULES:
+        found = RULES[name](jax.ShapeDtypeStruct(shape, np.float64), params, *operands)
+    else:
+        found = primitive.bind(*operands, **params)
+    return np.asarray(found[which] if primitive.multiple_results else found, np.float64)
+
+
+def is_shared(name: str, ins: Sequence[Value], out: Any) -> bool:
+    """Whether an equation puts one number of noise into several coordinates."""
+    if name not in ("broadcast_in_dim", *SUMS):
+        return False
+    noisy = [value for value in ins if value.noise]
+    return bool(noisy) and max(np.size(value.a) for value in noisy) < np.size(out)
+
+
+def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int, library: bool) -> tuple[Any, bool]:
+    """Variance of what a function draws from keys alone, and whether it was estimated from fresh keys."""
+    shape = jaxpr.out_avals[which].shape
+    if library and name in STANDARD:
+        return np.ones(shape), False
+    is_key = [jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins]
+    if not any(is_key) or any(value.random and not key for value, key in zip(ins, is_key, strict=True)):
+        return None, True
+    repeats = int(np.clip(DRAWS // max(1, math.prod(shape)), 8, 4096))
+    fresh = jax.random.split(jax.random.key(repeats), repeats)
+
+    def draw(key: jax.Array) -> Any:
+        def given(value: Value, own: bool) -> Any:
+            return jax.random.split(key, math.prod(value.a.shape)).reshape(value.a.shape) if own else value.a
+
+        return jax_core.jaxpr_as_fun(jaxpr)(*map(given, ins, is_key))[which]
+
+    drawn = np.asarray(jax.vmap(draw)(fresh), np.float64)
+    # the coordinates of one draw have one law
+    return np.full(shape, np.var(drawn)), True

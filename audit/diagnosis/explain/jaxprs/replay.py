@@ -1,0 +1,329 @@
+"""Several runs of both sides, and what they say together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.findings import (
+    Covered,
+    Explanation,
+    Finding,
+    Kind,
+    Round,
+    found,
+    not_followed,
+    ranked,
+)
+from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
+from audit.diagnosis.explain.jaxprs.meeting import changed_after_release
+from audit.diagnosis.explain.jaxprs.value import Release, Tag, Value
+from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.trials.threefry import fold_in
+from mechanisms.contract import Mechanism, release_on
+from mechanisms.pairs.neighbours import Neighbours, prepare
+from mechanisms.structure import is_structured
+
+KEYS = 3
+"""Runs at least: a Poisson batch may leave the record out."""
+MOST_KEYS = 16
+"""Runs until one has the record in a batch."""
+SCALES = (50.0, 2500.0)
+"""How much larger the record is made: what is clipped moves as far at both."""
+GROWN = 3.0
+"""Growth between the two scales that only an unbounded record shows."""
+SLACK = 0.02
+"""By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
+GUESSED_SLACK = 0.06
+BEFOREHAND = "a number that was computed from the dataset before the release"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """A mechanism on both datasets, traced once a side."""
+
+    a: Any
+    b: Any
+    leaves: tuple[tuple[Any, Any], ...]
+    """Arrays of the two datasets, in pairs."""
+    rows: bool
+    """Whether the arrays have records as their first axis."""
+    names: tuple[str, ...]
+    counts: tuple[int, int]
+    group: int
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run of both sides found."""
+
+    lockstep: Lockstep
+    left: tuple[Finding, ...]
+    """Of outputs that still differ at the end."""
+
+
+def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
+    """Replay a mechanism that JAX traces. [Tracer]"""
+    if mechanism.kind in ("collapsed", "collapsed_transcript"):
+        why = (
+            f"{mechanism.name} draws sufficient statistics, not records; explain the simulator of full vectors instead"
+        )
+        return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
+    try:
+        program = traced(mechanism, neighbours, key)
+        return _explained(program, key, stated)
+    except CannotFollowError as error:
+        return Explanation(findings=(not_followed(error.why, error.at),))
+
+
+def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
+    """Both sides as jaxprs; the differing record is put last where the sizes differ."""
+    sides = [prepare(mechanism, dataset) for dataset in (neighbours.without, neighbours.with_record)]
+    releases = [release_on(mechanism, side) for side in sides]
+    if all(is_structured(one) for one in releases):
+
+        def released(own: jax.Array, release: Callable[[jax.Array], Any]) -> Any:
+            return release(own)
+
+        return _program(released, releases, neighbours, key, rows=False)
+    columns = [_columns(side) for side in sides]
+    if neighbours.relation == "add_remove" and neighbours.index >= 0:
+        columns[1] = jax.tree.map(lambda column: _moved_last(column, neighbours.index, neighbours.group), columns[1])
+    return _program(mechanism, columns, neighbours, key, rows=True)
+
+
+def _columns(dataset: Any) -> Any:
+    return jax.tree.map(jnp.asarray, dataset)
+
+
+def _moved_last(column: jax.Array, index: int, group: int) -> jax.Array:
+    own = np.arange(len(column))
+    moved = (own >= index) & (own < index + group)
+    return column[np.concatenate([own[~moved], own[moved]])]
+
+
+def _program(
+    function: Callable[..., Any], sides: Sequence[Any], pair: Neighbours, key: jax.Array, *, rows: bool
+) -> Program:
+    a, shapes = jax.make_jaxpr(function, return_shape=True)(key, sides[0])
+    b = jax.make_jaxpr(function)(key, sides[1])
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
+    leaves = [jax.tree.leaves(side) for side in sides]
+    if len(leaves[0]) != len(leaves[1]) or len(a.out_avals) != len(b.out_avals):
+        raise CannotFollowError("the two datasets are not made of the same arrays", NOWHERE)
+    if [aval.shape for aval in a.out_avals] != [aval.shape for aval in b.out_avals]:
+        raise CannotFollowError(
+            "its outputs have different shapes on the two datasets, which tells them apart", NOWHERE
+        )
+    counted = pair.records_without or 1
+    more = counted + (pair.group if pair.relation == "add_remove" else 0)
+    return Program(
+        a=a,
+        b=b,
+        leaves=tuple(zip(*leaves, strict=True)),
+        rows=rows,
+        names=tuple(f"the output{name}" for name in names),
+        counts=(counted, more),
+        group=pair.group,
+        index=pair.index,
+    )
+
+
+def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
+    runs: list[Run] = []
+    while len(runs) < KEYS or (len(runs) < MOST_KEYS and not _joined(runs)):
+        runs.append(_run(program, fold_in(key, len(runs))))
+    findings = [finding for run in runs for finding in run.lockstep.findings]
+    findings += dict.fromkeys(finding for run in runs for finding in run.left)
+    _pool([run.lockstep.meetings.releases for run in runs])
+    best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
+    grown = [_run(program, fold_in(key, best), scale=scale) for scale in SCALES] if program.rows else []
+    unbounded = _unbounded(grown)
+    findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
+    findings += unbounded
+    findings += _too_little(runs, stated)
+    unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
+    findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
+    if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
+        why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
+        findings.append(not_followed(why))
+    return Explanation(
+        findings=ranked(_without_consequences(findings, bool(unfollowed))),
+        rounds=_rounds(runs),
+        covered=Covered(
+            draws=len(set().union(*(run.lockstep.draws for run in runs))),
+            releases=len({(one.at, one.draw) for run in runs for one in run.lockstep.meetings.releases}),
+            opaque=tuple(dict.fromkeys(what for run in runs for what in run.lockstep.opaque)),
+        ),
+    )
+
+
+SHOWN_WHEN_GROWN = frozenset({Kind.NOISE_SCALE_FROM_DATA})
+"""What a larger record shows more clearly; the rest is judged on the record as it is."""
+
+
+def _run(program: Program, key: jax.Array, scale: float = 1.0) -> Run:
+    lockstep = Lockstep(counts=program.counts, group=program.group)
+    arguments = [Value(a=key, b=key, random=True)]
+    last = program.counts[1]
+    place = range(last)[program.index] if program.counts[0] == last else last - program.group
+    slots = frozenset(range(place, place + program.group))
+    for one, other in program.leaves:
+        if not program.rows:
+            same = np.shape(one) == np.shape(other) and np.array_equal(one, other)
+            a, b = jnp.asarray(one), jnp.asarray(other)
+            arguments.append(Value(a=a, b=a) if same else Value(a=a, b=b, values=True, origin=BEFOREHAND))
+            continue
+        grown = other
+        if scale != 1.0 and jnp.issubdtype(other.dtype, jnp.floating):
+            grown = other.at[np.array(sorted(slots))].multiply(scale)
+        arguments.append(Value(a=one, b=grown, values=True, tag=Tag(0, slots)))
+    # dtypes are explicit in a jaxpr, and a step may use 64 bits inside
+    with jax.enable_x64(True):
+        try:
+            outs = lockstep.run(program.a, program.b, arguments)
+        except CannotFollowError as error:
+            return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
+    left = [_left(name, out) for name, out in zip(program.names, outs, strict=True) if out.differs]
+    return Run(lockstep=lockstep, left=tuple(left))
+
+
+def _left(name: str, out: Value) -> Finding:
+    """Of an output that still differs: what was done to it after its noise, or that it had none."""
+    at = out.at or NOWHERE
+    if out.uncoupled is not None:
+        return not_followed(f"{name} depends on a batch that N and N + 1 records draw differently", out.uncoupled)
+    if out.opaque is not None:
+        return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
+    if out.leak is not None:
+        where, origin = out.leak
+        return changed_after_release(where, origin)
+    if out.blurred or out.noise:
+        return not_followed(f"noise reaches {name} in a way that is not followed", at)
+    where = out.origin if isinstance(out.origin, Place) else at
+    return found(Kind.RELEASED_WITHOUT_NOISE, leaf=f"{name[0].upper()}{name[1:]}", at=where)
+
+
+def _largest(run: Run) -> float:
+    return max((release.cost for release in run.lockstep.meetings.releases), default=0.0)
+
+
+def _joined(runs: Sequence[Run]) -> bool:
+    return any(_largest(run) > 0 or run.left for run in runs)
+
+
+def _pool(runs: Sequence[Sequence[Release]]) -> None:
+    """Deviations that no equation tells are estimated from the draws of all runs together."""
+    if len({len(releases) for releases in runs}) != 1:
+        return
+    for same in zip(*runs, strict=True):
+        if not any(release.exact for release in same):
+            variance = np.mean([np.mean(release.variance) for release in same])
+            for release in same:
+                release.variance, release.drawn = np.full(release.moved.shape, variance), release.drawn * len(same)
+
+
+def _by_round(run: Run) -> dict[tuple[Any, ...], list[Release]]:
+    rounds: dict[tuple[Any, ...], list[Release]] = {}
+    for release in run.lockstep.meetings.releases:
+        rounds.setdefault(release.round, []).append(release)
+    return rounds
+
+
+def _cost(releases: Sequence[Release]) -> float:
+    return float(np.sqrt(sum(release.cost**2 for release in releases)))
+
+
+def _rounds(runs: Sequence[Run]) -> tuple[Round, ...]:
+    """Of every round the run in which it cost most."""
+    worst: dict[tuple[Any, ...], list[Release]] = {}
+    for run in runs:
+        for number, releases in _by_round(run).items():
+            if number not in worst or _cost(releases) > _cost(worst[number]):
+                worst[number] = releases
+    told = []
+    for number, releases in enumerate(worst.values(), start=1):
+        top, cost = max(releases, key=lambda release: release.cost), _cost(releases)
+        told.append(
+            Round(
+                number=number,
+                sensitivity=float(np.sqrt(sum(np.sum(np.square(one.moved)) for one in releases))),
+                noise_deviation=float(np.sqrt(np.mean(np.concatenate([one.covering.ravel() for one in releases])))),
+                multiplier=1 / cost if cost else float("inf"),
+                lines=(*top.at.own[:1], *top.at.library),
+                exact=all(one.exact for one in releases),
+            )
+        )
+    return tuple(told)
+
+
+def _unbounded(grown: Sequence[Run]) -> list[Finding]:
+    """Releases that move further with every larger record, and sums that do but are bounded after the sum."""
+    if len(grown) < len(SCALES):
+        return []
+    less, more = (run.lockstep.meetings.releases for run in grown)
+    if len(less) != len(more):
+        return []
+    findings = []
+    for small, large in zip(less, more, strict=True):
+        if small.unknown or not small.cost or not np.isfinite(large.cost):
+            continue
+        origin = small.origin if isinstance(small.origin, Place) else small.at
+        if large.cost > GROWN * small.cost:
+            larger, times = SCALES[1] / SCALES[0], large.cost / small.cost
+            findings.append(found(Kind.NOT_CLIPPED, origin=origin, at=small.at, scale=larger, times=times))
+        elif small.nonlinear is not None and large.summed_by > GROWN * small.summed_by > 0:
+            findings.append(found(Kind.CLIPPED_AFTER_SUM, at=small.nonlinear, origin=origin))
+    return findings
+
+
+def _too_little(runs: Sequence[Run], stated: Stated) -> list[Finding]:
+    multiplier = stated.noise_multiplier
+    if multiplier is None:
+        return []
+    worst: tuple[float, list[Release]] = (0.0, [])
+    for run in runs:
+        for releases in _by_round(run).values():
+            judged = not any(release.unknown for release in releases)
+            if judged and _cost(releases) > worst[0]:
+                worst = _cost(releases), releases
+    cost, releases = worst
+    if cost * multiplier <= 1 + _slack(releases):
+        return []
+    top = max(releases, key=lambda release: release.cost)
+    return [
+        found(
+            Kind.TOO_LITTLE_NOISE,
+            at=top.at,
+            draw=top.draw,
+            origin=top.origin if isinstance(top.origin, Place) else top.at,
+            sensitivity=float(np.linalg.norm(top.moved.ravel())),
+            deviation=float(np.sqrt(np.mean(top.covering))),
+            multiplier=1 / cost,
+            stated=multiplier,
+        )
+    ]
+
+
+def _slack(releases: Sequence[Release]) -> float:
+    """How far a right multiplier may seem to fall short; four standard errors where draws tell the deviation."""
+    if not releases or all(release.exact for release in releases):
+        return SLACK
+    return GUESSED_SLACK + max(4 / np.sqrt(2 * one.drawn) if one.drawn else 0.0 for one in releases)
+
+
+def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:
+    kinds = {finding.kind for finding in findings}
+    if uncoupled:
+        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA}
+        return [finding for finding in findings if finding.kind in kept]
+    if kinds & {Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM}:
+        return [finding for finding in findings if finding.kind != Kind.NOT_CLIPPED]
+    return list(findings)

@@ -1,0 +1,190 @@
+"""One value of a program on both sides, and what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.diagnosis.explain.places import Place
+
+COUNT = "the number of records"
+"""Where a difference comes from that no record's values make."""
+Origin = Place | str
+ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+"""Share of an array's largest entry up to which a difference is rounding: the two sides sum in different orders."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tag:
+    """The axis along which records lie, and the slots in which the two sides may differ."""
+
+    axis: int
+    slots: frozenset[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """Where other records than the differing one began to differ."""
+
+    at: Place
+    through: Origin | None
+    leak: tuple[Place, Origin] | None
+
+
+@dataclasses.dataclass(eq=False)
+class Release:
+    """Noise met data: how far the record moves it, and the variance of what covers it."""
+
+    at: Place
+    draw: Place
+    origin: Origin | None
+    round: tuple[Any, ...]
+    first: bool
+    """Whether no earlier release feeds it."""
+    moved: np.ndarray
+    variance: np.ndarray
+    exact: bool
+    drawn: int = 0
+    """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
+    unknown: str | None = None
+    """Why its cost is not judged, if it is not."""
+    nonlinear: Place | None = None
+    summed_by: float = 0.0
+    """How far the record moves the sum over records, before anything is done to the sum."""
+    lent: list[np.ndarray] = dataclasses.field(default_factory=list)
+    """Variance of noise that was added later."""
+
+    @property
+    def covering(self) -> np.ndarray:
+        """Variance of every coordinate of all the noise."""
+        return self.variance + sum(self.lent)
+
+    @property
+    def cost(self) -> float:
+        """Length of the difference in units of the noise: one over the multiplier."""
+        return float(np.sqrt(np.sum(np.square(self.moved) / np.maximum(self.covering, 1e-60))))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class Value:
+    """A value on both sides; ``b`` is ``a`` itself where they do not differ."""
+
+    a: Any
+    b: Any
+    values: bool = False
+    """Depends on what records hold."""
+    random: bool = False
+    """Depends on the key."""
+    noise: bool = False
+    """Continuous randomness that no record touches: what it is added to is covered."""
+    variance: np.ndarray | None = None
+    guessed: bool = False
+    """Whether the variance was estimated from draws."""
+    correlated: bool = False
+    shared: bool = False
+    """One number of noise stands in several coordinates."""
+    draw: Place | None = None
+    scaled: tuple[Place, Origin] | None = None
+    tag: Tag | None = None
+    summed: bool = False
+    """A sum over records, for certain."""
+    summed_by: float = 0.0
+    origin: Origin | None = None
+    mixed: Mixed | None = None
+    nonlinear: Place | None = None
+    released: int = 0
+    """Releases that stand behind it, one after the other."""
+    leak: tuple[Place, Origin] | None = None
+    blurred: bool = False
+    """Noise reached it in a way that is not followed."""
+    uncoupled: Place | None = None
+    opaque: Place | None = None
+    release: Release | None = None
+    lent: tuple[Release, np.ndarray] | None = None
+    at: Place | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two sides differ."""
+        return self.a is not self.b
+
+    @property
+    def data(self) -> bool:
+        """Whether records stand behind it, by their values or by their number."""
+        return self.values or self.differs
+
+    @property
+    def calm(self) -> bool:
+        """Whether it is released: equal on both sides from noise on."""
+        return self.released > 0 and not self.data
+
+
+def host(array: Any) -> np.ndarray:
+    """As NumPy reads it; keys by their words, narrow floats widened."""
+    if jnp.issubdtype(getattr(array, "dtype", np.dtype(bool)), jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(array))
+    found = np.asarray(array)
+    return found.astype(np.float32) if found.dtype.name in ROUNDING and found.dtype.itemsize < 4 else found
+
+
+def rounding(array: Any) -> float:
+    """The share of an array's largest entry that is rounding; 0 for integers."""
+    return ROUNDING.get(getattr(array.dtype, "name", ""), 0.0)
+
+
+def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    """Whether two arrays of one shape are equal but for rounding."""
+    if not tolerance:
+        return bool(np.array_equal(one, other))
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    size = max(
+        np.max(np.abs(one), initial=0.0, where=np.isfinite(one)),
+        np.max(np.abs(other), initial=0.0, where=np.isfinite(other)),
+    )
+    with np.errstate(invalid="ignore"):
+        near = np.abs(one - other) <= tolerance * size
+    return bool(np.all(near | (one == other) | (np.isnan(one) & np.isnan(other))))
+
+
+def outside(a: np.ndarray, b: np.ndarray, tag: Tag) -> tuple[np.ndarray, np.ndarray]:
+    """Both sides without the slots of the differing record."""
+    kept = [np.delete(x, [slot for slot in tag.slots if slot < x.shape[tag.axis]], axis=tag.axis) for x in (a, b)]
+    return kept[0], kept[1]
+
+
+def settled(a: Any, b: Any, tag: Tag | None) -> tuple[Any, bool]:
+    """Side b with rounding removed, and whether records other than the differing one differ.
+
+    Without a tag all of ``a`` is compared. Rounding must not grow from equation to equation, so what agrees is made
+    equal.
+    """
+    if a is b:
+        return a, False
+    one, other, tolerance = host(a), host(b), rounding(a)
+    if one.shape == other.shape and close(one, other, tolerance):
+        return a, False
+    if tag is None:
+        return b, False
+    kept_a, kept_b = outside(one, other, tag)
+    if kept_a.shape != kept_b.shape or not close(kept_a, kept_b, tolerance):
+        return b, True
+    if not tolerance or np.array_equal(kept_a, kept_b):
+        return b, False
+    fixed = np.array(np.asarray(b))
+    rows = [slot for slot in range(fixed.shape[tag.axis]) if slot not in tag.slots]
+    kept = [slot for slot in range(one.shape[tag.axis]) if slot not in tag.slots]
+    np.moveaxis(fixed, tag.axis, 0)[rows] = np.moveaxis(np.asarray(a), tag.axis, 0)[kept]
+    return fixed, False
+
+
+def scaled_by_count(a: Any, b: Any, tag: Tag, counts: tuple[int, int]) -> bool:
+    """Whether the other records differ by the ratio of the numbers of records alone: a mean for a sum."""
+    one, other = outside(host(a), host(b), tag)
+    if one.shape != other.shape or not rounding(a):
+        return False
+    less, more = counts
+    return any(close(one * factor, other, rounding(a)) for factor in (less / more, more / less))

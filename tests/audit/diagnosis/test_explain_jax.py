@@ -1,0 +1,97 @@
+"""Faulty steps are found at their lines, and nothing is said about right ones."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from diagnosis import replayed
+from diagnosis.replayed import CLIP, FAULTY, NOISE, RIGHT
+
+import mechanisms
+from audit.diagnosis.explain import Kind, explain
+from mechanisms.simulators.one_round import one_round
+
+KEY = jax.random.key(3)
+
+
+def told(step, pair=None, multiplier=NOISE):
+    return explain(step, pair or replayed.added(), key=KEY, noise_multiplier=multiplier)
+
+
+def zeroed():
+    """Two datasets of one size, the record not the last."""
+    return mechanisms.zero_out(replayed.rows(8), 3, null=(np.zeros(replayed.WIDTH, np.float32), np.float32(0)))
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_step_is_found_at_its_line(name):
+    step, kind = FAULTY[name]
+    found = told(step).findings
+    assert [one.kind for one in found][:1] == [kind], found
+    lines = {line for path, line in found[0].lines if path == replayed.__file__}
+    assert replayed.marked_lines(step) <= lines or replayed.marked_lines(step) & lines, (found[0], lines)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_said_about_a_right_step(name):
+    explanation = told(RIGHT[name])
+    assert explanation.findings == (), explanation.findings[0].says
+    assert explanation.rounds
+    assert min(one.multiplier for one in explanation.rounds) == pytest.approx(NOISE, rel=0.02)
+
+
+@pytest.mark.parametrize("step", replayed.EQUAL_SIZES, ids=lambda step: step.__name__)
+def test_nothing_is_said_about_a_right_step_on_datasets_of_one_size(step):
+    pair = zeroed()
+    explanation = told(step, pair)
+    assert explanation.findings == (), explanation.findings[0].says
+    assert explanation.rounds
+
+
+def test_mixing_is_found_on_datasets_of_one_size():
+    pair = zeroed()
+    assert [one.kind for one in told(FAULTY["normalised_over_the_batch"][0], pair).findings] == [
+        Kind.RECORDS_MIXED_BEFORE_SUM
+    ]
+
+
+def test_the_record_need_not_be_the_last():
+    x, y = replayed.rows()
+    order = np.r_[0:3, 8, 3:8]
+    pair = mechanisms.pair((x[:-1], y[:-1]), (x[order], y[order]), relation="add_remove")
+    pair = type(pair)(without=pair.without, with_record=pair.with_record, relation="add_remove", index=3)
+    assert told(RIGHT["poisson_rounds"], pair).findings == ()
+
+
+def test_a_batch_that_n_and_n_plus_one_records_draw_differently_is_not_judged():
+    assert [one.kind for one in told(replayed.batch_of_fixed_size).findings] == [Kind.NOT_FOLLOWED]
+
+
+def test_a_loop_whose_length_depends_on_the_data_is_not_judged_and_named():
+    def shrunk(key, data):
+        total = replayed.gradients(replayed.WEIGHTS, data).sum(0)
+        total = jax.lax.while_loop(lambda x: jax.numpy.linalg.norm(x) > CLIP, lambda x: 0.9 * x, total)
+        return total + replayed.noise(key)
+
+    (found,) = told(shrunk).findings
+    assert found.kind == Kind.NOT_FOLLOWED
+    assert found.lines[0][0] == __file__
+
+
+def test_what_a_release_costs_is_exact():
+    (first,) = told(RIGHT["whole_dataset"]).rounds
+    assert (first.sensitivity, first.noise_deviation, first.exact) == (
+        pytest.approx(CLIP, rel=1e-5),
+        pytest.approx(CLIP * NOISE, rel=1e-5),
+        True,
+    )
+
+
+@pytest.mark.parametrize("divisor", ["none", "expected_batch"])
+def test_a_simulator_of_ours_is_followed(divisor):
+    step = one_round(normalise_by=divisor, rate=0.5, clip=1.0, noise_multiplier=2.0)
+    explanation = told(step, mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0), 2.0)
+    kinds = [one.kind for one in explanation.findings]
+    assert kinds == ([] if divisor == "none" else [Kind.CHANGED_AFTER_RELEASE])
+    assert explanation.rounds[0].multiplier == pytest.approx(2.0, rel=0.01)
