@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from guarantees.checks import AboveZero, checked, require
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
-from mechanisms.release import stack
+from mechanisms.release import leaves, stack
 
 
 @checked
@@ -48,6 +49,16 @@ class CallableStep(Described):
     def kind(self) -> OutputKind:
         """A transcript, or a vector."""
         return "transcript" if self.releases == "transcript" else "vector"
+
+    @property
+    def tracer(self) -> str | None:
+        """What it does with PyTorch can be followed, where PyTorch is installed."""
+        return "torch" if importlib.util.find_spec("torch") else None
+
+    def replayed(self, dataset: Any, seed: int, tell: Callable[[str, Any], None]) -> None:
+        """One trial that tells of everything it gives back."""
+        for name, leaf in leaves(self.function(seed, dataset)):
+            tell(name, leaf)
 
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from guarantees.claim import Claim
     from mechanisms.pairs.neighbours import Neighbours
 
-TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs"}
+TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "audit.diagnosis.explain.torch_code"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
 
 

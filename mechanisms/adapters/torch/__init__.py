@@ -1,1 +1,1 @@
-"""What trains with PyTorch, and all that imports it; functions import it when they run, never the modules."""
+"""What trains with PyTorch. Functions import it when they run; the modules of ``replay`` are imported when needed."""

@@ -9,7 +9,7 @@ import multiprocessing
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -103,6 +103,18 @@ class OpacusStep(Described):
         rows = torch.from_numpy(np.array(materialise(dataset), np.float32))
         return per_example_gradients(network(self.network, columns=rows.shape[1]), rows)
 
+    @property
+    def tracer(self) -> str | None:
+        """Its operations are followed by PyTorch's own hooks; another version's run in another process."""
+        return None if self.version else "torch"
+
+    def replayed(self, dataset: Any, seed: int, tell: Callable[[str, Any], None]) -> None:
+        """One trial that tells of the update, while it is a tensor of PyTorch."""
+        training = make_private(self, dataset)
+        assert isinstance(training, Training)
+        with quiet():
+            tell("the update", training.moved(seed))
+
     def prepare(self, dataset: Any) -> Draw:
         """Model, optimiser and loader made private once; a trial resets the parameters and reseeds PyTorch."""
         training = make_private(self, dataset)
@@ -139,6 +151,10 @@ class Training:
 
     def step(self, seed: int) -> np.ndarray:
         """The update of one logical batch, with the sign of the gradient and learning rate 1."""
+        return self.moved(seed).numpy()
+
+    def moved(self, seed: int) -> Any:
+        """The same as a tensor."""
         # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
         self._torch.default_generator.manual_seed(seed)
         self.optimizer.max_grad_norm = self._bound
@@ -148,7 +164,7 @@ class Training:
             self._run(self._batch())
         else:
             self._run_split(self._physical_batch)
-        return (self._start - parameters_of(self._network.model)).numpy()
+        return self._start - parameters_of(self._network.model)
 
     def _batch(self) -> Any:
         return first_batch(self.loader, lambda batch: len(batch[0]) > 0 or not self._stops)

@@ -117,6 +117,19 @@ class TorchTraining(Described):
 
         return draw
 
+    @property
+    def tracer(self) -> str | None:
+        """Its operations are followed by PyTorch's own hooks."""
+        return "torch"
+
+    def replayed(self, dataset: Any, seed: int, tell: Callable[[str, Any], None]) -> None:
+        """One trial that tells of every tensor it releases, while that tensor is what the code made."""
+        watch = Watch(seed=seed, steps=self._most_steps, tell=tell)
+        self._run(watch, dataset)
+        if self.releases == "final":
+            for name, tensor in _ends(watch):
+                tell(name, tensor)
+
     def gradients(self, dataset: Any) -> dict[str, np.ndarray]:
         """Per-example gradients of every weight at its initial value, (records, ...), as Opacus computes them.
 
@@ -301,16 +314,22 @@ def _equal(one: list[Any], other: list[Any]) -> bool:
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _final(watch: Watch) -> dict[str, np.ndarray]:
-    """Start minus end of every weight that is trained, the buffers as they are; or what was given back instead."""
+def _ends(watch: Watch) -> list[tuple[str, Any]]:
+    """The weights and buffers of the model at its end; or what was given back instead."""
     model = watch.released
     if model is None and watch.given is not None:
-        return {name: host_array(leaf).astype(np.float32) for name, leaf in leaves(watch.given)}
+        return leaves(watch.given)
     if model is None:
-        ends = list(zip(watch.names, watch.parameters, strict=True))
-    else:
-        state = [*model.named_parameters(), *model.named_buffers()]
-        ends = [(plain_name(name), tensor) for name, tensor in state if tensor.is_floating_point()]
+        return list(zip(watch.names, watch.parameters, strict=True))
+    state = [*model.named_parameters(), *model.named_buffers()]
+    return [(plain_name(name), tensor) for name, tensor in state if tensor.is_floating_point()]
+
+
+def _final(watch: Watch) -> dict[str, np.ndarray]:
+    """Start minus end of every weight that is trained, the buffers as they are; or what was given back instead."""
+    ends = _ends(watch)
+    if watch.released is None and watch.given is not None:
+        return {name: host_array(leaf).astype(np.float32) for name, leaf in ends}
     if not ends:
         raise ValueError("the training gave back nothing and built no optimizer of torch.optim: nothing is released.")
     start = {id(p): before for p, before in zip(watch.parameters, watch.start, strict=True)}

@@ -31,12 +31,22 @@ class Watch:
     - ``updates``: the gradients with which an optimizer is about to step, at most ``steps`` times: then the run is
       ended, unless that is 0, which asks for none. Under Opacus that is the optimizer inside its
       own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
+    - ``tell`` is told of the same gradients as tensors, by name.
     - ``accountants``: those of Opacus that were made on the way; ``samples``: its per-example gradients at the first
       step. Both only where they are asked for.
     """
 
-    def __init__(self, seed: int, *, steps: float, accounts: bool = False, samples: bool = False):
+    def __init__(
+        self,
+        seed: int,
+        *,
+        steps: float,
+        accounts: bool = False,
+        samples: bool = False,
+        tell: Callable[[str, Any], None] | None = None,
+    ):
         self.seed, self.steps, self._asks = seed, steps, {"accounts": accounts, "samples": samples}
+        self._tell = tell
         self.updates: list[list[Any]] = []
         self.samples: list[Any] | None = None
         self.accountants: list[Any] = []
@@ -66,7 +76,7 @@ class Watch:
             stack.enter_context(_removed(self._forwards))
             if self._asks["accounts"]:
                 stack.enter_context(self._watch_accountants())
-            stack.enter_context(_generators_kept())
+            stack.enter_context(generators_kept())
             seed_all(self.seed)
             with contextlib.suppress(_Enough):
                 self.given = train(dataset, self.seed)
@@ -143,9 +153,17 @@ class Watch:
             )
         if self._asks["samples"] and not self.updates:
             self.samples = _samples(self.parameters)
+        if self._tell is not None:
+            self._tell_update(self._tell)
         self.updates.append([_gradient(p) for p in self.parameters])
         if len(self.updates) >= self.steps:
             raise _Enough
+
+    def _tell_update(self, tell: Callable[[str, Any], None]) -> None:
+        """The gradients themselves, while they are what the optimizer is about to read."""
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if parameter.grad is not None:
+                tell(f"{name} of step {len(self.updates) + 1}", parameter.grad)
 
     def _watch_accountants(self) -> contextlib.AbstractContextManager[None]:
         try:
@@ -209,7 +227,7 @@ def _after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _generators_kept() -> Iterator[None]:
+def generators_kept() -> Iterator[None]:
     """The process's own generators, as they were before the trial."""
     import torch
 

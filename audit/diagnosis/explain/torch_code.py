@@ -1,0 +1,66 @@
+"""The tracer of PyTorch code: facts of a replay (mechanisms.adapters.torch.replay) as findings."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, found, not_followed, ranked
+from audit.diagnosis.explain.places import NOWHERE, frames_of, place
+from mechanisms.adapters.batch import trial_seeds
+from mechanisms.pairs.neighbours import materialise
+
+if TYPE_CHECKING:
+    import jax
+
+    from audit.diagnosis.explain.dispatch import Stated
+    from mechanisms.pairs.neighbours import Neighbours
+
+UNSEEN = (
+    "random numbers of NumPy and of Python, and data that leave PyTorch and come back",
+    "noise that is added to single records before they are summed",
+    "permutations of N and N + 1 records, which have no draws in common",
+)
+
+
+def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
+    """Both sides on the same draws. What cannot be followed is said, and so is an error of the code itself."""
+    import jax.random
+
+    # imports PyTorch
+    replay = importlib.import_module("mechanisms.adapters.torch.replay.replay")
+    code = getattr(mechanism, "given", mechanism).replayed
+    seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
+    sides = materialise(neighbours.without), materialise(neighbours.with_record)
+    try:
+        seen = replay.Replay(code, *sides, seed=seed, noise_multiplier=stated.noise_multiplier).seen()
+    except Exception as error:
+        return Explanation(findings=(not_followed(f"{type(error).__name__} while it was followed: {error}"),))
+    if not seen.draws:
+        why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
+        return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
+    return Explanation(
+        findings=ranked(_finding(fact) for fact in seen.facts),
+        rounds=tuple(
+            Round(
+                number=cost.number,
+                sensitivity=cost.sensitivity,
+                noise_deviation=cost.deviation,
+                multiplier=cost.multiplier,
+                lines=frames_of([place(cost.at)]),
+            )
+            for cost in seen.costs
+        ),
+        covered=Covered(draws=seen.draws, releases=seen.releases, opaque=(*seen.opaque, *UNSEEN)),
+    )
+
+
+def _finding(fact: Any) -> Finding:
+    places = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
+    if fact.kind == Kind.NOT_FOLLOWED:
+        return not_followed(fact.words["why"], *places.values())
+    if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
+        return found(Kind.NOISE_SCALE_FROM_DATA, **places, origin="the records or on their number")
+    return found(Kind(fact.kind), **places, **fact.words)

@@ -1,0 +1,155 @@
+"""What is known of each piece of memory: whether data reached it, how much noise is in it, what covered it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from mechanisms.adapters.torch.replay.stacks import Stack
+
+PURGE_EVERY = 4096
+
+
+@dataclasses.dataclass(eq=False)
+class Event:
+    """One release: how far the two sides were apart where noise met data, and the variance of that noise."""
+
+    stack: Stack
+    origin: Stack
+    draw: Stack
+    round: int
+    difference: torch.Tensor
+    variance: torch.Tensor
+    mixed: Stack = ()
+    bent: Stack = ()
+    moved: bool = False
+    """Whether the record moves it at all."""
+    standard: torch.Tensor | None = None
+    """Some of the noise, over its deviation."""
+    consumed: bool = False
+    exact: bool = True
+    superseded: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the noise's deviation is known everywhere that the record moves."""
+        return self.exact and bool(torch.isfinite(self.variance).all())
+
+
+@dataclasses.dataclass(eq=False)
+class Cell:
+    """Of one storage. ``variance`` has an element for each of the storage's: NaN where noise is there but unknown."""
+
+    data: bool = False
+    ragged: bool = False
+    """Its shape is not the other side's: single records are still apart."""
+    summed: Stack = ()
+    """Where records were last summed."""
+    mixed: Stack = ()
+    """Where one record changed the values of others."""
+    bent: Stack = ()
+    """Where a sum over records went through something that is not linear."""
+    changed: Stack = ()
+    """Where a released value met raw data."""
+    variance: torch.Tensor | None = None
+    drawn: Stack = ()
+    scaled: Stack = ()
+    """Where noise first differed between the two sides."""
+    draws: frozenset[int] = frozenset()
+    released: bool = False
+    events: tuple[Event, ...] = ()
+    opaque: bool = False
+    """Randomness or data came here by a way that is not followed."""
+
+    @property
+    def noise(self) -> bool:
+        """Whether it holds noise and nothing of the data."""
+        return self.variance is not None and not self.data
+
+
+class Memory:
+    """Cells by storage. Storages are held weakly: nothing is kept alive, and no address is taken for another."""
+
+    def __init__(self) -> None:
+        self._cells: dict[int, tuple[StorageWeakRef, Cell]] = {}
+        self._puts = 0
+
+    def get(self, tensor: torch.Tensor) -> Cell | None:
+        """What is known of a tensor's memory; None for constants."""
+        try:
+            found = self._cells.get(tensor.untyped_storage()._cdata)
+        except (NotImplementedError, RuntimeError):
+            return None
+        return None if found is None else found[1]
+
+    def put(self, tensor: torch.Tensor, cell: Cell | None) -> None:
+        """Know this of a tensor's memory from now on."""
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return
+        if cell is None:
+            self._cells.pop(storage._cdata, None)
+            return
+        self._cells[storage._cdata] = (StorageWeakRef(storage), cell)
+        self._puts += 1
+        if self._puts % PURGE_EVERY == 0:
+            gone = [key for key, (reference, _) in self._cells.items() if reference.expired()]
+            for key in gone:
+                del self._cells[key]
+
+
+def elements(tensor: torch.Tensor) -> int:
+    """Of the whole storage that a tensor looks into."""
+    return tensor.untyped_storage().nbytes() // max(1, tensor.element_size())
+
+
+def covers(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all of its storage."""
+    return tensor.numel() >= elements(tensor)
+
+
+def seen_through(shadow: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a storage's shadow that a tensor looks at."""
+    return shadow.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def variance_of(cell: Cell | None, tensor: torch.Tensor) -> torch.Tensor:
+    """Variance of the noise in each element of a tensor."""
+    if cell is None or cell.variance is None:
+        return torch.zeros(tensor.shape)
+    return seen_through(cell.variance, tensor)
+
+
+def shadow(tensor: torch.Tensor, values: Any, before: torch.Tensor | None = None) -> torch.Tensor:
+    """A storage's shadow with these values where the tensor looks, and ``before`` elsewhere."""
+    found = torch.zeros(elements(tensor)) if before is None else before.clone()
+    seen_through(found, tensor).copy_(torch.as_tensor(values, dtype=found.dtype).expand(tensor.shape))
+    return found
+
+
+def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
+    """What is known of a storage when a part of it was written and the rest is as it was."""
+    if old is None:
+        return new
+    variance = None
+    if new.variance is not None or old.variance is not None:
+        variance = shadow(out, variance_of(new, out), old.variance)
+    return Cell(
+        data=new.data or old.data,
+        ragged=new.ragged or old.ragged,
+        summed=new.summed or old.summed,
+        mixed=new.mixed or old.mixed,
+        bent=new.bent or old.bent,
+        changed=new.changed or old.changed,
+        variance=variance,
+        drawn=new.drawn or old.drawn,
+        scaled=new.scaled or old.scaled,
+        draws=new.draws | old.draws,
+        released=new.released or old.released,
+        events=tuple(dict.fromkeys((*new.events, *old.events))),
+        opaque=new.opaque or old.opaque,
+    )

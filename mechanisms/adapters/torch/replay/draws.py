@@ -1,0 +1,125 @@
+"""Random numbers, drawn once and handed to every run: a longer draw begins with the shorter one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from mechanisms.adapters.torch.replay.stacks import Stack
+
+CONTINUOUS = frozenset(
+    [
+        "normal_",
+        "normal",
+        "randn",
+        "randn_like",
+        "rand",
+        "rand_like",
+        "uniform_",
+        "exponential_",
+        "log_normal_",
+        "cauchy_",
+        "geometric_",
+        "poisson",
+        "binomial",
+        "_standard_gamma",
+    ]
+)
+"""What noise may be made of."""
+SELECTING = frozenset(
+    [
+        "bernoulli",
+        "bernoulli_",
+        "randperm",
+        "randint",
+        "randint_like",
+        "random_",
+        "multinomial",
+        "native_dropout",
+        "_fused_dropout",
+    ]
+)
+"""What chooses records or units."""
+DRAWS = CONTINUOUS | SELECTING
+UNIFORM = frozenset(("rand", "rand_like", "uniform_"))
+LARGEST_UNIFORM = 1 - 2**-24
+
+Slot = tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Draw:
+    """One call of a generator."""
+
+    number: int
+    stack: Stack
+    state: int | None
+    """Of the generator before the call; None where it took nothing from one that can be asked."""
+
+
+class Bank:
+    """The values of every draw by its slot, and what the draws of the extra record are."""
+
+    def __init__(self, *, records: int | None = None, index: int | None = None, taken: float = 0.0):
+        self._values: dict[Slot, torch.Tensor] = {}
+        self._records, self._index, self._taken = records, index, taken
+
+    def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
+        """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""
+        known = self._values.get(slot)
+        if known is None:
+            self._choose(name, value, self._index)
+            self._values[slot] = value.clone()
+            return
+        if known.shape == value.shape:
+            value.copy_(known)
+            return
+        if name == "randperm":
+            self._permute(slot, known, value)
+            return
+        axes = [
+            axis for axis in range(value.dim()) if known.dim() == value.dim() and known.size(axis) != value.size(axis)
+        ]
+        if len(axes) != 1:
+            return
+        axis, common = axes[0], min(known.size(axes[0]), value.size(axes[0]))
+        value.narrow(axis, 0, common).copy_(known.narrow(axis, 0, common))
+        if value.size(axis) > known.size(axis):
+            self._choose(name, value, common if axis == 0 else None)
+            self._values[slot] = value.clone()
+
+    def _choose(self, name: str, value: torch.Tensor, index: int | None) -> None:
+        """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
+        if (
+            index is None
+            or value.dim() != 1
+            or index >= len(value)
+            or self._records not in (len(value), len(value) - 1)
+        ):
+            return
+        if name in UNIFORM and value.is_floating_point():
+            value[index] = self._taken
+        elif name in ("bernoulli", "bernoulli_"):
+            value[index] = 1
+
+    def _permute(self, slot: Slot, known: torch.Tensor, value: torch.Tensor) -> None:
+        """The order of fewer records is that of more without the others."""
+        if len(known) > len(value):
+            value.copy_(known[known < len(value)])
+        else:
+            value.copy_(torch.cat([known, torch.arange(len(known), len(value), dtype=known.dtype)]))
+            self._values[slot] = value.clone()
+
+
+def generator_of(kwargs: dict[str, Any]) -> torch.Generator | None:
+    """The generator that a call draws from, if it is one of the processor's."""
+    found = kwargs.get("generator")
+    found = torch.default_generator if found is None else found
+    return found if found.device.type == "cpu" else None
+
+
+def state_of(generator: torch.Generator | None) -> int | None:
+    """A number that two states share only if they are the same."""
+    return None if generator is None else hash(generator.get_state().numpy().tobytes())

@@ -1,0 +1,42 @@
+"""What a replay of PyTorch code saw: plain values, each with its stacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from mechanisms.adapters.torch.replay.stacks import Stack
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One fact: the code of its kind, where it was seen, and the numbers that its sentence needs."""
+
+    kind: str
+    stacks: Mapping[str, Stack]
+    words: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What the releases of one round cost together."""
+
+    number: int
+    sensitivity: float
+    deviation: float
+    multiplier: float
+    at: Stack
+    origin: Stack
+    draw: Stack
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Everything that the runs showed."""
+
+    facts: tuple[Fact, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    draws: int = 0
+    releases: int = 0
+    opaque: tuple[str, ...] = ()

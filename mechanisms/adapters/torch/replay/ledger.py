@@ -1,0 +1,84 @@
+"""What one run wrote down of its operations, place by place, and how another run compares."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import torch
+
+from mechanisms.adapters.torch.replay import noise, traces
+from mechanisms.adapters.torch.replay.cells import Cell
+from mechanisms.adapters.torch.replay.draws import Slot
+from mechanisms.adapters.torch.replay.operation import Operation
+
+
+class Ledger:
+    """Pictures of results by slot: the place in the code, and how often it was passed since the last release."""
+
+    def __init__(self, reference: Ledger | None):
+        self.reference = reference
+        self.phase = 0
+        """How often noise was added to something."""
+        self._pictures: dict[Slot, traces.Picture] = {}
+        self._rows: dict[Slot, traces.Rows] = {}
+        self._factors: dict[Slot, float] = {}
+        self._counts: collections.Counter[Slot] = collections.Counter()
+
+    def slot(self, *what: Any) -> Slot:
+        """The next one of this place."""
+        key = (self.phase, *what)
+        self._counts[key] += 1
+        return (*key, self._counts[key])
+
+    def alike(self, done: Operation) -> bool:
+        """Whether the reference saw the same result here, as far as it can be compared."""
+        if not done.out.is_floating_point():
+            return True
+        slot = self.slot(done.where, done.name, "value")
+        seen = self._pictures[slot] = traces.picture(done.out)
+        other = None if self.reference is None else self.reference._pictures.get(slot)
+        return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(done.out))
+
+    def other_factor(self, done: Operation) -> bool:
+        """Whether a number of Python's scales a result by more or less than in the reference, and is no count."""
+        factor = next((part for part in done.args if isinstance(part, float)), None)
+        if done.name not in noise.SCALING or factor is None:
+            return False
+        slot = self.slot(done.where, done.name, "factor")
+        self._factors[slot] = factor
+        other = None if self.reference is None else self.reference._factors.get(slot)
+        if not other or not factor or abs(factor / other - 1) < traces.TOLERANCE:
+            return False
+        # n and n + 1 records, or the other way round
+        count = 1 / abs(factor / other - 1)
+        return min(count % 1, -count % 1) > 1e-3
+
+    def compare_rows(self, done: Operation, found: Cell, ragged: bool) -> None:
+        """Whether records are still apart in a result, and whether one has changed the values of others."""
+        slot = self.slot(done.where, done.name, "rows")
+        if self.reference is None:
+            self._rows[slot] = traces.rows(done.out)
+            return
+        other = self.reference._rows.get(slot)
+        if other is None:
+            return
+        shape = tuple(done.out.shape)
+        found.ragged = other.shape != shape
+        if ragged and not found.ragged:
+            found.summed = done.where
+        if found.ragged and other.shape[1:] == shape[1:]:
+            apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
+            found.mixed = (found.mixed or done.where) if bool(apart.any()) else ()
+        elif not found.ragged and not found.summed and _most_rows_differ(other, done.out):
+            found.mixed = found.mixed or done.where
+        elif not found.ragged and not found.summed:
+            found.mixed = ()
+
+
+def _most_rows_differ(other: traces.Rows, out: torch.Tensor) -> bool:
+    """Of a pair that keeps its length one record's rows may differ; rows of zeros are padding."""
+    seen = traces.rows(out)
+    apart = traces.rows_that_differ(other, seen, traces.tolerance(out))
+    there = int((torch.maximum(other.sizes, seen.sizes) > 0).sum())
+    return there > 2 and int(apart.sum()) > 0.6 * there

@@ -1,0 +1,202 @@
+"""Where noise meets data: what each release costs, and that both sides are equal from there on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from mechanisms.adapters.torch.replay import noise, traces
+from mechanisms.adapters.torch.replay.cells import Cell, Event, shadow
+from mechanisms.adapters.torch.replay.draws import Slot
+from mechanisms.adapters.torch.replay.ledger import Ledger
+from mechanisms.adapters.torch.replay.operation import Operation
+from mechanisms.adapters.torch.replay.stacks import Stack
+
+MOST_STORED = 2**28
+"""Numbers of releases that are kept for comparison (1 GiB); a longer training is followed so far."""
+MOST_COMPARED = 64
+"""Numbers of a release's noise that are looked for in others."""
+
+
+class Enough(BaseException):
+    """More rounds than can be kept. Not an Exception: the code's own ``except Exception`` must not catch it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Meeting:
+    """Noise and what it was added to, each with its sign and factor."""
+
+    value: torch.Tensor
+    noise: torch.Tensor
+    variance: torch.Tensor
+    result: torch.Tensor
+
+
+class Releases:
+    """The releases of one run, compared with those of a run before it."""
+
+    def __init__(self, ledger: Ledger, reference: Releases | None):
+        self._ledger, self._reference = ledger, reference
+        self.meetings: dict[Slot, Meeting] = {}
+        self.events: list[Event] = []
+        self.covering: set[int] = set()
+        """Draws of the noise of releases that the record moves."""
+        self.choosing: set[int] = set()
+        """Draws that went into what they cover."""
+        self.scaled: list[tuple[Stack, Stack]] = []
+        """Where noise was scaled otherwise on the two sides, and where it was drawn."""
+        self.leaked: list[Stack] = []
+        """Where something released became different on the two sides."""
+        self.reached: list[Stack] = []
+        """Those of them that came into a later release."""
+        self.ended = False
+        """Whether it was stopped for want of memory."""
+        self.astray = False
+        """Whether noise met something where it did not in the reference."""
+        self._round, self._fresh, self._stored = 1, False, 0
+
+    def new_round(self) -> None:
+        """Something is done that a round begins with; nothing is where nothing was released since the last one."""
+        if self._fresh:
+            self._round, self._fresh = self._round + 1, False
+
+    def met(self, done: Operation) -> Cell | None:
+        """Noise is added to something that is no noise; None where it is not, or covers nothing more."""
+        one, other = done.cell(done.args[0]), done.cell(done.args[1])
+        if one is not None and other is not None and one.noise and other.noise:
+            return None
+        place = 0 if one is not None and one.noise else 1
+        covering, cell = (one, other) if place == 0 else (other, one)
+        assert covering is not None
+        data = cell is not None and cell.data
+        if covering.released and not data:
+            return None
+        meeting = _meeting(done, place)
+        slot = self._ledger.slot(done.where, done.name, "meets")
+        self._ledger.phase += 1
+        if cell is not None and cell.released and not data:
+            return self._covered_again(done, cell, meeting.variance, covering)
+        if self._reference is None:
+            self._keep(slot, meeting)
+        else:
+            self._compare(self._reference, slot, meeting, done, cell or Cell(), covering)
+        if cell is None:
+            # noise on a constant is noise still, until data meets it
+            kept = shadow(done.out, meeting.variance)
+            return dataclasses.replace(covering, variance=kept, released=True, events=())
+        self._fresh = True
+        return Cell(released=True, draws=covering.draws, events=tuple(self.events[-1:]))
+
+    def combined(self, done: Operation) -> tuple[Event, ...]:
+        """Noisy parts that are added up before anything is made of them are one release with all their noise."""
+        events = [event for event in done.events if not event.consumed]
+        parts = sum(any(not event.consumed for event in cell.events) for cell in done.cells)
+        if len({event.round for event in events}) != 1 or (parts == 1 and done.name in noise.ADDING):
+            return done.events
+        joined = _joined(done)
+        for event in events:
+            event.superseded, event.exact = joined is not None, False
+        if joined is None:
+            return done.events
+        self.events.append(joined)
+        return (joined,)
+
+    def _covered_again(self, done: Operation, cell: Cell, variance: torch.Tensor, covering: Cell) -> Cell:
+        """More noise on what has some: both count, while nothing was made of it yet."""
+        events = [event for event in cell.events if not event.consumed]
+        found = Cell(released=True, draws=cell.draws | covering.draws, events=cell.events)
+        if len(events) == 1 and events[0].difference.shape == done.out.shape:
+            more = dataclasses.replace(events[0], variance=events[0].variance + variance)
+            events[0].superseded = True
+            self.events.append(more)
+            found.events = (more,)
+        else:
+            for event in events:
+                event.exact = False
+        return found
+
+    def _keep(self, slot: Slot, meeting: Meeting) -> None:
+        self._stored += 4 * meeting.result.numel()
+        if self._stored > MOST_STORED:
+            self.ended = True
+            raise Enough
+        self.meetings[slot] = Meeting(*(part.clone() for part in vars(meeting).values()))
+
+    def _compare(
+        self, reference: Releases, slot: Slot, meeting: Meeting, done: Operation, cell: Cell, covering: Cell
+    ) -> None:
+        other = reference.meetings.get(slot)
+        if other is None and reference.ended and self._ledger.phase > len(reference.meetings):
+            raise Enough
+        if other is None or other.value.shape != meeting.value.shape:
+            # rows of records that are still apart are no release
+            self.astray |= other is None
+            return
+        difference = (meeting.value - other.value).float()
+        if _size(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
+            _size(meeting.noise), _size(other.noise)
+        ):
+            self.scaled.append((covering.scaled or done.where, covering.drawn))
+        hidden = meeting.variance != 0
+        done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
+        if cell.changed and cell.changed in self.leaked:
+            self.reached.append(cell.changed)
+        event = Event(
+            stack=done.where,
+            origin=cell.summed or done.where,
+            draw=covering.drawn,
+            round=self._round,
+            difference=torch.where(hidden, difference, torch.zeros(())),
+            variance=meeting.variance,
+            mixed=cell.mixed,
+            bent=cell.bent,
+            moved=_moved(meeting, other, difference),
+            standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
+        )
+        self.events.append(event)
+        if event.moved:
+            self.covering |= covering.draws
+            self.choosing |= cell.draws
+
+
+def _meeting(done: Operation, place: int) -> Meeting:
+    factor = done.kwargs.get("alpha", 1)
+    signs = {"a": (1, factor), "s": (1, -factor), "r": (-factor, 1)}[done.name[0]]
+    parts = [part.detach() * sign for part, sign in zip(done.before[:2], signs, strict=True)]
+    variance = done.variance(done.args[place]) * signs[place] ** 2 + torch.zeros(done.out.shape)
+    shape = done.out.shape
+    return Meeting(parts[1 - place].expand(shape), parts[place].expand(shape), variance, done.out.detach().clone())
+
+
+def _joined(done: Operation) -> Event | None:
+    """The one release that a sum of releases is, where each is known as it stands."""
+    own = [(part, [event for event in cell.events if not event.consumed]) for part, cell in done.pairs]
+    if not all(len(events) == 1 and events[0].difference.shape == part.shape for part, events in own):
+        return None
+    one = own[0][1][0]
+    if done.name in noise.ADDING and len(own) == 2 and done.name != "rsub":
+        other = own[1][1][0]
+        factor = done.kwargs.get("alpha", 1) * (1 if done.name.startswith("add") else -1)
+        if one is other or one.difference.shape != other.difference.shape:
+            return None
+        difference, variance = one.difference + factor * other.difference, one.variance + factor**2 * other.variance
+    elif done.name in ("sum", "mean") and len(own) == 1:
+        share = one.difference.numel() // max(1, done.out.numel()) if done.name == "mean" else 1
+        difference, variance = (torch.sum(part, *done.args[1:]) for part in (one.difference, one.variance))
+        difference, variance = difference / share, variance / share**2
+    else:
+        return None
+    moved = any(events[0].moved for _, events in own)
+    return dataclasses.replace(one, difference=difference, variance=variance, moved=moved)
+
+
+def _size(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().sum())
+
+
+def _moved(meeting: Meeting, other: Meeting, difference: torch.Tensor) -> bool:
+    if not difference.numel():
+        return False
+    largest = max(float(other.value.abs().max()), float(meeting.value.abs().max()))
+    return float(difference.abs().max()) > 0.02 * traces.tolerance(meeting.value) * largest

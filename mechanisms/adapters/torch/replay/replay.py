@@ -1,0 +1,356 @@
+"""The runs of one replay, and the facts that they show together."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from mechanisms.adapters.torch.replay import traces
+from mechanisms.adapters.torch.replay.cells import Event
+from mechanisms.adapters.torch.replay.draws import LARGEST_UNIFORM, Bank
+from mechanisms.adapters.torch.replay.facts import Cost, Fact, Seen
+from mechanisms.adapters.torch.replay.records import among_others, enlarged, place_of_record, tensors_in
+from mechanisms.adapters.torch.replay.run import Run
+from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.torch.watch import generators_kept
+from mechanisms.pairs.datasets import records_of
+
+ATTEMPTS = 4
+"""Draws that are tried until a batch holds the record."""
+FACTOR = 50.0
+"""How many times larger a record is made."""
+SLACK = 0.02
+"""What rounding may add to a difference, over it."""
+OUTPUT_SLACK = 2e-5
+
+Code = Callable[[Any, int, Callable[[str, Any], None]], None]
+"""Runs on a dataset with a seed and tells of every tensor that it releases."""
+
+
+class Replay:
+    """Runs of one piece of code on a pair, all with the same draws."""
+
+    def __init__(self, code: Code, without: Any, with_record: Any, *, seed: int, noise_multiplier: float | None):
+        self._code, self._without, self._with, self._seed = code, without, with_record, seed
+        self._stated = noise_multiplier
+        self._index = place_of_record(without, with_record)
+        self._bank = Bank()
+        self._facts: list[Fact] = []
+
+    def seen(self) -> Seen:
+        """Run and compare."""
+        one, other = self._pair()
+        self._about_randomness(one, other)
+        if other.releases.astray or one.ledger.phase != other.ledger.phase:
+            self._about_rounds(one, other)
+            return self._answer(one, other, ())
+        largest = [other]
+        if not self._about_outputs(one, other):
+            self._about_mixing(one, other)
+            largest += self._about_clipping(one, other)
+        for at, draw in dict.fromkeys(other.releases.scaled):
+            self._say("noise_scale_from_data", {"at": at, "draw": draw})
+        costs = [list(_costs(run.releases.events)) for run in largest]
+        self._about_noise(costs)
+        if self._facts and self._moves_without_draws(one):
+            self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
+            self._say(
+                "not_followed",
+                {},
+                why="random numbers that no PyTorch generator draws (NumPy's, Python's) reach the release",
+            )
+        return self._answer(one, other, costs[0])
+
+    def _answer(self, one: Run, other: Run, costs: Iterable[Cost]) -> Seen:
+        opaque = tuple(dict.fromkeys([*one.lost, *other.lost]))
+        if one.releases.ended:
+            opaque += (f"what comes after the first {len(one.releases.meetings)} releases, for want of memory",)
+        releases = {event.stack for event in other.releases.events}
+        return Seen(
+            facts=tuple(self._facts),
+            costs=tuple(costs),
+            draws=len({draw.stack for draw in other.draws}),
+            releases=len(releases),
+            opaque=opaque,
+        )
+
+    def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
+        self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
+
+    def _run(self, dataset: Any, reference: Run | None, seed: int | None = None) -> Run:
+        run = Run(self._bank, reference)
+        run.mark(tensors_in(dataset))
+        with generators_kept():
+            run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
+        return run
+
+    def _further(self, dataset: Any, reference: Run | None, **more: Any) -> Run | None:
+        """A run on data that nobody promised would do: None where the code stops with an error."""
+        try:
+            return self._run(dataset, reference, **more)
+        except Exception:
+            return None
+
+    def _pair(self) -> tuple[Run, Run]:
+        """Both sides, on draws with which the record takes part if such are found."""
+        one = other = Run(self._bank)
+        for attempt in range(ATTEMPTS):
+            self._seed += attempt
+            taken = LARGEST_UNIFORM if attempt % 2 else 0.0
+            self._bank = Bank(records=records_of(self._without), index=self._index, taken=taken)
+            one = self._run(self._without, None)
+            other = self._run(self._with, one)
+            if other.releases.astray or one.ledger.phase != other.ledger.phase or _took_part(one, other):
+                return one, other
+        self._say("not_followed", {}, why=f"in {ATTEMPTS} runs the record changed nothing that is released")
+        return one, other
+
+    def _about_randomness(self, one: Run, other: Run) -> None:
+        chosen = other.choosing | other.releases.choosing
+        by_state: dict[int, list[int]] = collections.defaultdict(list)
+        for draw in other.draws:
+            if draw.state is not None:
+                by_state[draw.state].append(draw.number)
+        for numbers in by_state.values():
+            covering = [number for number in numbers if number in other.releases.covering]
+            rest = [number for number in numbers if number in other.releases.covering | chosen]
+            if len(numbers) > 1 and covering and len(rest) > 1:
+                first, second = (other.draws[number] for number in sorted({covering[-1], *rest})[:2])
+                self._say(
+                    "key_used_twice",
+                    {"first": first.stack, "second": second.stack},
+                    how=" from the same state of its generator",
+                )
+        if not self._facts:
+            self._about_repeated_noise(other)
+        apart = [
+            (slot, where)
+            for slot, (seed, where) in other.seeds.items()
+            if slot in one.seeds and one.seeds[slot][0] != seed
+        ]
+        if apart:
+            again = self._run(self._without, None)
+            apart = [(slot, where) for slot, where in apart if again.seeds.get(slot) == one.seeds[slot]]
+        if apart:
+            self._say(
+                "randomness_from_data", {"draw": apart[0][1]}, origin=": their seed differs between the two datasets"
+            )
+
+    def _about_repeated_noise(self, other: Run) -> None:
+        """The same numbers in the noise of two releases, however they came there."""
+        known: dict[float, Event] = {}
+        for event in other.releases.events:
+            if not event.moved or event.superseded or event.standard is None:
+                continue
+            values = [float(f"{value:.5g}") for value in event.standard.tolist() if math.isfinite(value)]
+            again = collections.Counter(known[value] for value in values if value in known)
+            if again and again.most_common(1)[0][1] >= max(4, len(values) // 2):
+                first = again.most_common(1)[0][0]
+                self._say(
+                    "key_used_twice",
+                    {"first": first.draw or first.stack, "second": event.stack},
+                    how=": the same numbers cover both releases",
+                )
+                return
+            if len(values) >= 4 and len(set(values)) < len(values) // 2:
+                self._say(
+                    "key_used_twice",
+                    {"first": event.draw or event.stack, "second": event.stack},
+                    how=": one number covers many coordinates",
+                )
+                return
+            known |= dict.fromkeys(values, event)
+
+    def _about_rounds(self, one: Run, other: Run) -> None:
+        for at in dict.fromkeys(other.releases.reached):
+            self._say("changed_after_release", {"at": at}, origin="")
+        if other.releases.reached:
+            return
+        ended = min((one, other), key=lambda run: run.ledger.phase)
+        stops = ended.numbers or one.numbers or other.numbers
+        if one.ledger.phase != other.ledger.phase and stops:
+            self._say(
+                "changed_after_release",
+                {"at": stops[-1]},
+                origin=f", and decides how often it is released: {one.ledger.phase} and {other.ledger.phase} times",
+            )
+        else:
+            self._say("not_followed", {}, why="the two datasets do not take the same steps")
+
+    def _about_outputs(self, one: Run, other: Run) -> bool:
+        """What still differs at the end; whether something does that cannot be looked through."""
+        if one.releases.ended or other.releases.ended:
+            return False
+        if one.outputs.keys() != other.outputs.keys():
+            self._say("not_followed", {}, why="the two datasets release tensors of different names")
+            return True
+        said: set[tuple[str, Stack]] = set()
+        for at in dict.fromkeys(other.releases.reached):
+            said.add(("changed_after_release", at))
+            self._say("changed_after_release", {"at": at}, origin="")
+        for name, mine in other.outputs.items():
+            if not _apart(one.outputs[name].value, mine.value):
+                continue
+            cell = mine.cell
+            if cell is None or cell.opaque:
+                self._say(
+                    "not_followed",
+                    {"at": cell.summed if cell else ()},
+                    why=f"{name} differs and came there by a way that is not followed",
+                )
+            elif cell.changed:
+                if ("changed_after_release", cell.changed) not in said:
+                    self._say("changed_after_release", {"at": cell.changed}, origin="")
+                said.add(("changed_after_release", cell.changed))
+            elif ("released_without_noise", cell.summed) not in said:
+                said.add(("released_without_noise", cell.summed))
+                self._say("released_without_noise", {"at": cell.summed}, leaf=name)
+        return bool(other.releases.reached)
+
+    def _about_mixing(self, one: Run, other: Run) -> None:
+        """Whether the record's share of a release depends on who else is in it: suspected on the way, then tried."""
+        suspects = [
+            number for number, event in enumerate(other.releases.events) if event.moved and (event.mixed or event.bent)
+        ]
+        if not suspects:
+            return
+        sides = among_others(self._without, self._same_place), among_others(self._with, self._index)
+        if any(side is None for side in sides):
+            return
+        runs = [run for side in sides if (run := self._further(side, one)) is not None]
+        if len(runs) < 2 or any(len(run.releases.events) != len(other.releases.events) for run in runs):
+            return
+        said: set[Stack] = set()
+        for number in suspects:
+            event, (first, second) = other.releases.events[number], (run.releases.events[number] for run in runs)
+            if first.difference.shape != event.difference.shape or second.difference.shape != event.difference.shape:
+                continue
+            left = second.difference - first.difference - event.difference
+            size = event.difference.norm() + 0.01 * (first.difference.norm() + second.difference.norm())
+            at = event.mixed or event.bent
+            if float(left.norm()) > SLACK * float(size) and at not in said:
+                said.add(at)
+                if event.mixed:
+                    self._say("records_mixed_before_sum", {"at": event.mixed}, through="")
+                else:
+                    self._say("clipped_after_sum", {"origin": event.origin, "at": event.bent})
+
+    @property
+    def _same_place(self) -> int | None:
+        """The place of the record in the dataset without it, where the pair keeps its length."""
+        same = records_of(self._without) == records_of(self._with)
+        return self._index if same else None
+
+    def _about_clipping(self, one: Run, other: Run) -> list[Run]:
+        """Whether a record many times larger moves the releases further, and then further again."""
+        moved = [number for number, event in enumerate(other.releases.events) if event.moved]
+        if self._index is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
+            return []
+        lengths, runs = [_length(other.releases.events, moved)], []
+        for factor in (FACTOR**2, FACTOR):
+            dataset = enlarged(self._with, self._index, factor)
+            run = None if dataset is None else self._further(dataset, one)
+            if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
+                return runs
+            length = _length(run.releases.events, moved)
+            if not math.isfinite(length):
+                return runs
+            if length <= 1.5 * lengths[0]:
+                return [*runs, run]
+            lengths.append(length)
+            runs.append(run)
+        times = lengths[1] / lengths[2]
+        if times > 5:
+            event = max(
+                (other.releases.events[number] for number in moved), key=lambda found: float(found.difference.norm())
+            )
+            self._say("not_clipped", {"at": event.stack, "origin": event.origin}, scale=FACTOR, times=times)
+            return []
+        return runs
+
+    def _about_noise(self, costs: list[list[Cost]]) -> None:
+        every = [cost for found in costs for cost in found]
+        if self._stated is None or not every:
+            return
+        worst = min(every, key=lambda cost: cost.multiplier)
+        if worst.multiplier * (1 + SLACK) < self._stated:
+            self._say(
+                "too_little_noise",
+                {"origin": worst.origin, "draw": worst.draw},
+                sensitivity=worst.sensitivity,
+                deviation=worst.deviation,
+                multiplier=worst.multiplier,
+                stated=self._stated,
+            )
+
+    def _moves_without_draws(self, one: Run) -> bool:
+        """Whether another seed changes something although every draw that is seen stays as it was."""
+        again = self._further(self._without, None, seed=self._seed + 1)
+        if (
+            again is None
+            or again.releases.meetings.keys() != one.releases.meetings.keys()
+            or again.outputs.keys() != one.outputs.keys()
+        ):
+            return True
+        values = [
+            (again.releases.meetings[slot].value, one.releases.meetings[slot].value) for slot in one.releases.meetings
+        ]
+        values += [(again.outputs[name].value, one.outputs[name].value) for name in one.outputs]
+        return any(_apart(*pair) for pair in values)
+
+
+def _took_part(one: Run, other: Run) -> bool:
+    outputs = one.outputs.keys() == other.outputs.keys() and any(
+        _apart(one.outputs[name].value, other.outputs[name].value) for name in one.outputs
+    )
+    return outputs or any(event.moved for event in other.releases.events)
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape:
+        return True
+    if not one.numel():
+        return False
+    a, b = one.double(), other.double()
+    slack = traces.tolerance(one) if one.dtype in traces.COARSE else OUTPUT_SLACK
+    return bool((a - b).abs().max() > slack * torch.maximum(a.abs(), b.abs()).max())
+
+
+def _size(event: Event) -> float:
+    return float(event.difference.norm())
+
+
+def _length(events: list[Event], numbers: list[int]) -> float:
+    return math.sqrt(sum(float(events[number].difference.double().square().sum()) for number in numbers))
+
+
+def _costs(events: list[Event]) -> Iterator[Cost]:
+    """Of every round that the record moves and whose noise is known."""
+    rounds: dict[int, list[Event]] = collections.defaultdict(list)
+    for event in events:
+        if not event.superseded:
+            rounds[event.round].append(event)
+    for number, found in sorted(rounds.items()):
+        moved = [event for event in found if event.moved]
+        if not moved or not all(event.known for event in moved):
+            continue
+        squares = 0.0
+        for event in moved:
+            there = event.variance > 0
+            squares += float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
+        noise = torch.cat([event.variance.double().flatten() for event in moved])
+        largest = max(moved, key=_size)
+        if squares:
+            yield Cost(
+                number=number,
+                sensitivity=math.sqrt(sum(float(event.difference.double().square().sum()) for event in moved)),
+                deviation=float(noise[noise > 0].mean().sqrt()),
+                multiplier=1 / math.sqrt(squares),
+                at=largest.stack,
+                origin=largest.origin,
+                draw=largest.draw,
+            )

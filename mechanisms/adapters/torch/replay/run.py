@@ -1,0 +1,283 @@
+"""One run of PyTorch code on shared draws, followed operation by operation and compared with a run before it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mechanisms.adapters.torch.replay import noise
+from mechanisms.adapters.torch.replay.cells import Cell, Memory, covers, merged, shadow
+from mechanisms.adapters.torch.replay.draws import (
+    CONTINUOUS,
+    DRAWS,
+    SELECTING,
+    UNIFORM,
+    Bank,
+    Draw,
+    Slot,
+    generator_of,
+    state_of,
+)
+from mechanisms.adapters.torch.replay.ledger import Ledger
+from mechanisms.adapters.torch.replay.operation import Operation
+from mechanisms.adapters.torch.replay.releases import Enough, Releases
+from mechanisms.adapters.torch.replay.stacks import Stack, stack
+from mechanisms.adapters.torch.replay.summing import WEIGHING, bends, record_sum
+
+MOST_ROWS = 2**20
+"""Rows of a tensor that are compared one by one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """A released tensor as it left the code."""
+
+    value: torch.Tensor
+    cell: Cell | None
+
+
+class Run(TorchDispatchMode):
+    """Follows what happens inside ``with run:``. ``reference`` is a finished run, on the other dataset.
+
+    Where noise meets data the result becomes the reference's: from there on both sides are equal, as in the proof of
+    adaptive composition. What differs later was never covered by noise.
+    """
+
+    def __init__(self, bank: Bank, reference: Run | None = None):
+        super().__init__()
+        self._bank = bank
+        self.memory = Memory()
+        self.ledger = Ledger(None if reference is None else reference.ledger)
+        self.releases = Releases(self.ledger, None if reference is None else reference.releases)
+        self.draws: list[Draw] = []
+        self.seeds: dict[Slot, tuple[int, Stack]] = {}
+        self.outputs: dict[str, Output] = {}
+        self.numbers: list[Stack] = []
+        """Where data became a number of Python's."""
+        self.choosing: set[int] = set()
+        """Draws that chose something."""
+        self.lost: list[str] = []
+
+    def mark(self, tensors: Iterable[torch.Tensor]) -> None:
+        """These hold records."""
+        for tensor in tensors:
+            self.memory.put(tensor, Cell(data=True))
+
+    def tell(self, name: str, tensor: Any) -> None:
+        """The code releases this."""
+        value = torch.as_tensor(tensor).detach()
+        cell = self.memory.get(value)
+        self.outputs[name] = Output(value.clone(), None if cell is None else dataclasses.replace(cell))
+
+    def follow(self, code: Callable[[], None]) -> None:
+        """Run it to its end, or as far as it can be kept."""
+        with contextlib.suppress(Enough), self:
+            code()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, then note what is known of its results."""
+        kwargs = kwargs or {}
+        name = func._schema.name.split("::")[1]
+        if name in DRAWS:
+            return self._draw(func, name, args, kwargs)
+        tensors = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
+        known = {
+            id(part): None if (cell := self._cell(part)) is None else dataclasses.replace(cell) for part in tensors
+        }
+        cells = [cell for cell in known.values() if cell is not None]
+        before = args
+        if func._schema.is_mutable and any(cell.variance is not None for cell in cells):
+            before = (_copied(args[0]), *args[1:])
+        out = func(*args, **kwargs)
+        if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
+            # made of NumPy's numbers or Python's
+            self.memory.put(out, Cell(data=True))
+        elif cells:
+            try:
+                self._follow(name, args, before, kwargs, out, known, func._schema.is_mutable, stack())
+            except Exception as error:
+                # a fault of ours must not end the code that is followed
+                self.lost.append(f"{name}: {type(error).__name__}: {error}")
+                for part in tree_leaves(out):
+                    if isinstance(part, torch.Tensor):
+                        self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
+        return out
+
+    def _cell(self, tensor: torch.Tensor) -> Cell | None:
+        found = self.memory.get(tensor)
+        if found is not None and found.noise and not found.released and isinstance(tensor, torch.nn.Parameter):
+            # initial weights are drawn, and public
+            self.memory.put(tensor, None)
+            return None
+        return found
+
+    def _draw(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        where, generator = stack(), generator_of(kwargs)
+        before = state_of(generator)
+        out = func(*args, **kwargs)
+        slot = self.ledger.slot(where, name)
+        draw = Draw(number=len(self.draws), stack=where, state=before if state_of(generator) != before else None)
+        self.draws.append(draw)
+        if generator is not None:
+            self.seeds[slot] = (generator.initial_seed(), where)
+        if name in SELECTING | UNIFORM:
+            self.releases.new_round()
+        if isinstance(out, tuple):
+            self._drop(args, out, slot, draw)
+            return out
+        self._bank.settle(slot, name, out)
+        cell = Cell(draws=frozenset({draw.number}), drawn=where)
+        if name in CONTINUOUS and out.is_floating_point():
+            old = self.memory.get(out)
+            rest = None if old is None or covers(out) else old.variance
+            cell.variance = shadow(out, noise.drawn_variance(name, args, kwargs), rest)
+            cell.draws |= frozenset() if old is None or covers(out) else old.draws
+        self.memory.put(out, None if isinstance(out, torch.nn.Parameter) else cell)
+        return out
+
+    def _drop(self, args: Any, out: Any, slot: Slot, draw: Draw) -> None:
+        """Fused dropout: the result is made again from the mask that every run gets."""
+        value, mask = out[0], out[1]
+        self._bank.settle(slot, "bernoulli", mask)
+        keep = 1 - args[1]
+        value.copy_(args[0] * mask / keep if keep else torch.zeros_like(value))
+        given = self._cell(args[0]) or Cell()
+        self.memory.put(value, dataclasses.replace(given, draws=given.draws | {draw.number}))
+
+    def _follow(
+        self,
+        name: str,
+        args: Any,
+        before: Any,
+        kwargs: Any,
+        out: Any,
+        known: dict[int, Cell | None],
+        writes: bool,
+        where: Stack,
+    ) -> None:
+        if name.startswith("_foreach_"):
+            # operations on lists, tensor by tensor
+            for index, result in enumerate(args[0] if out is None else out):
+                one, first = (
+                    tuple(part[index] if isinstance(part, list | tuple) else part for part in given)
+                    for given in (args, before)
+                )
+                self._follow(name.removeprefix("_foreach_"), one, first, kwargs, result, known, writes, where)
+            return
+        parts = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
+        given = [args[1]] if name == "copy_" else parts
+        pairs = [(part, cell) for part in given if (cell := known.get(id(part))) is not None]
+        results = [part for part in tree_leaves(out) if isinstance(part, torch.Tensor)]
+        if not results:
+            self._number(pairs, where)
+            return
+        looked_at = set() if writes else {part.untyped_storage()._cdata for part in parts}
+        for result in results:
+            if result.untyped_storage()._cdata in looked_at:
+                continue
+            if name in noise.NEW or not pairs:
+                if covers(result):
+                    self.memory.put(result, None)
+                continue
+            done = Operation(
+                name=name, args=args, before=before, kwargs=kwargs, out=result, known=known, pairs=pairs, where=where
+            )
+            cell = self._joined(done)
+            if writes and not covers(result):
+                cell = merged(cell, self.memory.get(result), result)
+            self.memory.put(result, cell)
+
+    def _number(self, pairs: list[tuple[torch.Tensor, Cell]], where: Stack) -> None:
+        for _, cell in pairs:
+            if cell.data:
+                self.numbers.append(where)
+            else:
+                self.choosing |= cell.draws
+
+    def _joined(self, done: Operation) -> Cell:
+        """What is known of the result of one operation."""
+        noisy = [(part, cell) for part, cell in done.pairs if cell.noise]
+        if not done.out.is_floating_point() and not done.data:
+            self.choosing |= done.draws
+            return Cell(draws=done.draws)
+        both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
+        records = [cell for cell in done.cells if cell.data]
+        if noisy and both and done.name in noise.ADDING and all(cell.summed for cell in records):
+            found = self.releases.met(done)
+            if found is not None:
+                return found
+        # a number that depends on the data scales noise, which the release shows; rows of data weigh nothing
+        numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
+        if noisy and (not records or (done.name in noise.SCALING and numbers)):
+            return self._noise(done)
+        if not records:
+            return self._released(done)
+        for part, cell in noisy:
+            if done.name in WEIGHING and not cell.released:
+                # a drawn tensor that weighs data is a weight
+                self.memory.put(part, Cell(draws=cell.draws))
+        found = self._data(done)
+        found.opaque |= bool(noisy) and done.name not in WEIGHING
+        return found
+
+    def _noise(self, done: Operation) -> Cell:
+        """Noise and constants, or noise and a number that depends on the data."""
+        noisy = [cell for cell in done.cells if cell.noise]
+        scaled = next((cell.scaled for cell in noisy if cell.scaled), ())
+        if not self.ledger.alike(done) and not scaled:
+            scaled = done.where
+        return Cell(
+            variance=shadow(done.out, noise.carried(done)),
+            draws=done.draws,
+            drawn=next((cell.drawn for cell in noisy if cell.drawn), ()),
+            scaled=scaled,
+            released=any(cell.released for cell in noisy),
+            events=done.events,
+            opaque=done.opaque,
+        )
+
+    def _released(self, done: Operation) -> Cell:
+        """Released values and constants: whatever is made of them must be the same on both sides."""
+        if not any(cell.released for cell in done.cells):
+            return Cell(draws=done.draws, opaque=done.opaque)
+        if not self.ledger.alike(done):
+            self.releases.leaked.append(done.where)
+            return Cell(data=True, changed=done.where, summed=done.where, draws=done.draws, released=True)
+        events = done.events
+        if done.name in noise.ADDING or done.name in ("sum", "mean"):
+            events = self.releases.combined(done)
+        return Cell(released=True, draws=done.draws, events=events, opaque=done.opaque)
+
+    def _data(self, done: Operation) -> Cell:
+        """Something that records reached and no noise covers."""
+        own = [cell for cell in done.cells if cell.data]
+        covered = [cell for cell in done.cells if cell.released and not cell.data]
+        changed = next((cell.changed for cell in own if cell.changed), ())
+        if covered and done.name in noise.ADDING:
+            changed = changed or done.where
+        elif covered:
+            for event in done.events:
+                event.consumed = True
+            self.releases.new_round()
+        found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
+        found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())
+        found.bent = next((cell.bent for cell in own if cell.bent), ())
+        found.mixed = next((cell.mixed for cell in own if cell.mixed), ())
+        ragged, out = any(cell.ragged for cell in own), done.out
+        if out.is_floating_point() and out.dim() and 0 < len(out) <= MOST_ROWS:
+            self.ledger.compare_rows(done, found, ragged)
+        else:
+            found.ragged = out.dim() > 0 and ragged
+        if not found.bent and found.summed and not ragged and not found.ragged:
+            found.bent = done.where if bends(done) or self.ledger.other_factor(done) else ()
+        return found
+
+
+def _copied(part: Any) -> Any:
+    return [one.clone() for one in part] if isinstance(part, list | tuple) else part.clone()

@@ -1,0 +1,42 @@
+"""Where an operation was called: the frames of the user's code and of libraries other than PyTorch."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+Stack = tuple[tuple[str, int], ...]
+"""(path, line) of each frame, innermost first."""
+BEGIN = str(Path(__file__).with_name("run.py"))
+"""Where Run.follow calls the code; its own callers are nobody's lines."""
+DEEPEST = 12
+"""Frames that tell one place from another."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _told(path: str) -> bool:
+    """Whether a frame of this file says anything: not PyTorch's, Python's or this toolkit's own."""
+    toolkit = Path(__file__).parents[4]
+    homes = [Path(torch.__file__).parent, Path(sysconfig.get_paths()["stdlib"])]
+    homes += [toolkit / name for name in ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")]
+    if path.startswith("<"):
+        return False
+    if "site-packages" in path:
+        return not path.startswith(str(homes[0]))
+    return not any(path.startswith((f"{home}/", f"{home}\\")) for home in homes)
+
+
+def stack() -> Stack:
+    """The frames between the operation and where the run began."""
+    frame, found = sys._getframe(2), []
+    while frame is not None and len(found) < DEEPEST:
+        if frame.f_code.co_filename == BEGIN and frame.f_code.co_name == "follow":
+            break
+        if _told(frame.f_code.co_filename):
+            found.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)

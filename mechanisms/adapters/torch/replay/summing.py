@@ -1,0 +1,44 @@
+"""Which operations sum over records, which bend what is summed, and which take a tensor as weights."""
+
+from __future__ import annotations
+
+from mechanisms.adapters.torch.replay import noise
+from mechanisms.adapters.torch.replay.operation import Operation
+
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "dot"))
+STRAIGHT = (
+    noise.ADDING
+    | noise.SAME
+    | noise.MOVING
+    | frozenset(("sum", "mean", "view", "index_put_", "index_put", "select_backward", "slice_backward", "cumsum"))
+)
+"""Linear in what they are given."""
+WEIGHING = PRODUCTS | frozenset(
+    (
+        "convolution",
+        "convolution_backward",
+        "embedding",
+        "native_layer_norm",
+        "native_group_norm",
+        "native_batch_norm",
+        "mul",
+        "div",
+    )
+)
+"""Where a drawn tensor that meets data is a weight, and no noise that covers them."""
+
+
+def record_sum(done: Operation) -> bool:
+    """Whether this may be where records are summed, by the form of the operation alone (both runs must agree)."""
+    data = [part for part, cell in done.pairs if cell.data]
+    fewer = done.out.dim() < max(part.dim() for part in data)
+    if done.name in PRODUCTS:
+        return fewer or len(data) > 1 or any(done.args[-1] is part for part in data)
+    return fewer or done.name.endswith("_backward") or done.name.startswith(("index_add", "scatter_add"))
+
+
+def bends(done: Operation) -> bool:
+    """Whether an operation is not linear in the sums over records that it gets."""
+    if done.name in STRAIGHT:
+        return False
+    return sum(cell.data for cell in done.cells) > 1 or done.name not in noise.SCALING | PRODUCTS

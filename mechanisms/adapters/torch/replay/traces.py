@@ -1,0 +1,66 @@
+"""Small pictures of tensors, to compare two runs without keeping every value."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+COARSE = (torch.float16, torch.bfloat16)
+TOLERANCE = 1e-4
+
+
+def tolerance(tensor: torch.Tensor) -> float:
+    """How far apart two sums of the same numbers may be, over their size."""
+    return 2e-2 if tensor.dtype in COARSE else TOLERANCE
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """Sum and absolute sum of a tensor."""
+
+    shape: tuple[int, ...]
+    total: float
+    size: float
+
+    def like(self, other: Picture, slack: float) -> bool:
+        """Whether two tensors look the same; what is not finite is not compared."""
+        if self.shape != other.shape:
+            return False
+        largest = max(self.size, other.size)
+        apart = max(abs(self.total - other.total), abs(self.size - other.size))
+        return not (apart > slack * largest)
+
+
+def picture(tensor: torch.Tensor) -> Picture:
+    """Of one tensor."""
+    values = tensor.detach().to(torch.float64)
+    return Picture(tuple(tensor.shape), float(values.sum()), float(values.abs().sum()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The same for each row of the first axis."""
+
+    shape: tuple[int, ...]
+    totals: torch.Tensor
+    sizes: torch.Tensor
+
+
+def rows(tensor: torch.Tensor) -> Rows:
+    """Of a tensor with a first axis."""
+    flat = tensor.detach().reshape(len(tensor), -1)
+    if flat.dtype in COARSE:
+        flat = flat.float()
+    return Rows(tuple(tensor.shape), flat.sum(1), flat.abs().sum(1))
+
+
+def rows_that_differ(one: Rows, other: Rows, slack: float) -> torch.Tensor:
+    """Which of the rows that both have are not the same."""
+    common = min(len(one.totals), len(other.totals))
+    sizes = torch.maximum(one.sizes[:common], other.sizes[:common])
+    largest = sizes.max() if common else torch.tensor(0.0)
+    apart = torch.maximum(
+        (one.totals[:common] - other.totals[:common]).abs(), (one.sizes[:common] - other.sizes[:common]).abs()
+    )
+    return apart > slack * largest

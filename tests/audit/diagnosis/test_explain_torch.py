@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+from audit.diagnosis.explain import explain
+from mechanisms import Neighbours, callable_step, opacus_step, worst_case_pair
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+from diagnosis import torch_steps as steps  # noqa: E402
+
+KEY = jax.random.key(3)
+
+
+def pair(records=9):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(records, steps.COLUMNS)).astype("f4"), rng.normal(size=records).astype("f4")
+    x[-1] *= 6
+    y[-1] = -20
+    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (records - 1, records))
+    return Neighbours(without=without, with_record=with_record, relation="add_remove")
+
+
+def explained(step, **stated):
+    return explain(callable_step(step), pair(), key=KEY, **stated)
+
+
+@pytest.mark.parametrize("step", steps.RIGHT, ids=lambda step: step.__name__)
+def test_right_code_stays_silent(step):
+    told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
+    assert not told.findings
+    assert told.covered.draws
+    assert told.covered.releases
+    assert told.rounds
+    assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.05) for one in told.rounds)
+
+
+@pytest.mark.parametrize("step", steps.WRONG, ids=lambda step: step.__name__)
+def test_a_fault_is_found_at_its_line(step):
+    source, start = inspect.getsourcelines(step)
+    (line, kind), *_ = [
+        (start + offset, text.split("# ")[1].strip()) for offset, text in enumerate(source) if "  # " in text
+    ]
+    told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
+    first = told.findings[0]
+    assert first.kind == kind
+    assert (steps.__file__, line) in first.lines
+
+
+OPACUS = {
+    "sum": {"loss_reduction": "sum"},
+    "mean, no floor": {},
+    "ghost": {"grad_sample_mode": "ghost"},
+    "fast": {"grad_sample_mode": "fast"},
+    "functorch": {"grad_sample_mode": "functorch"},
+    "per layer": {"clipping": "per_layer", "layers": 2},
+    "split": {"physical_batch": 2},
+}
+
+
+def opacus_explained(records, **settings):
+    pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
+    step = opacus_step(batch_size=4, clip=1.0, noise_multiplier=2.0, **settings)
+    neighbours = worst_case_pair(records=records, dimension=8, clip=1.0)
+    return explain(step, neighbours, key=KEY, noise_multiplier=2.0)
+
+
+@pytest.mark.parametrize("settings", OPACUS.values(), ids=OPACUS)
+def test_opacus_stays_silent_where_its_divisor_does_not_change(settings):
+    told = opacus_explained(10, **settings)
+    assert not told.findings
+    assert all(one.multiplier >= 1.99 for one in told.rounds)
+    assert told.rounds
+
+
+def test_the_divisor_of_opacus_is_found_in_its_own_file():
+    import opacus.optimizers.optimizer as optimizer
+
+    source, start = inspect.getsourcelines(optimizer.DPOptimizer.scale_grad)
+    divides = start + next(number for number, text in enumerate(source) if "p.grad /=" in text)
+    (told,) = opacus_explained(11).findings
+    assert told.kind == "changed_after_release"
+    assert told.lines == ((optimizer.__file__, divides),)
+
+
+def numpy_noise(seed, data):
+    torch.manual_seed(seed)
+    drawn = np.random.default_rng(seed).normal(size=steps.COLUMNS).astype("f4")
+    return steps.clipped(steps.gradients(steps.START, *steps.poisson(data))).sum(0) + torch.from_numpy(drawn)
+
+
+def numpy_alone(seed, data):
+    return np.asarray(data[0]).sum(0) + np.random.default_rng(seed).normal(size=steps.COLUMNS)
+
+
+def fails(seed, data):
+    raise RuntimeError("no such file")
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [(numpy_noise, "no PyTorch generator"), (numpy_alone, "draws nothing with PyTorch"), (fails, "no such file")],
+)
+def test_what_is_not_followed_is_not_judged(step, why):
+    (told,) = explained(step, noise_multiplier=1.5).findings
+    assert told.kind == "not_followed"
+    assert why in told.says
+
+
+def test_a_generator_is_left_as_it_was_found():
+    """Explaining is no trial: whoever draws next gets the number that came next."""
+    state = torch.get_rng_state()
+    explained(steps.half_noise)
+    assert torch.equal(torch.get_rng_state(), state)
