@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -10,9 +11,10 @@ from scipy.special import log_ndtr, ndtr
 
 from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, SimpleLaw, Tails, invert
+from guarantees.laws.law import Certificate, DiscreteLaw, SimpleLaw, Tails, invert
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
+from guarantees.shuffling.isolated_leaked import leaked_law
 from guarantees.shuffling.lognormal_lattice import FARTHEST, Bracket, Window
 from guarantees.trade_off import TradeOff
 
@@ -216,13 +218,25 @@ class IsolatedShuffleLaw(SimpleLaw):
 
     @property
     def certificate(self) -> Certificate:
-        """The curve is on or below the truth by construction; how far is told by ``error`` and ``bracket``."""
+        """The curve is on or below the truth by construction, that of ``leaked`` on or above it."""
         return Certificate(
             proved="rounding each round onto a lattice keeps its mean, so every delta is at least the truth",
             estimated="FFT round-off and wrap-around",
             round_off=self.window(1.0).roundoff(1.0),
             safe=self,
+            leaked=self._leaked,
         )
+
+    @cached_property
+    def _leaked(self) -> DiscreteLaw:
+        return leaked_law(self._readings(True), self._readings(False))
+
+    def _readings(self, upper: bool) -> Iterator[tuple[Window, float, float]]:
+        """Windows on one side of 1, each with the ratios that it resolves, outwards."""
+        begin = 1.0
+        for place, end in enumerate((self._tops if upper else self._bottoms).tolist()):
+            yield self._window(upper, place), begin, end
+            begin = end
 
     def bracket(self, epsilon: float, *, reverse: bool = False) -> Bracket:
         """Bracket of ``delta(epsilon)``, with_given_without or (``reverse``) without_given_with.

@@ -172,3 +172,26 @@ def test_shuffling_and_poisson_have_the_same_limit():
 def test_bad_arguments_are_refused(rounds, sigma):
     with pytest.raises(ValueError, match="must be"):
         guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma)
+
+
+@pytest.mark.parametrize("sigma", [0.4, 1.0])
+def test_what_surely_leaks_lies_below_quadrature_by_next_to_nothing(sigma):
+    claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=sigma)
+    leaked = guarantees.TradeOff(claim.certificate.leaked)
+    for reverse, direction in ((False, "with_given_without"), (True, "without_given_with")):
+        for epsilon in (0.0, 0.3, 1.5, 2.5):
+            truth = two_rounds(epsilon, sigma, reverse=reverse)
+            assert 0.999 * truth - 1e-6 <= leaked.delta(epsilon, direction) <= truth * (1 + 1e-9) + 1e-13
+
+
+def test_epsilon_of_many_rounds_is_known_from_both_sides():
+    claim = guarantees.balls_and_bins(rounds=10**4, noise_multiplier=0.4)
+    for delta in (1e-3, 1e-5):
+        found = claim.epsilon_range(delta)
+        assert found.at_least <= found.epsilon <= found.at_most
+        assert found.at_most - found.at_least < 1e-3 * found.epsilon
+    leaked = guarantees.TradeOff(claim.certificate.leaked)
+    for epsilon in (0.0, 0.5, 3.0):
+        for reverse, direction in ((False, "with_given_without"), (True, "without_given_with")):
+            proven = claim.law.bracket(epsilon, reverse=reverse).lower
+            assert leaked.delta(epsilon, direction) <= proven * (1 + 1e-9)
