@@ -3,3 +3,19 @@
 ``audit``, ``mechanisms``, ``distinguishers`` and ``guarantees`` are common words. Whatever runs merely because the
 wheel is installed starts here and imports none of them until it is used.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
+"""Our import names."""
+
+
+def __getattr__(name: str) -> Any:
+    """``from dpsgd_audit import audit``: ours, also where another package of that name comes first on the path."""
+    if name not in PACKAGES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dpsgd_audit import name_clashes
+
+    return name_clashes.ours(name)

@@ -7,11 +7,35 @@ import importlib
 import re
 import sys
 import types
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dpsgd_audit import name_clashes
+
+Loaded = TypeVar("Loaded")
+
+
+class ByName(Mapping[str, Loaded]):
+    """Public names of a package with what they stand for, each loaded when it is first looked up."""
+
+    def __init__(self, package: str, *names: str):
+        self._package, self._names = package, names
+
+    def __getitem__(self, name: str) -> Loaded:
+        if name not in self._names:
+            raise KeyError(name)
+        return getattr(importlib.import_module(self._package), name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Face(types.ModuleType):

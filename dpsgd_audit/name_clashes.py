@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import sys
-from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+import types
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from pathlib import Path
+from typing import Any
 
-PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
-"""Our import names."""
+from dpsgd_audit import PACKAGES
+
 HOME = Path(__file__).parents[1]
 """The folder that we are installed in."""
 REMEDY = (
     "Two packages of one name cannot be imported by one process: rename yours, or run what needs dpsgd-audit in an "
-    "environment, or a folder and a Python path, without it (docs/ci.md, 'Names')."
+    "environment, or a folder and a Python path, without it (docs/ci.md, 'Names'). Where yours is only found first and "
+    "not needed, `from dpsgd_audit import audit` takes ours."
 )
 
 
@@ -27,6 +31,49 @@ def found() -> str | None:
         if not isinstance(module, Face):
             return _shadowed(name, str(module.__file__ or list(module.__path__)))
     return None
+
+
+def ours(name: str) -> types.ModuleType:
+    """Our package of this name, wherever a stranger's stands on the path, unless that was imported already.
+
+    All four are taken, since each imports the others by name: from now on `import audit` gives ours in this process.
+    """
+    from dpsgd_audit.face import Face
+
+    for each in PACKAGES:
+        known = sys.modules.get(each)
+        if known is not None and not isinstance(known, Face):
+            raise ImportError(_shadowed(each, str(known.__file__ or list(known.__path__))), name=each)
+        if known is None:
+            spec = PathFinder.find_spec(each, [str(HOME)])
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[each] = module
+            spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+class Explaining:
+    """Asked last for a module that nobody found: where a stranger of our name lacks what ours has, says so."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Never finds anything; raises with the way out, or leaves Python its own error."""
+        package, _, rest = name.partition(".")
+        module = sys.modules.get(package)
+        if package in PACKAGES and rest and path is not None and module is not None:
+            file = str(module.__file__ or list(module.__path__))
+            inside = PathFinder.find_spec(name, [str(HOME.joinpath(*name.split(".")[:-1]))])
+            if inside is not None and not Path(file).is_relative_to(HOME / package):
+                raise ModuleNotFoundError(_shadowed(package, file), name=name)
+        return None
+
+
+def explain() -> None:
+    """Say what is wrong where Python would only say that it knows no such module."""
+    if Explaining not in sys.meta_path:
+        sys.meta_path.append(Explaining)
 
 
 def _shadowed(name: str, file: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dpsgd_audit import name_clashes
+
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
 
@@ -41,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker and the place where records are gathered."""
     config.addinivalue_line("markers", MARKER)
+    name_clashes.explain()
     if folder := config.getoption("--dp-audit-report"):
         _require_folder(folder)
     config.pluginmanager.register(_Gatherer(config), "dp-audit-gatherer")
@@ -68,8 +71,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture
 def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
     """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
-    from dpsgd_audit import name_clashes
-
     if wrong := name_clashes.found():
         pytest.fail(f"dp_audit: {wrong}", pytrace=False)
     from audit.pytest_plugin import Auditor

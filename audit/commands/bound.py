@@ -16,7 +16,7 @@ from audit.record.record import plain
 from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.report.terminal import Line, claim_line, falling_line, print_plot
-from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
+from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 
 if TYPE_CHECKING:
     from audit.bounds.attack_summary import AttackSummary

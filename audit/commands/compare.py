@@ -28,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
     risk = risk_of(arguments.confidence)
     from audit.record.compare import compare
     from audit.record.record import load_records, plain
-    from audit.suites.run import EXIT_EXPECTED, EXIT_UNEXPECTED
+    from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_UNEXPECTED
 
     changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)
     if arguments.json:

@@ -50,8 +50,9 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     from audit.report.short_story import ten_lines
     from audit.report.table import log_width, print_table
     from audit.resume.checkpoint import locked
+    from audit.suites.exit_codes import exit_code
     from audit.suites.repeated_looks import unnoticed
-    from audit.suites.run import exit_code, run_suite
+    from audit.suites.run import run_suite
 
     keep_compiled()
     earlier = () if arguments.like is None else load_records(arguments.like)

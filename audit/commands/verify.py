@@ -10,8 +10,8 @@ from pathlib import Path
 from audit.record.read import SchemaError
 from audit.record.record import WRITTEN_BY, load_records, plain
 from audit.report.escaping import visible
+from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.suites.file import read_suite
-from audit.suites.run import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.verify.records import Check, Primary, Verified, verify
 
 MARKS = {"right": "right", "wrong": "WRONG", "not computed": "NOT COMPUTED", "not checked": "not checked"}

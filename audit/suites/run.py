@@ -33,19 +33,10 @@ from guarantees.checks import checked
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
 REMEDY = "Mend it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
-EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
 
 class AuditError(RuntimeError):
     """An audit of a suite that could not be finished: the last line says where, which and why."""
-
-
-def exit_code(records: tuple[AuditRecord, ...]) -> int:
-    """0: every verdict as expected; 1: an unexpected one; 3: one is inconclusive (1 comes before 3)."""
-    surprises = [record for record in records if not record.as_expected]
-    if any(record.verdict != "inconclusive" for record in surprises):
-        return EXIT_UNEXPECTED
-    return EXIT_INCONCLUSIVE if surprises else EXIT_EXPECTED
 
 
 @checked

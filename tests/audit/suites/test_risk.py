@@ -14,7 +14,8 @@ import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.points import rectangles
 from audit.record.record import SuitePart
-from audit.suites.run import adjust, exit_code, risk_of_each
+from audit.suites.exit_codes import exit_code
+from audit.suites.run import adjust, risk_of_each
 from audit.verdict.judgement import p_value
 
 AUDITS = 20

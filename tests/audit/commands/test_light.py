@@ -1,0 +1,76 @@
+"""Commands that only compute need none of the heavy packages; a way in where another package has one of our names."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WITHOUT = ("jax", "flax", "optax", "matplotlib", "statsmodels", "torch", "pandas")
+COMMANDS = """
+import contextlib, io, sys
+sys.path.insert(0, {root!r})
+from audit.cli import main
+for line in {lines!r}:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(line.split()) == 0, line
+    found = [name for name in {without!r} if name in sys.modules]
+    assert not found, (line, found)
+"""
+
+
+def run(code, **more):
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, **more)
+
+
+def test_bound_claim_and_report_import_nothing_heavy(tmp_path):
+    for name, mean in (("a", 0.0), ("b", 1.0)):
+        np.save(tmp_path / f"{name}.npy", np.random.default_rng(1).normal(mean, 1.0, 200))
+    records = ROOT / "tests" / "data" / "records_schema_1.json"
+    lines = [
+        f"bound --without {tmp_path}/a.npy --with {tmp_path}/b.npy",
+        "claim gaussian(mu=1)",
+        *(f"report {records} --format {each} --out {tmp_path}/o.{each}" for each in ("html", "latex", "text")),
+    ]
+    done = run(COMMANDS.format(root=str(ROOT), lines=lines, without=WITHOUT))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "__init__.py").write_text("theirs = True\n")
+    return tmp_path
+
+
+def in_front(stranger, code):
+    return run(f"import sys\nsys.path[:0] = [{str(stranger)!r}, {str(ROOT)!r}]\n{code}", cwd=stranger)
+
+
+def test_ours_can_be_had_by_our_own_name(stranger):
+    done = in_front(
+        stranger, "from dpsgd_audit import audit\nimport audit as same\nprint(same is audit, audit.__file__)"
+    )
+    assert done.stdout.split() == ["True", str(ROOT / "audit" / "__init__.py")], done.stderr
+
+
+def test_not_where_theirs_is_in_use(stranger):
+    done = in_front(stranger, "import audit\nfrom dpsgd_audit import audit")
+    assert "which is not dpsgd-audit's audit" in done.stderr.splitlines()[-1]
+
+
+PLUGIN = """
+from dpsgd_audit import pytest_plugin
+# an editable installation has a finder of its own, which would give ours
+sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in repr(each)]
+pytest_plugin.name_clashes.explain()
+"""
+
+
+def test_a_module_that_only_ours_has_is_explained(stranger):
+    done = in_front(stranger, f"{PLUGIN}from audit.conformance import SubsampledGaussianConformance")
+    assert "which is not dpsgd-audit's audit" in done.stderr.splitlines()[-1]
+    done = in_front(stranger, f"{PLUGIN}import audit.theirs_alone")
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'audit.theirs_alone'"
