@@ -160,16 +160,39 @@ def one_run(
 ) -> OneRun:
     """Bounds from one training in which each canary was included by its own fair coin.
 
-    ``scores`` (larger: 'it was in') may depend on each other in any way. The highest are guessed 'in', the lowest
-    'out', the rest abstained from. How many: coins of the middle scores are revealed, never guessed, and choose it
-    ('inside out'); epsilon is then proven at ``delta`` (default: the claim's, else 1e-5). A claim that is a curve
-    chooses itself, by what a training that just keeps it would show. ``guesses``, pairs (in, out) fixed before the
-    training, share the risk equally. An (epsilon, delta) claim is judged by epsilon, any other by its curve.
-    [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries' and 'Inside out']
+    The highest scores are guessed 'in', the lowest 'out', the rest are not guessed. By default the coins of the middle
+    scores, revealed and never guessed, choose how many ('inside out'), and epsilon is proven at ``delta``. A claim that
+    is
+    a curve chooses for itself, by what a training that just keeps it would show. An (epsilon, delta) claim is judged by
+    epsilon, any other by its curve. [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries' and
+    'Inside out']
 
-    Does not hold for coins that are not fair and independent, for an equal number on either side drawn on purpose, or
-    for a delta or a number of guesses chosen on these scores and coins. Tied scores are ordered at random by ``seed``,
-    which must not be tried out on these coins either.
+    Does not hold for coins that are not fair and independent, for a fixed number of canaries on each side, or for a
+    ``delta``, ``guesses`` or ``seed`` that were tried out on these scores and coins.
+
+    Args:
+      scores: one per canary, larger for 'it was in'. They may depend on each other in any way.
+      included: whether each canary was included.
+      risk: probability that any of the statements is wrong.
+      delta: where epsilon is proven; by default the claim's, else 1e-5.
+      guesses: pairs (in, out) fixed before the training; they share the risk equally.
+      claim: a promise to judge, if there is one.
+      relation: what flipping one coin does to the training set.
+      seed: orders tied scores and draws the first canaries to reveal.
+
+    Returns:
+      What the guesses prove: ``epsilon(delta)``, ``refuted_mu`` and, with a claim, ``verdict``.
+
+    Raises:
+      ValueError: scores and coins differ in length, a score is NaN, or an argument is out of range.
+
+    Examples:
+      >>> import audit, numpy as np
+      >>> rng = np.random.default_rng(0)
+      >>> included = rng.random(1000) < 0.5
+      >>> found = audit.one_run(rng.normal(size=1000) + 3.0 * included, included, risk=0.05, delta=1e-5)
+      >>> found.epsilon(1e-5) > 2.0
+      True
     """
     require_risk(risk)
     require("relation", relation in FLIPS, f"one of {tuple(FLIPS)}", relation)

@@ -66,17 +66,52 @@ def run_audit(
     diagnose: bool = True,
     executor: Executor = LOCAL,
 ) -> AuditRecord:
-    """Audit one mechanism against one claim.
+    """Audit one mechanism against one claim: draw trials, count errors, bound the leakage, reach a verdict.
 
-    ``trials`` outputs are drawn in total, half on each dataset; fit trials come on top and are recorded.
-    ``distinguisher`` is one, a plain function of an output (or of a key and an output), or a learner, which is given
-    fit trials of its own; without it, ``distinguishers.default_battery`` takes what is known and learns the rest.
-    ``policy`` says how thresholds are fixed (default: from theory where the distinguisher knows its curve,
-    otherwise on a split); ``target`` spends (nearly) the whole risk on one number instead of three.
-    ``deadline`` (a time.monotonic() value) may end the audit with fewer trials; it never looks at the data.
-    ``resume`` continues a count that ``progress`` reported earlier, with the same arguments.
-    ``diagnose`` draws a few hundred more outputs after a violation and puts what looks wrong into the record.
-    ``executor`` draws the trials elsewhere (``audit.dask_executor``); where does not change what they are.
+    The verdict is about this pair, these scores and this many trials. "No violation found" never means "private".
+    The result depends on ``key`` and the statistical arguments alone, not on chunks, devices, executors or resumption.
+
+    Args:
+      mechanism: the code under audit: a JAX function ``(key, dataset) -> output``, or anything that ``mechanisms``
+        builds.
+      neighbours: the two datasets. Their relation must be one that the claim covers.
+      distinguisher: scores each output: an object of ``distinguishers``, a function of an output (or of a key and an
+        output), or a learner, which gets fit trials of its own. By default ``distinguishers.default_battery``.
+      claim: the promised trade-off curve.
+      trials: outputs drawn in total, half on each dataset; even. Fit trials come on top and are recorded.
+      risk: probability that any statement of the record is wrong.
+      key: made by ``jax.random.key``; every trial's randomness follows from it and the trial's number.
+      delta: where epsilon is bounded and reported.
+      policy: how thresholds are fixed. By default from theory where the distinguisher knows its curve, else on a split.
+      target: spend (nearly) the whole risk on one number instead of sharing it among the verdict, epsilon and delta.
+      name: what the record calls the audit; by default the mechanism's name.
+      expect: the verdict that counts as a success in reports and exit codes.
+      chunk: trials per compiled call; by default what fits into memory.
+      deadline: a ``time.monotonic()`` value after which no further trials are drawn. It never looks at the data.
+      progress: called with the counts after every chunk.
+      resume: counts that ``progress`` reported earlier, to continue from with otherwise the same arguments.
+      diagnose: after a violation, draw a few hundred more outputs and record what looks wrong.
+      executor: who draws the trials, such as ``audit.dask_executor``.
+
+    Returns:
+      The record: ``verdict``, ``epsilon(delta)``, ``delta(epsilon)``, ``mu``, ``diagnoses`` and all that repeats the
+        audit.
+
+    Raises:
+      ValueError: an argument is out of range, or claim and pair do not fit; the message names it and the remedy.
+      MechanismError: the mechanism itself failed; the message says on which dataset.
+      NonFiniteScoreError: an output or a score is NaN or infinite; the message names the trial.
+
+    Examples:
+      >>> import audit, distinguishers, guarantees, jax, mechanisms
+      >>> step, pair = mechanisms.gaussian_mechanism(noise_multiplier=1.0), mechanisms.scalar_pair()
+      >>> score = distinguishers.likelihood_ratio(step, pair)
+      >>> claim, key = guarantees.gaussian(mu=0.5), jax.random.key(0)  # the step is only 1-GDP
+      >>> record = audit.run_audit(step, pair, score, claim=claim, trials=2000, risk=0.05, key=key, diagnose=False)
+      >>> record.verdict
+      'violation'
+      >>> 0.5 < record.mu <= 1.0
+      True
     """
     step = as_mechanism(mechanism)
     _check(

@@ -113,13 +113,34 @@ def from_scores(
     target: Statement | None = None,
     seed: int = 0,
 ) -> ScoreBounds:
-    """Valid bounds from scores on the two datasets, for epsilon at one declared ``delta`` first of all.
+    """Valid lower bounds from scores that you already have, one score per trial on each dataset.
 
-    Without ``thresholds`` a tenth of the scores, drawn at random by ``seed``, chooses one for each number; the rest is
-    judged by the joint inversion [docs/validity.md, section 15]. Given thresholds (fixed before looking at the
-    scores) are judged on all. A score may be infinite. Every number has a share of the risk, fixed beforehand;
-    ``target`` spends all of it on one. A band answers every other question. ``conditions`` lists what the user must
-    vouch for.
+    Not guaranteed: anything if the scores were used to choose the attack, the thresholds or ``delta``, or if the trials
+    are not independent. ``conditions`` of the result lists what you must vouch for. [docs/validity.md, section 15]
+
+    Args:
+      without: scores of outputs drawn without the record; may be infinite.
+      with_record: scores of outputs drawn with it. Larger means 'the record was there'.
+      risk: probability that any of the returned bounds exceeds the truth.
+      thresholds: fixed before you looked at the scores, and judged on all of them. Without them a tenth of the scores,
+        drawn by ``seed``, chooses one for each number and the rest is judged.
+      claim: a promise to judge, if there is one.
+      delta: where epsilon is proven.
+      target: spend the whole risk on one number instead of sharing it.
+      seed: sets aside the scores that choose thresholds.
+
+    Returns:
+      Bounds that answer ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
+
+    Raises:
+      ValueError: scores are NaN, too few, or an argument is out of range.
+
+    Examples:
+      >>> import audit, numpy as np
+      >>> draw = np.random.default_rng(0).normal
+      >>> found = audit.from_scores(draw(size=2000), draw(loc=2.0, size=2000), risk=0.05)
+      >>> 1.5 < found.mu <= 2.0  # the truth is mu = 2
+      True
     """
     require_risk(risk)
     given = one_column("without", without), one_column("with_record", with_record)

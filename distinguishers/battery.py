@@ -76,15 +76,31 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     - ``ratio``: a mean hidden behind a varying divisor;
     - ``contrast``: noise shared between coordinates;
     - ``max_coordinate``: a record that shows in an unforeseen coordinate.
-    The mechanism is asked only for the kind of its outputs: collapsed ones have no single coordinates, and the
-    last two are left out. Members that the pair gives no meaning to (equal sums, no coordinates outside the span)
-    are left out too.
 
-    Where a network stands between the records and the output, its gradients are read; zero ones are supposed where
-    they change from trial to trial.
+    Members that make no sense for the pair or the kind of output are left out: collapsed outputs have no single
+    coordinates. Where a network stands between the records and the output, its gradients are read; zero ones are
+    supposed
+    where they change from trial to trial.
 
-    Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does.
-    Nothing here is learnt; ``default_battery``, which an audit takes that is told nothing, adds what is.
+    Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does
+    that.
+    Nothing here is learnt; ``default_battery``, which ``run_audit`` uses by default, adds what is.
+
+    Args:
+      neighbours: the pair, whose gradients say where to look.
+      mechanism: asked only for the kind of its outputs and for its gradients.
+
+    Returns:
+      The battery.
+
+    Raises:
+      ValueError: ``neighbours`` is no pair.
+
+    Examples:
+      >>> import distinguishers, mechanisms
+      >>> scores = distinguishers.battery(mechanisms.worst_case_pair(records=4, dimension=30, clip=1.0))
+      >>> [member.name for member in scores.members]
+      ['projection', 'norm', 'ratio', 'contrast', 'max_coordinate']
     """
     step = None if mechanism is None else as_mechanism(mechanism)
     neighbours = _gradients(neighbours, step)

@@ -118,11 +118,28 @@ def distinguisher(
 ) -> Distinguisher | Learner: ...
 @checked
 def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
-    """The border: ``function(output) -> score``, ``function(key, output) -> score``, or an object that answers in part.
+    """A function or an object of yours as a full distinguisher.
 
     What answers every question of the contract, or learns, comes back as it is. Anything else gives one score; it is
     asked once for ``name``, ``parameters``, ``accepts`` and ``curve``, and what it leaves out is its class's name,
-    nothing, any kind of output, and no curve. ``parameters`` is what records say about a function.
+    nothing, any kind of output, and no curve. A score that was chosen on the trials it judges proves nothing.
+
+    Args:
+      given: ``function(output) -> score``, ``function(key, output) -> score``, or an object that answers in part.
+      **parameters: what records say about a function.
+
+    Returns:
+      A distinguisher or a learner.
+
+    Raises:
+      TypeError: ``given`` cannot be called.
+
+    Examples:
+      >>> import distinguishers, jax.numpy as jnp
+      >>> def largest(output):
+      ...     return jnp.max(output)
+      >>> distinguishers.distinguisher(largest).name
+      'largest'
     """
     if isinstance(given, Learner):
         return given

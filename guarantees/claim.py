@@ -18,7 +18,28 @@ from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A promised trade-off curve: between which neighbours, for how much output, on whose authority."""
+    """A promised trade-off curve: between which neighbours, for how much output, on whose authority.
+
+    Made by the constructors of ``guarantees``, not by hand. It answers ``epsilon(delta)``, ``delta(epsilon)``,
+    ``beta(alpha)``, ``mu_star()``, ``total_variation`` and ``compose(times)``.
+
+    Args:
+      curve: the trade-off curve from without to with the record.
+      name: the constructor that made it.
+      parameters: what that was given.
+      relation: which neighbours it covers; ``"any"`` covers all.
+      unit: how much output it covers: a step, an epoch or a training.
+      observation: what an adversary is assumed to see.
+      source: where the curve comes from.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.gaussian(mu=0.5).compose(4)
+      >>> claim.describe()
+      'gaussian(mu=0.5).compose(4)'
+      >>> round(claim.mu_star(), 3)
+      1.0
+    """
 
     curve: TradeOff
     name: str

@@ -16,7 +16,23 @@ from guarantees.checks import Delta, NotNegative, Share, checked, require
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ErrorCounts:
-    """How often a fixed test erred. Integers only: a rate cannot be turned back into a count."""
+    """How often a fixed test erred. Integers only: a rate cannot be turned back into a count.
+
+    Args:
+      false_alarms: times the test said 'with' on an output drawn without the record.
+      trials_without: outputs drawn without it.
+      misses: times the test said 'without' on an output drawn with the record.
+      trials_with: outputs drawn with it.
+
+    Raises:
+      ValueError: a count is negative, not a whole number, or larger than its trials.
+
+    Examples:
+      >>> import audit
+      >>> counts = audit.ErrorCounts(false_alarms=3, trials_without=1000, misses=400, trials_with=1000)
+      >>> counts.misses
+      400
+    """
 
     false_alarms: int
     trials_without: int
@@ -121,23 +137,78 @@ def mu_at(point: Limits) -> float:
 def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share, split: Share = 0.5) -> float:
     """Largest epsilon that the error counts rule out, at the given risk.
 
-    Any (epsilon, delta)-DP mechanism has ``1 - beta <= exp(epsilon) * alpha + delta`` for every test; both
-    rates are replaced by Clopper-Pearson upper limits that share the risk. [nasr2023; clopper1934]
+    Any (epsilon, delta)-DP mechanism has ``1 - beta <= exp(epsilon) * alpha + delta`` for every test; both rates are
+    replaced by Clopper-Pearson upper limits that share the risk. [nasr2023; clopper1934]
 
     Holds for one test fixed before these trials were drawn. Zero means "nothing shown", not "private".
+
+    Args:
+      counts: errors of the test on trials that were not used to choose it.
+      delta: the delta at which epsilon is asked, in [0, 1).
+      risk: probability that the returned value exceeds the truth, in (0, 1).
+      split: share of the risk spent on false alarms; fix it before looking at the counts.
+
+    Returns:
+      Epsilon, at least 0.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import audit
+      >>> counts = audit.ErrorCounts(false_alarms=3, trials_without=1000, misses=400, trials_with=1000)
+      >>> round(audit.epsilon_lower_bound(counts, delta=1e-5, risk=0.05), 2)
+      4.18
     """
     return max(epsilon_at(limits(counts, risk=risk, split=split), delta=delta))
 
 
 @checked
 def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share, split: Share = 0.5) -> float:
-    """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is."""
+    """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is.
+
+    Args:
+      counts: errors of the test on trials that were not used to choose it.
+      epsilon: the epsilon at which delta is asked, at least 0.
+      risk: probability that the returned value exceeds the truth, in (0, 1).
+      split: share of the risk spent on false alarms; fix it before looking at the counts.
+
+    Returns:
+      Delta, at least 0.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import audit
+      >>> counts = audit.ErrorCounts(false_alarms=3, trials_without=1000, misses=400, trials_with=1000)
+      >>> round(audit.delta_lower_bound(counts, epsilon=0.0, risk=0.05), 2)
+      0.56
+    """
     return max(delta_at(limits(counts, risk=risk, split=split), epsilon=epsilon))
 
 
 @checked
 def mu_lower_bound(counts: ErrorCounts, *, risk: Share, split: Share = 0.5) -> float:
-    """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]"""
+    """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]
+
+    Args:
+      counts: errors of the test on trials that were not used to choose it.
+      risk: probability that the returned value exceeds the truth, in (0, 1).
+      split: share of the risk spent on false alarms; fix it before looking at the counts.
+
+    Returns:
+      Mu, at least 0.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import audit
+      >>> counts = audit.ErrorCounts(false_alarms=3, trials_without=1000, misses=400, trials_with=1000)
+      >>> round(audit.mu_lower_bound(counts, risk=0.05), 2)
+      2.55
+    """
     return mu_at(limits(counts, risk=risk, split=split))
 
 

@@ -103,14 +103,32 @@ def plan(
     power: Share = 0.8,
     seconds_per_trial: float | None = None,
 ) -> Plan:
-    """Trials needed, smallest detectable leak, largest provable epsilon and expected bounds.
+    """What an audit of this size can show: trials needed, smallest detectable leak, largest provable epsilon.
 
-    ``mechanism`` is the exact curve of what is audited, or error rates that its tests have (``pilot_points``), or None.
-    Powers of the rectangle are exact sums; the joint test's use one critical value of T for all counts.
-    [docs/validity.md, section 8]
+    Powers of the rectangle are exact sums; the joint test's use one critical value for all counts. [docs/validity.md,
+    section 8] A plan from a pilot inherits the pilot's error: the true number of trials may be several times larger or
+    smaller.
 
-    ``trials`` are outputs in total, half on each dataset, as everywhere. A plan from a pilot inherits the pilot's
-    error: the true number of trials may be several times larger or smaller.
+    Args:
+      claim: the promise to be judged.
+      mechanism: the exact curve of what is audited, or error rates of its tests (``pilot_points``), or None if unknown.
+      trials: outputs in total, half on each dataset.
+      risk: risk of the audit.
+      delta: where epsilon is bounded.
+      power: probability of finding the leak.
+      seconds_per_trial: to turn trials into time.
+
+    Returns:
+      The plan; ``refutation`` is None where nothing is known about the mechanism.
+
+    Raises:
+      ValueError: an argument is out of range, or ``trials`` is odd.
+
+    Examples:
+      >>> import audit, guarantees
+      >>> found = audit.plan(guarantees.gaussian(mu=0.5), trials=1000, risk=0.05, delta=1e-5)
+      >>> round(found.largest_provable_epsilon, 1)  # even if no error is made at all
+      5.8
     """
     require_risk(risk)
     require("trials", trials >= 2 and trials % 2 == 0, "even and >= 2 (half are drawn on each dataset)", trials)

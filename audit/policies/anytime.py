@@ -39,9 +39,19 @@ DIRECTIONS: tuple[Rejects, Rejects] = ("above", "below")
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Anytime(Policy):
-    """Look again and again and stop once the claim is refuted: several thresholds a score, fixed beforehand.
+    """Look again and again and stop once the claim is refuted: several thresholds per score, fixed beforehand.
 
-    They come from theory where the distinguisher knows its curve, otherwise from pilot trials that are thrown away.
+    They come from theory where the distinguisher knows its curve, otherwise from pilot trials that are thrown away. The
+    verdict is valid whenever it stops; counts of a stopped audit are no fixed sample and cannot be compared.
+
+    Args:
+      thresholds: how many thresholds per score.
+      pilot_trials: outputs that place them where no curve is known.
+
+    Examples:
+      >>> import audit
+      >>> audit.Anytime().stops_early
+      True
     """
 
     thresholds: int = 10

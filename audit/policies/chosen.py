@@ -28,7 +28,20 @@ from guarantees.trade_off import TradeOff
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FromTheory(Policy):
-    """Thresholds that the exact curve says are best for this claim, delta, trials and risk: needs no data."""
+    """Thresholds that the exact curve says are best for this claim, delta, trials and risk: needs no data.
+
+    Needs a distinguisher that knows its curve, such as ``distinguishers.likelihood_ratio``. A wrong model costs power,
+    never validity.
+
+    Args:
+      targets: what the thresholds are for: the verdict, epsilon at delta, delta at 0. They share the risk.
+      method: ``"joint"`` reads both error counts together, ``"rectangle"`` bounds each by Clopper-Pearson.
+
+    Examples:
+      >>> import audit
+      >>> audit.FromTheory(targets=("verdict",)).targets
+      ('verdict',)
+    """
 
     targets: tuple[Target, ...] = TARGETS
     method: Method = "joint"
@@ -66,7 +79,18 @@ class FromTheory(Policy):
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split(Policy):
-    """Thresholds (and directions, and members of a battery) chosen on fit trials that are then thrown away."""
+    """Thresholds (and directions, and members of a battery) chosen on fit trials that are then thrown away.
+
+    Args:
+      fit_trials: how many outputs choose the test, half on each dataset; drawn in addition to the audit's trials.
+      targets: what the thresholds are for: the verdict, epsilon at delta, delta at 0. They share the risk.
+      method: ``"joint"`` reads both error counts together, ``"rectangle"`` bounds each by Clopper-Pearson.
+
+    Examples:
+      >>> import audit
+      >>> audit.Split(fit_trials=500).fit_trials
+      500
+    """
 
     fit_trials: int = 2000
     targets: tuple[Target, ...] = TARGETS

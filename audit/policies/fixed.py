@@ -22,7 +22,19 @@ STATED: tuple[Statement, ...] = (*TARGETS, "rest")
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fixed(Policy):
-    """Thresholds named by the user before any trial; they share every statement's risk evenly."""
+    """Thresholds that you name before any trial; they share every statement's risk evenly.
+
+    Not valid for thresholds that were chosen on the trials that they judge.
+
+    Args:
+      thresholds: scores above one of them say 'with'.
+      method: ``"joint"`` reads both error counts together, ``"rectangle"`` bounds each by Clopper-Pearson.
+
+    Examples:
+      >>> import audit
+      >>> audit.Fixed(thresholds=(0.0,)).kind
+      'fixed'
+    """
 
     thresholds: tuple[float, ...]
     method: Method = "joint"

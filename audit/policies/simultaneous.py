@@ -21,7 +21,15 @@ from guarantees.trade_off import TradeOff
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simultaneous(Policy):
-    """Every threshold of the grid at once: a band pays for the choice."""
+    """Every threshold of the grid at once: a band pays for the choice.
+
+    Its bounds are looser than those at one threshold that was fixed beforehand.
+
+    Examples:
+      >>> import audit
+      >>> audit.Simultaneous().kind
+      'simultaneous'
+    """
 
     kind: str = "simultaneous"
 

@@ -59,13 +59,29 @@ class Change:
 def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: Share) -> tuple[Change, ...]:
     """Match records by name and tell for each whether leakage changed.
 
-    Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits: if no
-    mechanism changed, the probability that any is called larger is at most ``risk``, and the same for smaller. A
-    violation that was not there before is worse without a test: it is false as often as the new run's risk allows.
+    Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits. A
+    violation
+    that was not there before is worse without a test: it is false as often as the new run's risk allows.
     [fisher1922; holm1979]
 
-    'Same' means that no change was shown. 'Not compared': the two have no threshold in common, or one could stop early
-    and is no fixed sample; a violation that was not there before is worse all the same.
+    'Same' means that no change was shown, not that there is none. 'Not compared': the two records have no threshold in
+    common, or one could stop early and is no fixed sample.
+
+    Args:
+      old: records of the earlier version.
+      new: records of the later one.
+      risk: if no mechanism changed, the probability that any is called larger, and the same for smaller.
+
+    Returns:
+      One change per name, with ``state``, ``reason``, both verdicts, both proven epsilons and p-values.
+
+    Raises:
+      ValueError: ``risk`` is out of range.
+
+    Examples:
+      >>> import audit
+      >>> audit.compare((), (), risk=0.05)
+      ()
     """
     require_risk(risk)
     before = {record.name: record for record in old}

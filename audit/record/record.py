@@ -141,7 +141,14 @@ class SuitePart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditRecord:
-    """Everything that one audit found, and everything needed to repeat it."""
+    """Everything that one audit found, and everything needed to repeat it. ``audit.run_audit`` makes it.
+
+    ``verdict`` and ``reason`` are the answer; ``epsilon(delta)``, ``delta(epsilon)`` and ``mu`` are proven lower
+    bounds, which
+    hold together with probability at least ``1 - risk``. A bound of 0 shows nothing, and none of them is an upper bound
+    on
+    what leaks.
+    """
 
     name: str
     verdict: Verdict
@@ -291,14 +298,49 @@ def _readable(schema: Any) -> bool:
 
 @checked
 def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str]) -> None:
-    """Write records to a file in one step, so that an interruption leaves the old file or the new one."""
+    """Write records to a JSON file in one step: an interruption leaves the old file or the new one.
+
+    Args:
+      records: what to write.
+      path: the file; it is replaced.
+
+    Raises:
+      OSError: the file cannot be written.
+
+    Examples:
+      >>> import audit, pathlib, tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "records.json"
+      >>> audit.save_records((), file)
+      >>> audit.load_records(file)
+      ()
+    """
     text = json.dumps({"schema": SCHEMA, "records": [record.to_json() for record in records]}, indent=1)
     write_whole(path, text + "\n")
 
 
 @checked
 def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
-    """Read a file of records, or of one record; a SchemaError names the file, the record and the key."""
+    """Read a file of records, or of one record.
+
+    Reading checks the form of a record, not that its numbers follow from its counts: ``dpsgd-audit verify`` does.
+
+    Args:
+      path: a file that ``save_records`` or ``dpsgd-audit run`` wrote.
+
+    Returns:
+      The records, in the order of the file.
+
+    Raises:
+      OSError: the file cannot be read.
+      SchemaError: it holds something else; the message names the file, the record and the key.
+
+    Examples:
+      >>> import audit, pathlib, tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "records.json"
+      >>> audit.save_records((), file)
+      >>> len(audit.load_records(file))
+      0
+    """
     try:
         data = json.loads(read_text(path), object_pairs_hook=_said_once)
     except (ValueError, RecursionError) as error:

@@ -43,9 +43,26 @@ class Entry:
 def write_report(
     records: tuple[AuditRecord, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
 ) -> Path:
-    """Write index.html into a folder, made if need be; the page needs nothing else to be read.
+    """Write ``index.html``, a page that needs nothing else to be read.
 
-    ``command`` is what made the records.
+    It says no more than the records do: a file of records that somebody sent you is checked by ``dpsgd-audit verify``.
+
+    Args:
+      records: what to report.
+      folder: where to write; made if need be.
+      title: the page's heading.
+      command: the command that made the records, shown for whoever wants to repeat it.
+
+    Returns:
+      The path of the page.
+
+    Raises:
+      OSError: the folder cannot be written to.
+
+    Examples:
+      >>> import audit, tempfile
+      >>> audit.write_report((), tempfile.mkdtemp(), title="Nothing audited yet").name
+      'index.html'
     """
     import jinja2
 

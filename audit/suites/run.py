@@ -52,24 +52,45 @@ def run_suite(
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
     finished: Callable[[AuditRecord], None] = lambda _: None,
 ) -> tuple[AuditRecord, ...]:
-    """Run every audit at ``risk / number of audits``, so that all bounds of the suite hold together at ``risk``.
-
-    Of several looks, look k has 2^-k of that risk and trials of its own.
-
-    So do the verdicts: each is judged out of the same share as the bounds beside it (docs/validity.md, section 9).
+    r"""Run every audit of a suite at ``risk / number of audits``, so that all bounds and verdicts hold together at
+    ``risk``.
 
     Everything is built before anything runs, so a wrong word in the last audit costs no time; programs are compiled
-    meanwhile (audit.suites.compile_ahead). The key of an audit comes from the seed and its name: adding an audit to a
-    suite does not change the others' data.
+    meanwhile. An audit's key comes from the suite's seed and the audit's name: adding an audit does not change the data
+    of the others. Of several looks, look k has 2^-k of the risk and trials of its own. [docs/validity.md, section 9]
 
-    ``resume_in`` keeps counts and finished audits under a digest of all that decides them (audit.resume.fingerprint);
-    ``told`` is given a sentence for each that is taken from there. What foreign code imports or reads in its own
-    process is not in that digest: its counts and records are taken only with ``keep_foreign``.
+    Not guaranteed: that foreign code (a callable, a program) is the same as when its counts were kept. What it imports
+    or
+    reads in its own process is not part of the digest under which ``resume_in`` keeps them.
 
-    ``executor`` says who draws the trials (``audit.dask_executor``: a cluster's workers); a run that was begun with one
-    may be continued with another on devices of the same kind.
+    Args:
+      suite: the audits, as ``audit.suites.file.read_suite`` reads them from a TOML file.
+      resume_in: folder for counts and finished audits, kept under a digest of all that decides them.
+      keep_foreign: also reuse counts and records of foreign code from there.
+      earlier: records of an earlier run; an audit of the same name is judged by the same thresholds.
+      executor: who draws the trials. A run may be continued by another executor on devices of the same kind.
+      told: called with a sentence for each result that is taken from ``resume_in``.
+      started: called with each audit before it runs.
+      progress: called with an audit and its counts after every chunk.
+      finished: called with each record.
 
-    ``earlier`` are records of before: an audit of the same name is judged by the same thresholds.
+    Returns:
+      One record per audit, in the order of the suite.
+
+    Raises:
+      SuiteError: a part of the suite cannot be built; the message has file and line.
+      AuditError: an audit failed while it ran; the message names it.
+
+    Examples:
+      >>> import audit, pathlib, tempfile
+      >>> from audit.suites.file import read_suite
+      >>> lines = ["risk = 0.05", "trials = 2000", "[[audit]]", "name = 'one Gaussian release'"]
+      >>> lines += ["mechanism = { kind = 'gaussian_mechanism', noise_multiplier = 1.0 }", "neighbours = 'scalar_pair'"]
+      >>> lines += ["distinguisher = 'likelihood_ratio'", "claim = { kind = 'gaussian', mu = 1.0 }"]
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "suite.toml"
+      >>> _ = file.write_text("\n".join(lines))
+      >>> [record.verdict for record in audit.run_suite(read_suite(file))]
+      ['no_violation_found']
     """
     before = {record.name: record for record in earlier}
     with compiled_ahead(executor) as ahead:

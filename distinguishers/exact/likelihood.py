@@ -222,11 +222,26 @@ def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> Distinguis
     """The exact log-likelihood ratio of a hypothesised mechanism between two neighbouring datasets.
 
     ``L = ln p_with(y) - ln p_without(y)``: no test of the same false-alarm rate misses less than ``L > t``, if the
-    mechanism is what the model says; what is audited may differ. [neyman1933]
+    mechanism is what the model says. [neyman1933] What is audited may differ from the model: bounds stay valid, but the
+    test is then no longer the best.
 
-    One round of DP-SGD with any normaliser: N + 1 terms for aligned gradients, all batches (at most 2^14 distinct
-    ones) for others. Transcripts of many rounds and of repeated steps. Also the Gaussian, Laplace and
-    randomised-response mechanisms.
+    Args:
+      mechanism: the model: one round of DP-SGD with any normaliser (N + 1 terms for aligned gradients, at most 2^14
+        distinct batches for others), a transcript of many rounds or of repeated steps, or the Gaussian, Laplace and
+        randomised-response mechanisms.
+      neighbours: the pair.
+
+    Returns:
+      A distinguisher that knows its curve, where the curve has been computed.
+
+    Raises:
+      ValueError: no likelihood is known for this mechanism on this pair; the message says which are.
+
+    Examples:
+      >>> import distinguishers, mechanisms
+      >>> step, pair = mechanisms.gaussian_mechanism(noise_multiplier=1.0), mechanisms.scalar_pair()
+      >>> round(distinguishers.likelihood_ratio(step, pair).curve.mu_star(), 3)
+      1.0
     """
     if isinstance(mechanism, ManyRounds | CollapsedRounds | Repeated):
         return transcript_ratio(mechanism, neighbours, likelihood_ratio)

@@ -167,12 +167,22 @@ class _Given:
 def fit(features: Callable[[Any], Any] | None = None) -> Fit:
     """A learner: a network trained on fit trials tells the sides apart by ``features(output)``.
 
-    ``features`` is a function of one output that JAX traces, to an array or a pytree of numbers. Without it the
-    features are learnt too: directions in which the means differ, the largest standardised coordinate, variances and
-    norms of every tensor, order statistics, values that repeat, the grain of the coordinates, agreement of rounds.
-
     The auditor draws the fit trials under keys of their own and judges none of them: a bound from a learnt score is
-    as valid as from any other. [docs/validity.md, section 19]
+    as valid as from any other. [docs/validity.md, section 19] That it learns what leaks is not guaranteed.
+
+    Args:
+      features: a function of one output that JAX traces, to an array or a pytree of numbers. Without it the features
+        are
+        learnt too: directions in which the means differ, the largest standardised coordinate, variances and norms of
+        every tensor, order statistics, values that repeat, the grain of the coordinates, agreement of rounds.
+
+    Returns:
+      The learner, to be given to ``audit.run_audit`` as its distinguisher.
+
+    Examples:
+      >>> import distinguishers
+      >>> distinguishers.fit().name
+      'fit'
     """
     if features is not None and not callable(features):
         raise TypeError(f"fit takes a function of an output, got {features!r}; run_audit draws the outputs itself.")

@@ -52,7 +52,22 @@ def max_coordinate(neighbours: Neighbours | None = None, *, coordinates: Coordin
     """The largest coordinate: finds a record that lifts one coordinate nobody can name beforehand.
 
     The test behind the lower bounds for shuffled batches, where one of many rounds holds the record.
-    [ertan2026, equation 17]. ``"towards_record"`` reads the signs of the record's gradient from the pair.
+    [ertan2026, equation 17] Weaker than a projection where the direction is known.
+
+    Args:
+      neighbours: the pair; needed for ``"towards_record"``.
+      coordinates: ``"signed"``, ``"absolute"`` or ``"towards_record"``, which reads the signs of the record's gradient.
+
+    Returns:
+      The score.
+
+    Raises:
+      ValueError: ``coordinates`` needs a pair, or has another value.
+
+    Examples:
+      >>> import distinguishers
+      >>> distinguishers.max_coordinate().name
+      'max_coordinate'
     """
     require("coordinates", coordinates in get_args(Coordinates), f"one of {get_args(Coordinates)}", coordinates)
     if coordinates != "towards_record":

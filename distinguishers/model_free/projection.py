@@ -130,6 +130,20 @@ def projection(neighbours: Neighbours) -> SpanScore:
     """``<y, g> / |g|``, g the differing record's gradient (minus the one in its place): finds a changed mean.
 
     Blind to the normaliser; optimal for a Gaussian mechanism on a sum.
+
+    Args:
+      neighbours: the pair.
+
+    Returns:
+      The score.
+
+    Raises:
+      ValueError: the two datasets have equal sums: there is no direction to project on.
+
+    Examples:
+      >>> import distinguishers, mechanisms
+      >>> distinguishers.projection(mechanisms.scalar_pair()).name
+      'projection'
     """
     return _span_score("projection", neighbours)
 

@@ -28,12 +28,31 @@ def claim_from_table(
     unit: Unit = "training",
     source: str = "a table of epsilon and delta",
 ) -> Claim:
-    """All pairs (epsilon, delta) of a table, promised together in both directions.
+    """All pairs (epsilon, delta) of a table, promised together in both directions: any accountant's output as a claim.
 
     The curve is the largest one below ``max(0, 1-delta-e^eps a, e^-eps (1-delta-a))`` over the rows and promises
     nothing between them but what follows. [dong2022, proposition 2.12] Where an epsilon is repeated the smaller
-    delta counts; a row of epsilon infinity says nothing. Negative numbers are refused, and so is a table whose rows all
-    look like (delta, epsilon): such a claim would be weaker than the one that was meant, and hide a leak.
+    delta counts; a row of epsilon infinity says nothing.
+
+    Args:
+      points: pairs (epsilon, delta).
+      relation: which neighbours the promise is for.
+      unit: how much output it covers: a step, an epoch or a training.
+      source: who says so, for the report.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: a number is negative or NaN, no epsilon is finite, or all rows look like (delta, epsilon): such a
+        claim
+        would be weaker than the one that was meant, and hide a leak.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.claim_from_table([(1.0, 1e-5), (2.0, 1e-8)])
+      >>> round(claim.epsilon(1e-5), 3)
+      1.0
     """
     table = [(float(epsilon), float(delta)) for epsilon, delta in points]
     require("points", not any(np.isnan(epsilon) for epsilon, _ in table), "free of NaN", table)

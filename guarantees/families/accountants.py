@@ -52,16 +52,38 @@ def poisson_training(
     largest_batch: int | None = None,
     group: int = 1,
 ) -> Claim:
-    """DP-SGD over ``steps`` Poisson batches, every noisy sum released.
+    """DP-SGD over ``steps`` Poisson batches, every noisy sum released: what an accountant promises of a training.
 
-    ``pld``: dp-accounting's pessimistic privacy loss distribution, both directions, trusted for
-    delta >= 1e-10 and refused below. ``rdp``: its Renyi accountant, looser, symmetrised. ``certified``: this
-    package's composition, with a certificate (no truncation). At rate 1 the curve is a Gaussian one in closed
-    form, right at any delta. [doroshenko2022; mironov2017; dong2022, corollary 3.3]
+    It does not cover shuffled batches, nor sums divided by a number that depends on the dataset. The numbers of
+    ``"pld"``
+    are dp-accounting's, trusted for delta >= 1e-10 and refused below.
 
-    ``dataset_size`` and ``largest_batch`` (both or neither) are for batches cut at a largest size.
-    ``spacing`` is the lattice of dp-accounting's losses (1e-4 unless told, finer for small rates).
-    ``group`` records may differ: each batch holds a binomial number of them. [ganesh2024]
+    Args:
+      rate: probability with which each record joins a batch.
+      noise_multiplier: standard deviation of the noise over the clipping norm.
+      steps: batches, all of them released.
+      relation: which neighbours the promise is for.
+      accountant: ``"pld"``, dp-accounting's pessimistic privacy loss distribution, both directions; ``"rdp"``, its
+        Renyi
+        accountant, looser, symmetrised; ``"certified"``, this package's composition with a certificate. At rate 1 the
+        curve is Gaussian, in closed form, right at any delta. [doroshenko2022; mironov2017; dong2022, corollary 3.3]
+      spacing: lattice of dp-accounting's losses; by default 1e-4, finer for small rates.
+      dataset_size: for batches cut at a largest size, together with ``largest_batch``.
+      largest_batch: where batches are cut.
+      group: in how many records neighbours may differ: each batch holds a binomial number of them. [ganesh2024]
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range, or the accountant cannot answer for it.
+      ImportError: dp-accounting is not installed; the message says how.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.poisson_training(rate=1.0, noise_multiplier=2.0, steps=4)
+      >>> round(claim.epsilon(1e-5), 2)  # four times 0.5-GDP is 1-GDP
+      4.38
     """
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     truncated = _truncation(dataset_size, largest_batch, accountant)

@@ -18,7 +18,24 @@ from guarantees.vocabulary import Relation
 
 @checked
 def gaussian(*, mu: Positive, relation: Relation = "any") -> Claim:
-    """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]"""
+    """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]
+
+    Args:
+      mu: above 0; a Gaussian mechanism of noise multiplier sigma has ``mu = 1 / sigma``.
+      relation: which neighbours the promise is for.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: ``mu`` is not above 0.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.gaussian(mu=1.0)
+      >>> round(claim.epsilon(1e-5), 2), round(claim.delta(0.0), 3)
+      (4.38, 0.383)
+    """
     return Claim(
         curve=TradeOff(GaussianLaw(mu=mu)),
         name="gaussian",
@@ -36,7 +53,27 @@ def subsampled_gaussian(
 
     ``f = q G_{1/sigma} + (1-q) ID`` from without to with the record; ``reverse`` is the other direction.
     [wang2026, equation 1; dong2022, section 4] Under substitution 'with' and 'without' are the two records.
-    ``group`` records may differ: a binomial number of them is in the batch. [ganesh2024]
+
+    Speaks about the noisy sum of one Poisson batch. It does not cover shuffled batches, nor a sum divided by a number
+    that depends on the dataset.
+
+    Args:
+      rate: probability with which each record joins the batch.
+      noise_multiplier: standard deviation of the noise over the clipping norm.
+      relation: which neighbours the promise is for.
+      group: in how many records they may differ: a binomial number of them is in the batch. [ganesh2024]
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
+      >>> round(claim.epsilon(1e-5), 4)
+      0.0144
     """
     return Claim(
         curve=TradeOff(group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)),
@@ -54,7 +91,29 @@ def subsampled_gaussian(
 
 @checked
 def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "any") -> Claim:
-    """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]"""
+    """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]
+
+    A single pair says little between its corners: judged by it, a mechanism may leak more at other deltas than the
+    curve
+    of its accountant would allow.
+
+    Args:
+      epsilon: at least 0.
+      delta: in [0, 1).
+      relation: which neighbours the promise is for.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)
+      >>> round(claim.delta(0.0), 3)  # the advantage that it allows
+      0.462
+    """
     losses = np.array([-np.inf, -epsilon, epsilon, np.inf]) if epsilon > 0 else np.array([-np.inf, 0, np.inf])
     large, small = (1 - delta) * expit(epsilon), (1 - delta) * expit(-epsilon)
     middle0 = [large, small] if epsilon > 0 else [1 - delta]
@@ -74,7 +133,23 @@ def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "a
 
 @checked
 def laplace(*, epsilon: Positive, relation: Relation = "any") -> Claim:
-    """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]"""
+    """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]
+
+    Args:
+      epsilon: above 0.
+      relation: which neighbours the promise is for.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: ``epsilon`` is not above 0.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.laplace(epsilon=1.0).total_variation, 3)
+      0.393
+    """
     return Claim(
         curve=TradeOff(LaplaceLaw(scale=epsilon)),
         name="laplace",
@@ -86,7 +161,23 @@ def laplace(*, epsilon: Positive, relation: Relation = "any") -> Claim:
 
 @checked
 def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
-    """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]"""
+    """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]
+
+    Args:
+      epsilon: at least 0.
+      relation: which neighbours the promise is for.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: ``epsilon`` is negative.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.randomised_response(epsilon=1.0).total_variation, 3)
+      0.462
+    """
     claim = epsilon_delta(epsilon=epsilon, delta=0.0, relation=relation)
     given = {"epsilon": epsilon} | unusual(relation, "any")
     return dataclasses.replace(claim, name="randomised_response", parameters=given, source="kairouz2015")

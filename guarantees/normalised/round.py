@@ -148,6 +148,30 @@ def normalised_round(
 
     This is what this pair leaks, not a guarantee for other data: opposite gradients (the default) are not
     always the worst. ``error`` says what is bounded and what is estimated (see the law's class).
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      records: N, without the differing record.
+      rate: probability with which each record joins the batch.
+      noise_multiplier: standard deviation of the noise over the clipping norm.
+      dimension: coordinates of a gradient.
+      shared: the common records' gradient, in units of the clip norm along e.
+      extra: the differing record's.
+      relation: which neighbours the curve is for.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> given = dict(records=4, rate=0.05, noise_multiplier=10.0, dimension=100)
+      >>> round(guarantees.normalised_round(normalise_by="none", **given).total_variation, 4)
+      0.002
+      >>> round(guarantees.normalised_round(normalise_by="expected_batch", **given).total_variation, 3)
+      0.884
     """
     parameters = Round(
         normalise_by=normalise_by,

@@ -17,11 +17,28 @@ from mechanisms.release import leaves, stack
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallableStep(Described):
-    """Audit ``function(seed, dataset) -> output``; the seed, below 2^64, must be its only source of randomness.
+    """Audit ``function(seed, dataset) -> output``, whatever it is written in.
 
-    An output is an array, a tensor or any pytree of them; of a transcript every one has the rounds as its first axis.
-    With ``workers`` the function is called in that many spawned processes, so it must be importable (defined at
-    the top of a module); ``settings`` is what the record says about it.
+    An output is an array, a tensor or any pytree of them; in a transcript each one has the rounds as its first axis.
+    The seed, below 2^64, must be the function's only source of randomness: what it draws from elsewhere is audited too,
+    but no trial can be repeated.
+
+    Args:
+      function: what is audited. With ``workers`` it must be importable, that is defined at the top of a module.
+      settings: what the record says about it.
+      releases: how much of a training it releases: ``"update"``, ``"transcript"`` or ``"final"``.
+      workers: spawned processes that call it; 0 calls it here.
+      timeout: seconds after which a worker counts as stuck.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> def release(seed, gradients):
+      ...     return gradients.sum(0) + np.random.default_rng(seed).standard_normal(2)
+      >>> mechanisms.callable_step(release).name
+      'release'
     """
 
     function: Callable[[int, Any], Any] = dataclasses.field(kw_only=False)

@@ -44,11 +44,26 @@ class CommandError(RuntimeError):
 class CommandStep(Described):
     """One release by a program that speaks the protocol of docs/command-protocol.md.
 
-    ``outputs`` is how many numbers a trial gives (default: the dataset's dimension); ``folder`` is where the program
-    runs; with ``workers`` as many copies of it run at once. The program is not confined in any way. Files and folders
-    that it ``depends_on``, beside its own, are watched: an interrupted run is not continued after one changed. Of our
-    environment it is given what ``environment`` lists: names, or ``NAME=value``. It leads a process group of its own,
-    which is ended as a whole.
+    The program is not confined in any way. It leads a process group of its own, which is ended as a whole.
+
+    Args:
+      command: the program and its arguments.
+      outputs: how many numbers each trial gives; by default the dataset's dimension.
+      folder: where the program runs.
+      depends_on: files and folders to watch beside the program's own: an interrupted run is not continued after one
+        changed.
+      releases: ``"update"`` or ``"final"``.
+      environment: variables that it is given, as names or as ``NAME=value``.
+      workers: how many copies run at once; 0 runs one.
+      timeout: seconds after which a program counts as stuck.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.command_step(command=("./step", "1.0")).name
+      'command_step'
     """
 
     command: Sequence[str]

@@ -140,18 +140,39 @@ def jax_training(
 ) -> JaxTraining:
     """A user's own training: any Flax model, Optax chain and sampler that JAX can trace.
 
-    - ``init(key) -> state``: weights, optimizer's state, whatever a step carries on. It is called once, with a fixed
-      key: an adversary knows the first weights.
-    - ``update(key, state, batch) -> state, released``: one step, with its own key. ``released`` is what the claim
-      speaks about, the noisy gradient as a rule; what Adam makes of it is post-processing.
-    - ``sampler(key, records)``: one of ``mechanisms.sampling``, or a function that gives the numbers of the records in
-      the batch (or, with two axes, in the batches of an epoch), or a boolean for every record. Where batches vary in
-      size, places are left empty, and ``update`` takes (key, state, batch, mask) and must leave out those of mask 0.
+    An update is judged against one step's claim, a transcript and final weights against the whole training's.
 
-    Released are the first ``update``, the ``transcript`` of ``steps`` of them, or, with ``final``, how far the weights
-    have come: start minus end of ``weights(state)`` (the state itself by default). An update is to be judged against
-    one step's claim, the others against the whole training's. ``loss(weights, record)`` or ``gradients(dataset)``
-    tell the per-example gradients, for scores that need them; nothing else reads these two.
+    Args:
+      init: ``init(key) -> state``: weights, optimizer's state, whatever a step carries on. It is called once, with a
+        fixed
+        key: an adversary knows the first weights.
+      update: ``update(key, state, batch) -> state, released``: one step, with its own key. ``released`` is what the
+        claim
+        speaks about, usually the noisy gradient; what Adam makes of it is post-processing.
+      sampler: one of ``mechanisms.sampling``, or ``sampler(key, records)`` that gives the numbers of the records in the
+        batch (or, with two axes, in the batches of an epoch), or a boolean for every record. Where batches vary in
+        size, places are left empty, and ``update`` takes (key, state, batch, mask) and must leave out those of mask 0.
+      steps: how many steps the training has.
+      releases: the first ``"update"``, the ``"transcript"`` of all, or with ``"final"`` start minus end of the weights.
+      weights: ``weights(state)``; by default the state itself.
+      loss: ``loss(weights, record)``, for scores that need per-example gradients; nothing else reads it.
+      gradients: ``gradients(dataset)``, the same if there is no loss.
+
+    Returns:
+      The mechanism.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mechanisms
+      >>> def update(key, weights, batch, mask):
+      ...     noisy = jnp.sum(mask[:, None] * batch, 0) + jax.random.normal(key, weights.shape)
+      ...     return weights - 0.1 * noisy, noisy
+      >>> sampler = mechanisms.sampling.poisson(rate=0.5, steps=3)
+      >>> training = mechanisms.jax_training(lambda key: jnp.zeros(2), update, sampler, steps=3)
+      >>> training.releases
+      'transcript'
     """
     for name, value in (("init", init), ("update", update)):
         require(name, callable(value), "a function", value)

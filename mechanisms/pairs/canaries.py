@@ -129,10 +129,30 @@ class GradientCanaries:
 def gradient_canaries(
     weights: Any, *, kind: Directions = "dirac", count: Count = 1, length: Positive = 1.0, seed: FromZero = 0
 ) -> GradientCanaries:
-    """Canaries for a model with these weights (a pytree), of gradients ``length`` long: at least the clipping norm.
+    """Canaries for a model with these weights: records whose gradients are known, orthogonal directions.
 
-    ``dirac``: one coordinate each, spread over all. ``random``: random orthogonal directions. ``last``: random ones in
-    the last tensor alone. Drawn from ``seed``, before anything is trained. [nasr2023; andrew2024]
+    Drawn from ``seed``, before anything is trained. [nasr2023; andrew2024] They show what a step does with a long
+    gradient
+    in one direction, not what it leaks about natural records.
+
+    Args:
+      weights: the model's, a pytree.
+      kind: ``"dirac"``: one coordinate each, spread over all. ``"random"``: random orthogonal directions. ``"last"``:
+        random ones in the last tensor alone.
+      count: how many.
+      length: norm of each gradient; at least the clipping norm, or clipping is not tested.
+      seed: draws the directions.
+
+    Returns:
+      The canaries: ``direction(i)``, ``loss``, and pairs that differ in one of them.
+
+    Raises:
+      ValueError: an argument is out of range, or there are more canaries than directions.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> mechanisms.gradient_canaries({"w": np.zeros((3, 4))}, count=2).count
+      2
     """
     require("kind", kind in DIRECTIONS, f"one of {DIRECTIONS}", kind)
     sizes = [int(np.size(leaf)) for leaf in jax.tree.leaves(weights)]

@@ -77,7 +77,26 @@ def worst_case_pair(
     Without the record its place is empty (add_remove), holds a zero gradient (zero_out) or the opposite gradient
     ``-extra * clip * e`` (substitution). The default, opposite to all others, is the worst case of
     [wang2026, section 3] when every record is in the batch; for rates below 1 other geometries can leak more.
-    ``group`` records differ, all alike; a claim about as many is needed to judge them.
+
+    Args:
+      records: common records, without the differing one.
+      dimension: coordinates of a gradient.
+      clip: the clipping norm of the step.
+      shared: the common records' gradient, in units of ``clip`` along e.
+      extra: the differing record's.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+      group: how many records differ, all alike; judging them needs a claim about as many.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
+      <Neighbours 'worst_case_pair': add_remove, 4 records without>
     """
     _check(records, dimension, clip, relation)
     require("shared", -1 <= shared <= 1, "in [-1, 1]", shared)

@@ -18,10 +18,26 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
     """Two datasets that differ in one record, of whatever kind the mechanism reads.
 
     A dataset is an array, a tuple or dict of arrays with one first axis, a list of records, or a map-style dataset of
-    PyTorch. Under ``add_remove`` the second has one record more; under ``substitution`` another one in one place; under
-    ``zero_out`` the first has, in the record's place, one whose gradient is zero at all weights. Two datasets that
-    differ in more are refused, where their records can be compared: a claim says nothing about them. (Records of a
-    PyTorch dataset that come out differently each time cannot.)
+    PyTorch. Where records cannot be compared (a PyTorch dataset that returns something else each time), nothing checks
+    that only one differs.
+
+    Args:
+      without: the dataset without the record.
+      with_record: the dataset with it: under ``"add_remove"`` it has one record more, under ``"substitution"`` another
+        one
+        in one place, under ``"zero_out"`` the record where ``without`` has one whose gradient is zero at all weights.
+      relation: how they differ.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: they differ in more than that: a claim says nothing about such datasets.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> mechanisms.pair(np.zeros((3, 2)), np.zeros((4, 2)))
+      <Neighbours 'pair': add_remove, 3 records without>
     """
     require("relation", relation in RELATIONS, f"one of {RELATIONS}", relation)
     for name, dataset in (("without", without), ("with_record", with_record)):
@@ -36,7 +52,25 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
 
 @checked
 def add_record(dataset: Any, record: Any) -> Neighbours:
-    """``dataset`` without ``record`` and with it as the last one: add_remove neighbours."""
+    """``dataset`` without ``record`` and with it as the last one: add_remove neighbours.
+
+    An audit speaks about this record in this dataset; another record may leak more (docs/own-pair.md).
+
+    Args:
+      dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
+      record: one more of the same form.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: the record has another form than those of the dataset.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> mechanisms.add_record(np.zeros((3, 2)), np.ones(2))
+      <Neighbours 'add_record': add_remove, 3 records without>
+    """
     dataset = _checked(dataset)
     made = Neighbours(without=dataset, with_record=appended(dataset, record), relation="add_remove")
     return _named("add_record", made, -1, {"record": record})
@@ -44,7 +78,24 @@ def add_record(dataset: Any, record: Any) -> Neighbours:
 
 @checked
 def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
-    """``dataset``, and the same with ``record`` in place ``index``: substitution neighbours."""
+    """``dataset``, and the same with ``record`` in place ``index``: substitution neighbours.
+
+    Args:
+      dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
+      index: the place.
+      record: what stands there in the second dataset.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: there is no such place, or the record has another form than those of the dataset.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> mechanisms.replace_record(np.zeros((3, 2)), 0, np.ones(2))
+      <Neighbours 'replace_record': substitution, 3 records without>
+    """
     dataset, index = _checked(dataset, index)
     made = Neighbours(without=dataset, with_record=replaced(dataset, index, record), relation="substitution")
     return _named("replace_record", made, index, {"index": index, "record": record})
@@ -55,10 +106,28 @@ def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
     """``dataset`` with its record ``index``, and with ``null`` in its place: zero_out neighbours.
 
     Zero-out replaces a record by one that contributes nothing: its gradient is zero whatever the weights are.
-    [chua2024] A record of zeros is no such thing: an image of zeros still moves the biases. Where rows are gradients (a
-    GradientTable, an array of two axes) a row of zeros is; anywhere else say which record is ``null``. The construction
-    that works for every model is a weight among the parts of a record, which multiplies its loss: 1 for records, 0 for
-    the null one. Where the mechanism tells its per-example gradients, the audit checks that this one is zero.
+    [chua2024] A record of zeros is not enough: an image of zeros still moves the biases. The construction that works
+    for
+    every model is a weight among the parts of a record, which multiplies its loss: 1 for records, 0 for the null one.
+    Only
+    where the mechanism tells its per-example gradients does the audit check that the null record's gradient is zero.
+
+    Args:
+      dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
+      index: the place of the record.
+      null: the record that contributes nothing. It may be left out where rows are gradients (a GradientTable, an array
+        of two axes): there a row of zeros is meant.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: there is no such place, or ``null`` is missing or has another form.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> mechanisms.zero_out(np.ones((3, 2)), 0)
+      <Neighbours 'zero_out': zero_out, 3 records without>
     """
     dataset, index = _checked(dataset, index)
     if null is None:

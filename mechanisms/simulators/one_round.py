@@ -26,7 +26,23 @@ class OneRound(Described):
     N(0, (noise_multiplier * clip)^2 I) and is divided by nothing (SGM), N * rate (EASGM), the batch's size or 1
     (ASGM), or floor(N * rate) or 1 (FEASGM). [wang2026, definitions 2.7, 2.8, 2.9 and A.1]
 
-    N is the size of the dataset at hand: under add_remove neighbours the divisor itself leaks.
+    N is the size of the dataset at hand: under add_remove neighbours the divisor itself leaks. This simulates the rule;
+    it says nothing about any library's code.
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      rate: probability with which each record joins the batch.
+      clip: l2 norm to which gradients are clipped.
+      noise_multiplier: standard deviation of the noise over ``clip``.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=1.0, noise_multiplier=1.0)
+      >>> step.divisor(records=4), step.divisor(records=5)  # which tells the two datasets apart
+      (2.0, 2.5)
     """
 
     normalise_by: Normaliser

@@ -67,6 +67,18 @@ class GaussianMechanism(Described):
 
     The sum of the records plus ``noise_multiplier * sensitivity * N(0, I)``. [dong2022, theorem 2.7] The records are
     not clipped: the pair must keep the sensitivity.
+
+    Args:
+      noise_multiplier: standard deviation of the noise over the sensitivity.
+      sensitivity: largest l2 norm of a record.
+
+    Raises:
+      ValueError: an argument is not above 0.
+
+    Examples:
+      >>> import jax, mechanisms
+      >>> mechanisms.gaussian_mechanism(noise_multiplier=1.0)(jax.random.key(0), jax.numpy.zeros((4, 3))).shape
+      (3,)
     """
 
     noise_multiplier: float
@@ -149,7 +161,21 @@ randomised_response_mechanism = RandomisedResponseMechanism
 def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:
     """One coordinate, a common record 0 and the extra record ``sensitivity``: the sums differ by it.
 
-    Without the record its place is empty (add_remove) or holds 0 (zero_out, substitution).
+    Args:
+      sensitivity: the extra record's value.
+      relation: without the record its place is empty (``"add_remove"``) or holds 0 (``"zero_out"``,
+        ``"substitution"``).
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.scalar_pair()
+      <Neighbours 'scalar_pair': add_remove, 1 records without>
     """
     _positive("sensitivity", sensitivity)
     empty = np.zeros((1 if relation == "add_remove" else 2, 1), np.float32)

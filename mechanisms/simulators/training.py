@@ -33,11 +33,31 @@ of the round, and the dataset, as per-example gradients (records, dimension) bef
 class ManyRounds(Described):
     """Rounds ``sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)``, batch after batch.
 
-    ``query`` makes the next round's gradients from what was released before; by default every record has one gradient,
-    its row. [chua2024, algorithm 1] What is seen: every noisy sum ("updates"), or the same with the other records'
-    gradients taken off ("isolated": an adversary who knows them). [ertan2026, assumptions 4.1 and 4.2]
-    What is released: the transcript of all rounds, or only their sum ("final": weights after plain steps of length 1).
-    The last ``group`` records are those that differ between neighbours.
+    [chua2024, algorithm 1] The last ``group`` records are those that differ between neighbours. This simulates the
+    rule;
+    it says nothing about any library's code.
+
+    Args:
+      sampler: how batches are formed, one of ``mechanisms.sampling``.
+      clip: l2 norm to which gradients are clipped.
+      noise_multiplier: standard deviation of the noise over ``clip``.
+      epochs: how often the sampler goes through the dataset.
+      sees: ``"updates"``, every noisy sum, or ``"isolated"``, the same with the other records' gradients taken off: an
+        adversary who knows them. [ertan2026, assumptions 4.1 and 4.2]
+      releases: the ``"transcript"`` of all rounds, or only their sum (``"final"``: weights after plain steps of length
+        1).
+      group: how many of the last records differ.
+      query: makes the next round's gradients from what was released before; by default every record has one gradient,
+        its row.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> batches = mechanisms.sampling.shuffle(batch_size=2)
+      >>> mechanisms.many_rounds(sampler=batches, clip=1.0, noise_multiplier=1.0).kind
+      'transcript'
     """
 
     sampler: Sampler

@@ -33,16 +33,36 @@ MOST_RECORDS = 256
 class TorchTraining(Described):
     """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
 
-    What is released: the first ``update`` (the training is stopped there), the ``transcript`` of all updates, or the
-    ``final`` weights. An update is the gradient with which the optimizer steps, after clipping and noise: what the
-    claim speaks about, and all that Adam or a schedule makes of it is post-processing. Final weights are those of the
-    model that ``train`` gives back, with its buffers, or else of its optimizer, as start minus end; anything else that
-    it gives back (tensors, arrays, dicts of them) is released as it is. ``steps`` ends a transcript early.
+    An update is the gradient with which the optimizer steps, after clipping and noise: what the claim speaks about; all
+    that Adam or a schedule makes of it is post-processing. Final weights are those of the model that ``train`` gives
+    back,
+    with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors, arrays,
+    dicts of them) is released as it is.
 
     Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
     optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
     ``train`` seeds itself follows what it was given: the trial's seed is handed over for that. Random numbers
     from elsewhere (``secure_mode``, a GPU's atomics) are audited all the same, but no trial can be repeated.
+
+    Args:
+      train: what is audited. With ``workers`` it must be importable.
+      releases: the first ``"update"`` (the training is stopped there), the ``"transcript"`` of all updates, or the
+        ``"final"``
+        weights. An update is judged against one step's claim, the others against the whole training's.
+      steps: ends a transcript early.
+      workers: spawned processes that train; 0 trains here.
+      timeout: seconds after which a worker counts as stuck.
+
+    Raises:
+      ValueError: an argument is out of range.
+      TypeError: ``train`` is a model, not a function that trains one.
+
+    Examples:
+      >>> import mechanisms
+      >>> def train(dataset, seed):
+      ...     raise NotImplementedError("build the model, the optimizer and the loader here, and train")
+      >>> mechanisms.torch_training(train, releases="transcript", steps=2).kind
+      'transcript'
     """
 
     train: Callable[[Any, int], Any] = dataclasses.field(kw_only=False)
