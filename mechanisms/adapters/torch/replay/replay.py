@@ -280,7 +280,7 @@ class Replay:
         if worst.multiplier * (1 + SLACK) < self._stated:
             self._say(
                 "too_little_noise",
-                {"origin": worst.origin, "draw": worst.draw},
+                {"at": worst.at, "origin": worst.origin, "draw": worst.draw},
                 sensitivity=worst.sensitivity,
                 deviation=worst.deviation,
                 multiplier=worst.multiplier,
