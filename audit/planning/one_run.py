@@ -1,0 +1,200 @@
+"""What one training with many canaries can be expected to prove, and what no valid test can exceed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from audit.bounds import guesses
+from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.inside_out import SAMPLE, best_guesses, risk_split
+from guarantees.checks import Count, Delta, Share, checked, require
+from guarantees.claim import Claim
+from guarantees.numerics.array import Array
+
+CELLS = 20_000
+"""Cells of the losses of one canary."""
+UNLIKELY = 1e-13
+"""Losses that are less likely than this on both sides are not told apart."""
+LATTICE = 1 << 15
+"""Points of the lattice on which losses of all canaries are summed."""
+WIDTH = 24.0
+"""Standard deviations that the lattice spans, at least."""
+CLIPS = 40
+FEWEST_CLIPPED, MOST_CLIPPED = 0.05, 20_000.0
+"""How many canaries, on average, an adversary clips."""
+POWER = 0.5
+"""A limit of the median is one of tests that succeed as often as not."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRunPlan:
+    """Of canaries that do not interfere, each of which leaks all that the claim allows."""
+
+    canaries: int
+    delta: float
+    risk: float
+    claimed: float
+    """Epsilon of the claim."""
+    expected: float
+    """Epsilon that the default procedure proves where every count is its expectation; about its median."""
+    limit: float
+    """Epsilon that no valid test without further assumptions proves with probability above one half."""
+
+    def __str__(self) -> str:
+        return (
+            f"one training, {self.canaries:,} canaries, risk {self.risk:g}: epsilon about {self.expected:.2f} can be "
+            f"proven at delta {self.delta:g}, of {self.claimed:.2f} claimed; no valid test proves more than "
+            f"{self.limit:.2f} in half of all runs"
+        )
+
+
+@checked
+def plan_one_run(*, claim: Claim, canaries: Count, delta: Delta = 1e-5, risk: Share = 0.05) -> OneRunPlan:
+    """What ``audit.one_run`` can prove if canaries leak as much as a claim allows, and what limits every test.
+
+    Args:
+      claim: How much one canary leaks at most. The plan supposes that each leaks just this, independently.
+      canaries: How many there are, each included by a fair coin of its own.
+      delta: At which epsilon is to be proven.
+      risk: Of a false bound.
+
+    Returns:
+      The expected bound and a limit. Both are computed on lattices and not certified: they advise, they prove nothing.
+
+    Raises:
+      ValueError: for no canaries, or a risk outside (0, 1).
+    """
+    require_risk(risk)
+    require("canaries", canaries >= 2, "at least 2", canaries)
+    losses = _losses(claim)
+    return OneRunPlan(
+        canaries=canaries,
+        delta=delta,
+        risk=risk,
+        claimed=claim.epsilon(delta),
+        expected=_expected(losses, canaries=canaries, delta=delta, risk=risk),
+        limit=_limit(losses, canaries=canaries, delta=delta, risk=risk),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Losses:
+    """What one canary shows: probabilities of cells of its loss, lowest first."""
+
+    without: Array
+    with_record: Array
+
+    @property
+    def both(self) -> Array:
+        """With a fair coin."""
+        return (self.without + self.with_record) / 2
+
+    @property
+    def right(self) -> Array:
+        """Chance that the likelier side is the true one, in each cell."""
+        more = np.maximum(self.without, self.with_record)
+        return np.divide(more, 2 * self.both, out=np.full(len(more), 0.5), where=self.both > 0)
+
+
+def _losses(claim: Claim) -> Losses:
+    law = claim.curve.law
+    ends = np.array([-float(law.reversed_threshold(np.array(UNLIKELY))), float(law.threshold(np.array(UNLIKELY)))])
+    low, high = np.clip(ends, -600.0, 600.0)
+    edges = np.concatenate([[-np.inf], np.linspace(low, high, CELLS), [np.inf]])
+    tails = law.tails(edges)
+
+    def masses(above: Array, below: Array) -> Array:
+        # each difference on the side where it keeps its digits
+        return np.maximum(np.where(below[:-1] < above[:-1], np.diff(below), -np.diff(above)), 0.0)
+
+    return Losses(
+        without=masses(tails.without_above, tails.without_below),
+        with_record=masses(tails.with_above, tails.with_below),
+    )
+
+
+def _expected(losses: Losses, *, canaries: int, delta: float, risk: float) -> float:
+    n = canaries - int(SAMPLE * canaries)
+    exposed, split = n * delta, risk_split(n * delta)
+    hidden = np.arange(1, max(2, n // 2) + 1)
+
+    def right(true: Array, both: Array) -> Array:
+        """Expected right guesses among the so many most extreme scores."""
+        told = np.concatenate([[0.0], n * np.cumsum(both)])
+        return np.interp(hidden, told, np.concatenate([[0.0], n / 2 * np.cumsum(true)]))
+
+    right_in = right(losses.with_record[::-1], losses.both[::-1])
+    right_out = right(losses.without, losses.both)
+    k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=split)
+    found = (right_in[k_in - 1] if k_in else 0.0) + (right_out[k_out - 1] if k_out else 0.0)
+    return guesses.capped_epsilon(int(found), k_in + k_out, exposed=exposed, risk=risk, split=split)
+
+
+def _limit(losses: Losses, *, canaries: int, delta: float, risk: float) -> float:
+    """The least epsilon that some adversary keeps and that a test with power one half cannot refute.
+
+    An adversary answers, with probability rho, as the truth does but with odds clipped at ``e^c``, and else at random.
+    A test that finds the truth in half of all runs rejects the clipped answers with a probability of at least beta, by
+    Neyman and Pearson; so where it is valid rho beta is at most the risk, and what the adversary with rho = risk / beta
+    keeps is not refuted.
+    """
+    right, both = losses.right, losses.both
+    order = np.argsort(-right)
+    count = canaries * np.cumsum(both[order])
+    limit = math.inf
+    for clipped in np.geomspace(FEWEST_CLIPPED, min(MOST_CLIPPED, 0.9 * canaries), CLIPS):
+        place = min(int(np.searchsorted(count, clipped)), len(order) - 1)
+        clip = right[order[place]]
+        if not 0.5 < clip < 1:
+            continue
+        beta = _rejected(right[order[:place]], both[order[:place]], clip, canaries)
+        if beta >= risk:
+            limit = min(limit, _kept(losses, clip, share=risk / beta, delta=delta))
+    return limit
+
+
+def _rejected(right: Array, both: Array, clip: float, canaries: int) -> float:
+    """How often clipped answers look at least as telling as the truth's median does."""
+    if not len(right):
+        return POWER
+    won, lost = np.log(right / clip), np.log(np.maximum(1 - right, 1e-300) / (1 - clip))
+    steps = np.concatenate([won, lost])
+    truth = np.concatenate([both * right, both * (1 - right)])
+    null = np.concatenate([both * clip, both * (1 - clip)])
+    mean, spread = canaries * (truth @ steps), math.sqrt(canaries * (null @ steps**2) + 1e-12)
+    spacing = max(WIDTH * spread, 2 * WIDTH * float(won.max()), abs(mean) * 4) / LATTICE
+
+    def summed(masses: Array) -> Array:
+        at = steps / spacing
+        floor = np.floor(at).astype(int)
+        one = np.bincount(floor % LATTICE, masses * (1 - (at - floor)), LATTICE)
+        one += np.bincount((floor + 1) % LATTICE, masses * (at - floor), LATTICE)
+        transformed = np.fft.rfft(one) - masses.sum()
+        # all other canaries tell nothing: they stay at 0
+        law = np.fft.irfft(np.exp(canaries * np.log1p(transformed)), LATTICE)
+        return np.maximum(np.roll(law, LATTICE // 2), 0.0)
+
+    alternative, chance = summed(truth), summed(null)
+    above = np.cumsum(alternative[::-1])[::-1]
+    median = int(np.flatnonzero(above >= POWER)[-1])
+    return float(np.sum(chance[median:]))
+
+
+def _kept(losses: Losses, clip: float, *, share: float, delta: float) -> float:
+    """Epsilon at ``delta`` of an adversary that tells a share of the time, with clipped odds."""
+    share = min(1.0, share)
+    more = np.minimum(losses.right, clip)
+    told = np.where(losses.with_record >= losses.without, 1, -1)
+    low, high = 0.0, math.log(clip / (1 - clip))
+
+    def leaks(epsilon: float) -> float:
+        gain = 2 * losses.both * np.maximum(more - math.exp(epsilon) * (1 - more), 0.0)
+        return share * max(float(gain[told > 0].sum()), float(gain[told < 0].sum()))
+
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if leaks(middle) <= delta else (middle, high)
+    return high
