@@ -122,6 +122,7 @@ def test_every_document_with_code_is_run():
         "docs/eight-names.md",
         "docs/extending.md",
         "docs/index.md",
+        "docs/one-run.md",
         "docs/own-attack.md",
         "docs/own-model.md",
         "docs/own-pair.md",

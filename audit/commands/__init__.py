@@ -97,6 +97,16 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
     )
+    parser.add_argument(
+        "--one-run",
+        type=int,
+        metavar="CANARIES",
+        help="instead of a suite: what one training with so many canaries can prove of --claim, and what limits it",
+    )
+    parser.add_argument("--claim", metavar="CLAIM", help="with --one-run: as in a suite, 'gaussian(mu=1)' say")
+    parser.add_argument(
+        "--delta", type=float, default=1e-5, help="with --one-run: where epsilon is proven (default: %(default)s)"
+    )
     _speech(parser)
 
 

@@ -6,13 +6,15 @@ import argparse
 
 import numpy as np
 
-from audit.bounds.rounding import at_least
+from audit.bounds.rounding import at_least, at_most
 from audit.commands import risk_of
 from audit.one_run import OneRun, one_run
+from audit.planning.one_run import plan_one_run
 from audit.record.record import plain
 from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.suites.claim_text import claim_from_text
+from guarantees.claim import Claim
 
 
 def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.ndarray) -> OneRun:
@@ -21,13 +23,14 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold or --assume.")
     if arguments.plot:
         raise ValueError("--one-run proves no curve: there is nothing to --plot.")
+    claim = None if arguments.claim is None else claim_from_text(arguments.claim)
     found = one_run(
         np.concatenate([np.ravel(left_out), np.ravel(included)]),
         np.repeat([False, True], [np.size(left_out), np.size(included)]),
         risk=risk_of(arguments.confidence),
         delta=arguments.delta,
         guesses=arguments.guesses,
-        claim=None if arguments.claim is None else claim_from_text(arguments.claim),
+        claim=claim,
         seed=arguments.seed,
     )
     if arguments.json:
@@ -36,7 +39,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         refuted = {"mu": found.refuted_mu, "says": _not_gdp(found)}
         print(json_text(plain({**answers, "not_gdp": refuted, **plain(found)})))
     elif not arguments.quiet:
-        _print(found, delta=arguments.delta)
+        _print(found, claim, delta=arguments.delta)
     return found
 
 
@@ -46,7 +49,7 @@ def _not_gdp(found: OneRun) -> str:
     )
 
 
-def _print(found: OneRun, *, delta: float) -> None:
+def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
     print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta), '.4f')}")
     print(_not_gdp(found) + ".")
     print(f"together at confidence {1 - found.risk:.4g}, from one training with {found.canaries:,} canaries, ", end="")
@@ -58,6 +61,12 @@ def _print(found: OneRun, *, delta: float) -> None:
         best = max(found.guesses, key=lambda each: each.epsilon(delta))
         print(f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: ", end="")
         print(f"{best.right:,} right of {best.guessed_in:,} guessed in and {best.guessed_out:,} out.")
+    if claim is not None:
+        limit = plan_one_run(claim=claim, canaries=found.canaries, delta=delta, risk=found.risk).limit
+        print(
+            f"Where canaries leak all that is claimed, no valid test proves more than {at_most(limit, '.2f')} ", end=""
+        )
+        print("in half of all runs.")
     if found.judgement is not None:
         judged = found.judgement
         print(

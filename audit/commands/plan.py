@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Plan every audit and print one table."""
+    if arguments.one_run is not None:
+        return _one_run(arguments)
+    if arguments.claim is not None:
+        raise SuiteError("--claim goes with --one-run CANARIES; a suite names its own claims.")
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
@@ -48,6 +52,27 @@ def execute(arguments: argparse.Namespace) -> int:
         print(json_text([plain(plan) for plan in plans]))
     elif plans and not arguments.quiet:
         _print_table(plans)
+    return 0
+
+
+def _one_run(arguments: argparse.Namespace) -> int:
+    if arguments.suite is not None or arguments.claim is None:
+        raise SuiteError("--one-run CANARIES plans one training: give --claim 'gaussian(mu=1)', say, and no suite.")
+    from audit.commands import risk_of
+    from audit.planning.one_run import plan_one_run
+    from audit.record.record import plain
+    from audit.suites.claim_text import claim_from_text
+
+    plan = plan_one_run(
+        claim=claim_from_text(arguments.claim),
+        canaries=arguments.one_run,
+        delta=arguments.delta,
+        risk=risk_of(0.95 if arguments.confidence is None else arguments.confidence),
+    )
+    if arguments.json:
+        print(json_text(plain(plan)))
+    elif not arguments.quiet:
+        print(f"{plan}.")
     return 0
 
 

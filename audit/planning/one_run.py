@@ -10,6 +10,7 @@ import numpy as np
 from audit.bounds import guesses
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.inside_out import SAMPLE, best_guesses, risk_split
+from audit.bounds.rounding import at_most
 from guarantees.checks import Count, Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
@@ -25,6 +26,9 @@ WIDTH = 24.0
 CLIPS = 40
 FEWEST_CLIPPED, MOST_CLIPPED = 0.05, 20_000.0
 """How many canaries, on average, an adversary clips."""
+TINY = 1e-300
+ALIKE = 1e-6
+"""Answers whose log ratio spreads less than this cannot be told apart."""
 POWER = 0.5
 """A limit of the median is one of tests that succeed as often as not."""
 
@@ -45,9 +49,9 @@ class OneRunPlan:
 
     def __str__(self) -> str:
         return (
-            f"one training, {self.canaries:,} canaries, risk {self.risk:g}: epsilon about {self.expected:.2f} can be "
-            f"proven at delta {self.delta:g}, of {self.claimed:.2f} claimed; no valid test proves more than "
-            f"{self.limit:.2f} in half of all runs"
+            f"One training with {self.canaries:,} canaries that leak all that is claimed (epsilon {self.claimed:.2f} "
+            f"at delta {self.delta:g}): at risk {self.risk:g} expect to prove an epsilon of about {self.expected:.2f}; "
+            f"no valid test proves more than {at_most(self.limit, '.2f')} in half of all runs"
         )
 
 
@@ -147,7 +151,7 @@ def _limit(losses: Losses, *, canaries: int, delta: float, risk: float) -> float
     limit = math.inf
     for clipped in np.geomspace(FEWEST_CLIPPED, min(MOST_CLIPPED, 0.9 * canaries), CLIPS):
         place = min(int(np.searchsorted(count, clipped)), len(order) - 1)
-        clip = right[order[place]]
+        clip = float(right[order[place]])
         if not 0.5 < clip < 1:
             continue
         beta = _rejected(right[order[:place]], both[order[:place]], clip, canaries)
@@ -158,29 +162,24 @@ def _limit(losses: Losses, *, canaries: int, delta: float, risk: float) -> float
 
 def _rejected(right: Array, both: Array, clip: float, canaries: int) -> float:
     """How often clipped answers look at least as telling as the truth's median does."""
-    if not len(right):
+    steps = np.concatenate([np.log(right / clip), np.log(np.maximum(1 - right, TINY) / (1 - clip))])
+    masses = np.concatenate([both * right, both * (1 - right)])
+    mean, spread = float(canaries * (masses @ steps)), math.sqrt(canaries * (masses @ steps**2))
+    if spread < ALIKE:
         return POWER
-    won, lost = np.log(right / clip), np.log(np.maximum(1 - right, 1e-300) / (1 - clip))
-    steps = np.concatenate([won, lost])
-    truth = np.concatenate([both * right, both * (1 - right)])
-    null = np.concatenate([both * clip, both * (1 - clip)])
-    mean, spread = canaries * (truth @ steps), math.sqrt(canaries * (null @ steps**2) + 1e-12)
-    spacing = max(WIDTH * spread, 2 * WIDTH * float(won.max()), abs(mean) * 4) / LATTICE
-
-    def summed(masses: Array) -> Array:
-        at = steps / spacing
-        floor = np.floor(at).astype(int)
-        one = np.bincount(floor % LATTICE, masses * (1 - (at - floor)), LATTICE)
-        one += np.bincount((floor + 1) % LATTICE, masses * (at - floor), LATTICE)
-        transformed = np.fft.rfft(one) - masses.sum()
-        # all other canaries tell nothing: they stay at 0
-        law = np.fft.irfft(np.exp(canaries * np.log1p(transformed)), LATTICE)
-        return np.maximum(np.roll(law, LATTICE // 2), 0.0)
-
-    alternative, chance = summed(truth), summed(null)
-    above = np.cumsum(alternative[::-1])[::-1]
-    median = int(np.flatnonzero(above >= POWER)[-1])
-    return float(np.sum(chance[median:]))
+    spacing = WIDTH * spread / LATTICE
+    at = steps / spacing
+    floor = np.floor(at).astype(int)
+    one = np.bincount(floor % LATTICE, masses * (1 - (at - floor)), LATTICE)
+    one += np.bincount((floor + 1) % LATTICE, masses * (at - floor), LATTICE)
+    # all other canaries tell nothing: they stay at 0
+    law = np.fft.irfft(np.exp(canaries * np.log1p(np.fft.rfft(one) - masses.sum())), LATTICE)
+    first = round(mean / spacing) - LATTICE // 2
+    truth = np.maximum(np.roll(law, -first), 0.0)
+    told = spacing * (first + np.arange(LATTICE))
+    above = np.cumsum(truth[::-1])[::-1] >= POWER
+    # what is seen of the truth tells how often clipped answers look so: their ratio is e to what is told
+    return float(truth[above.sum() - 1 :] @ np.exp(-told[above.sum() - 1 :]))
 
 
 def _kept(losses: Losses, clip: float, *, share: float, delta: float) -> float:

@@ -1,0 +1,62 @@
+"""The plan of one training: its expectation is what is proven, its limit is above every valid bound."""
+
+import numpy as np
+import pytest
+
+import audit
+import guarantees
+from audit.planning.one_run import _rejected
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("sigma", "proven", "limit"), [(0.5, 5.51, 6.00), (1, 2.88, 3.06), (2, 1.38, 1.46), (4, 0.59, 0.67)]
+)
+def test_the_plan_foretells_what_is_measured_and_the_simulated_limit(sigma, proven, limit):
+    plan = audit.plan_one_run(claim=guarantees.gaussian(mu=1 / sigma), canaries=100_000)
+    assert plan.expected == pytest.approx(proven, rel=0.05)
+    assert plan.limit == pytest.approx(limit, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        guarantees.gaussian(mu=2.0),
+        guarantees.laplace(epsilon=1.0),
+        guarantees.epsilon_delta(epsilon=2.0, delta=1e-5),
+        guarantees.subsampled_gaussian(rate=0.2, noise_multiplier=0.7),
+    ],
+    ids=lambda claim: claim.name,
+)
+def test_expectation_limit_and_claim_are_in_order(claim):
+    for canaries in (2, 10_000):
+        plan = audit.plan_one_run(claim=claim, canaries=canaries, delta=1e-5, risk=0.05)
+        assert plan.expected <= plan.limit <= plan.claimed * 1.001
+
+
+def test_what_a_test_rejects_is_what_simulation_finds():
+    """Twenty kinds of canaries, about one of each: the likelihood ratio of both laws of answers, drawn."""
+    rng = np.random.default_rng(3)
+    right, clip, canaries, runs = np.linspace(0.75, 0.97, 20), 0.75, 60, 20_000
+    both = np.full(20, 0.02)
+    foretold = _rejected(right, both, clip, canaries)
+
+    def told(chances):
+        kinds = rng.multinomial(canaries, [*both, 1 - both.sum()], size=runs)[:, :-1]
+        won = rng.binomial(kinds, chances)
+        return won @ np.log(right / clip) + (kinds - won) @ np.log((1 - right) / (1 - clip))
+
+    threshold = np.median(told(right))
+    seen = int(np.sum(told(np.full(20, clip)) >= threshold))
+    assert 0.005 < foretold < 0.2
+    # the drawn median is uncertain by itself
+    assert seen / runs == pytest.approx(foretold, rel=0.15, abs=3e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"canaries": 1}, "canaries"), ({"risk": 1.5}, "risk"), ({"delta": 2.0}, "delta"), ({"claim": 1.0}, "claim")],
+)
+def test_bad_arguments_are_named(change, told):
+    with pytest.raises((TypeError, ValueError), match=told):
+        audit.plan_one_run(**({"claim": guarantees.gaussian(mu=1.0), "canaries": 100} | change))
