@@ -89,6 +89,11 @@ class Described(Protocol):
         return "jax" if callable(self) else None
 
     @property
+    def followed(self) -> Any:
+        """What that tracer runs: the mechanism itself, unless other code of it can be followed and this cannot."""
+        return self
+
+    @property
     def coordinates(self) -> int | None:
         """Length of an output, where a network stands between records and output; None where rows are gradients."""
         return None
@@ -170,6 +175,11 @@ class _Filled:
     def tracer(self) -> str | None:
         """The object's own answer, if it has any."""
         return getattr(self.given, "tracer", "jax" if callable(self) else None)
+
+    @property
+    def followed(self) -> Any:
+        """The object's own answer, if it has any."""
+        return getattr(self.given, "followed", self)
 
     def gradients(self, dataset: Any) -> Any:
         """What was given, or the object's own, if it has any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -64,28 +65,32 @@ class JaxPrivacyStep(Described):
         """What it imports when it runs."""
         return ("jax_privacy",)
 
+    @property
+    def tracer(self) -> str:
+        """JAX traces all of it but the sampler."""
+        return "jax"
+
+    @property
+    def followed(self) -> Callable[[jax.Array, Any], Any]:
+        """The step on a Poisson batch that JAX draws: a replay does not judge how batches are drawn."""
+
+        def step(key: jax.Array, dataset: Any) -> Any:
+            rows = jnp.asarray(dataset, jnp.float32)
+            key_batch, key_noise = jax.random.split(key)
+            chosen = jax.random.bernoulli(key_batch, self.rate, (len(rows),))
+            return self._release(rows)(key_noise, chosen)
+
+        return step
+
     def prepare(self, dataset: Any) -> Draw:
         """The step compiled for any number of trials; its batches are drawn on the host, as the library draws them."""
-        try:
-            from jax_privacy import batch_selection, clipped_grad, noise_addition
-        except ImportError as error:
-            raise ImportError(f"{error}; this step needs pip install 'dpsgd-audit[jax-privacy]'.") from error
         rows = jnp.asarray(materialise(dataset), jnp.float32)
-        records, dimension = rows.shape
-        divisor = records * self.rate if isinstance(self.normalise_by, str) else self.normalise_by
+        release = self._release(rows)
+        records = len(rows)
+        from jax_privacy import batch_selection
+
         sampler = self._batches(batch_selection, records)
-        gradient = clipped_grad(
-            jnp.dot, l2_clip_norm=self.clip, normalize_by=divisor, keep_batch_dim=False, batch_argnums=1
-        )
-        deviation = self.noise_multiplier * gradient.sensitivity()
-
-        def release(seed: jax.Array, chosen: jax.Array) -> Any:
-            privatizer = noise_addition.gaussian_privatizer(stddev=deviation, prng_key=jax.random.wrap_key_data(seed))
-            weights = jnp.zeros(dimension)
-            update = gradient(weights, rows, is_padding_example=~chosen)
-            return privatizer.update(update, privatizer.init(weights))[0]
-
-        compiled = jax.jit(jax.vmap(release))
+        compiled = jax.jit(jax.vmap(lambda seed, chosen: release(jax.random.wrap_key_data(seed), chosen)))
 
         def draw(seeds: np.ndarray) -> np.ndarray:
             size = 1 << (len(seeds) - 1).bit_length()
@@ -97,6 +102,27 @@ class JaxPrivacyStep(Described):
             return np.asarray(compiled(words, chosen))[: len(seeds)]
 
         return draw
+
+    def _release(self, rows: jax.Array) -> Callable[[jax.Array, jax.Array], Any]:
+        """The update of a key and of the records that are chosen."""
+        try:
+            from jax_privacy import clipped_grad, noise_addition
+        except ImportError as error:
+            raise ImportError(f"{error}; this step needs pip install 'dpsgd-audit[jax-privacy]'.") from error
+        records, dimension = rows.shape
+        divisor = records * self.rate if isinstance(self.normalise_by, str) else self.normalise_by
+        gradient = clipped_grad(
+            jnp.dot, l2_clip_norm=self.clip, normalize_by=divisor, keep_batch_dim=False, batch_argnums=1
+        )
+        deviation = self.noise_multiplier * gradient.sensitivity()
+
+        def release(key: jax.Array, chosen: jax.Array) -> Any:
+            privatizer = noise_addition.gaussian_privatizer(stddev=deviation, prng_key=key)
+            weights = jnp.zeros(dimension)
+            update = gradient(weights, rows, is_padding_example=~chosen)
+            return privatizer.update(update, privatizer.init(weights))[0]
+
+        return release
 
     def _batches(self, library: Any, records: int) -> Any:
         """The library's sampler, for one batch to which every record belongs with probability ``rate``."""

@@ -95,3 +95,36 @@ def test_a_simulator_of_ours_is_followed(divisor):
     kinds = [one.kind for one in explanation.findings]
     assert kinds == ([] if divisor == "none" else [Kind.CHANGED_AFTER_RELEASE])
     assert explanation.rounds[0].multiplier == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_training_of_poisson_batches_is_followed_to_the_users_own_line():
+    def update(key, state, batch, mask):
+        rows = replayed.clipped(replayed.gradients(state, batch))
+        noisy = mask @ rows + replayed.noise(key) / 2  # BUG
+        return state - replayed.STEP * noisy, noisy
+
+    training = mechanisms.jax_training(
+        lambda key: replayed.WEIGHTS, update, mechanisms.sampling.poisson(rate=0.7, steps=3), steps=3
+    )
+    explanation = told(training)
+    (found,) = explanation.findings
+    assert found.kind == Kind.TOO_LITTLE_NOISE
+    assert replayed.marked_lines(update) <= {line for path, line in found.lines if path == __file__}
+    assert [one.multiplier for one in explanation.rounds] == pytest.approx([NOISE / 2] * 3, rel=1e-3)
+
+
+def test_a_substituted_record_may_move_the_sum_by_twice_the_clipping_norm():
+    x, y = replayed.rows()
+    pair = mechanisms.replace_record((x, y), 8, (x[8], -y[8]))
+    (first,) = told(replayed.whole_dataset, pair).rounds
+    assert first.sensitivity == pytest.approx(2 * CLIP, rel=1e-3)
+    assert told(replayed.whole_dataset, pair).findings == ()
+
+
+def test_jax_privacy_is_followed_but_for_its_sampler():
+    pytest.importorskip("jax_privacy")
+    step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0)
+    leaking = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0, normalise_by="expected_batch")
+    pair = mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0)
+    assert told(step, pair, 2.0).findings == ()
+    assert told(leaking, pair, 2.0).findings[0].kind in (Kind.NOISE_SCALE_FROM_DATA, Kind.RECORDS_MIXED_BEFORE_SUM)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, host
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, rounding
 
 SUMMING = frozenset(
     {
@@ -41,6 +41,31 @@ def by_size(a: Any, b: Any, group: int) -> Tag | None:
     if len(axes) != 1 or other[axes[0]] - one[axes[0]] != group:
         return None
     return Tag(axes[0], frozenset(range(one[axes[0]], other[axes[0]])))
+
+
+def inserted(tag: Tag, a: Any, b: Any) -> Tag:
+    """The slot of the larger side without which both are equal: batches that are packed have it in the middle.
+
+    The tag as it is where there is no such slot.
+    """
+    one, other = (np.moveaxis(host(side), tag.axis, 0) for side in (a, b))
+    if len(tag.slots) != 1 or not len(one):
+        return tag
+    ahead, behind = (_equal_rows(one, shifted, rounding(a)) for shifted in (other[:-1], other[1:]))
+    if ahead.all():
+        return tag
+    place = int(np.argmin(ahead))
+    return Tag(tag.axis, frozenset({place})) if behind[place:].all() else tag
+
+
+def _equal_rows(one: np.ndarray, other: np.ndarray, tolerance: float) -> np.ndarray:
+    flat = (len(one), -1)
+    if not tolerance:
+        return (one == other).reshape(flat).all(axis=1)
+    size = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
+    with np.errstate(invalid="ignore"):
+        near = (one == other) | (np.abs(one.astype(np.float64) - other) <= tolerance * size)
+    return near.reshape(flat).all(axis=1)
 
 
 def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Tag | None:

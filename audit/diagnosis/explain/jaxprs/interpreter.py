@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, stacked
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.meeting import Meetings
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
-from audit.diagnosis.explain.jaxprs.source import is_of_library, place_of
+from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, settled
-from audit.diagnosis.explain.places import Place, spelled
+from audit.diagnosis.explain.places import Place, is_library, spelled
 
 CALLS = {
     "jit": "jaxpr",
@@ -37,6 +38,15 @@ CALLS = {
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
 MOST_KEYS = 2**16
 """Keys of one draw that are compared with those of others."""
+
+COUNTERS = frozenset({"philox"})
+"""Functions of ours that make independent bits of a key and of counters."""
+INDEPENDENT = frozenset(
+    f"{prefix}{law}"
+    for prefix in ("", "_")
+    for law in ("normal", "normal_real", "uniform", "bernoulli", "bits", "laplace", "exponential", "gumbel", "randint")
+)
+"""Functions whose numbers are independent of one another."""
 
 
 class CannotFollowError(Exception):
@@ -72,13 +82,13 @@ class Lockstep:
         """Keep a finding, once."""
         self.findings.setdefault(finding)
 
-    def run(self, a: Any, b: Any, arguments: Sequence[Value], at: Place | None = None) -> list[Value]:
+    def run(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None = None) -> list[Value]:
         """The outputs of a closed jaxpr, or of an open one without constants."""
         consts_a, consts_b = getattr(a, "consts", ()), getattr(b, "consts", ())
         consts = [_constant(one, other) for one, other in zip(consts_a, consts_b, strict=True)]
-        return self._equations(getattr(a, "jaxpr", a), getattr(b, "jaxpr", b), [*consts, *arguments], at)
+        return self._equations(getattr(a, "jaxpr", a), getattr(b, "jaxpr", b), [*consts, *arguments], within)
 
-    def _equations(self, a: Any, b: Any, arguments: Sequence[Value], at: Place | None) -> list[Value]:
+    def _equations(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None) -> list[Value]:
         env_a = dict(zip([*a.constvars, *a.invars], arguments, strict=True))
         env_b = dict(zip([*b.constvars, *b.invars], arguments, strict=True))
 
@@ -94,34 +104,36 @@ class Lockstep:
             if one is None:
                 # only the side with more records has this equation
                 ins = [_alone(_read(env_b, atom)) for atom in other.invars]
-                env_b.update(zip(other.outvars, self._equation(other, other, ins, ins, at), strict=True))
+                env_b.update(zip(other.outvars, self._equation(other, other, ins, ins, within), strict=True))
                 continue
             if other is None:
                 ins = [_alone(_read(env_a, atom), side="a") for atom in one.invars]
-                env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, at), strict=True))
+                env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, within), strict=True))
                 continue
-            place = at or place_of(one)
+            place = place_of(one, within)
             if len(one.invars) == len(other.invars):
                 ins = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
-                outs = self._equation(one, other, ins, ins, at)
+                outs = self._equation(one, other, ins, ins, within)
             else:
                 ins_a, ins_b = [_read(env_a, x) for x in one.invars], [_read(env_b, x) for x in other.invars]
                 outs = self._apart(one, other, ins_a, ins_b, place)
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
-        return [read(left, right, at) for left, right in zip(a.outvars, b.outvars, strict=True)]
+        return [read(left, right, None) for left, right in zip(a.outvars, b.outvars, strict=True)]
 
-    def _equation(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], at: Place | None) -> list[Value]:
+    def _equation(
+        self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None
+    ) -> list[Value]:
         name = one.primitive.name
         if name == "scan":
-            return self._scan(one, other, ins, at)
+            return self._scan(one, other, ins, within)
         if name == "while":
-            return self._while(one, other, ins, at)
+            return self._while(one, other, ins, within)
         if name == "cond":
-            return self._cond(one, other, ins, at)
+            return self._cond(one, other, ins, within)
         if name in CALLS:
-            return self._call(one, other, ins, at)
-        place = at or place_of(one)
+            return self._call(one, other, ins, within)
+        place = place_of(one, within)
         if name == "random_bits":
             self._draw(ins[0], place, tuple(other.outvars[0].aval.shape))
         if name in CALLBACKS:
@@ -133,6 +145,8 @@ class Lockstep:
         outs = evaluate(one, [value.a for value in ins])
         differ = any(value.differs for value in ins) or ins is not ins_b or _shapes(one) != _shapes(other)
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
+        if one.primitive.name == "random_bits":
+            outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         results = []
         inputs = [*ins, *(value for value in ins_b if not any(value is own for own in ins))]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
@@ -148,15 +162,17 @@ class Lockstep:
             out.draw = place
         return self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
 
-    def _call(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
-        inside = CALLS[one.primitive.name]
-        jaxpr_a, jaxpr_b = one.params[inside], other.params[inside]
-        library = is_of_library(jaxpr_a)
-        place = at or place_of(one)
+    def _call(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
+        kept = CALLS[one.primitive.name]
+        jaxpr_a, jaxpr_b = one.params[kept], other.params[kept]
+        library = is_library(file_of(jaxpr_a) or "<unknown>")
+        place = place_of(one, within)
+        if library and one.params.get("name") in COUNTERS and not any(value.values for value in ins):
+            return self._counted(one, other, ins, place)
         keys_alone = not any(value.data for value in ins) and any(value.random and _is_key(value.a) for value in ins)
         if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
             return self._sampler(one, other, ins, place, jaxpr_a)
-        return self.run(jaxpr_a, jaxpr_b, ins, place if library else at)
+        return self.run(jaxpr_a, jaxpr_b, ins, inside(jaxpr_a, one, within))
 
     def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
@@ -167,6 +183,8 @@ class Lockstep:
         outs = evaluate(one, [value.a for value in ins])
         outs_b = evaluate(other, [value.b for value in ins]) if _shapes(one) != _shapes(other) else outs
         results = []
+        if name in INDEPENDENT:
+            outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
@@ -179,9 +197,16 @@ class Lockstep:
             results.append(out)
         return results
 
-    def _cond(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+    def _counted(self, one: Any, other: Any, ins: list[Value], place: Place) -> list[Value]:
+        """A generator that makes independent bits of a key and of counters."""
+        outs, outs_b = evaluate(one, [value.a for value in ins]), evaluate(other, [value.b for value in ins])
+        pairs = [(a, coupled(a, b, self.group)) for a, b in zip(outs, outs_b, strict=True)]
+        ins = [dataclasses.replace(value, b=value.a) if value.differs else value for value in ins]
+        return [self._settle(one, place, a, b, ins, which) for which, (a, b) in enumerate(pairs)]
+
+    def _cond(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
         index = ins[0]
-        place = at or place_of(one)
+        place = place_of(one, within)
         if index.differs:
             if any(value.random for value in ins):
                 raise CannotFollowError(
@@ -193,21 +218,21 @@ class Lockstep:
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
-        return self.run(chosen, branches_b[taken], ins[1:], place if is_of_library(chosen) else at)
+        return self.run(chosen, branches_b[taken], ins[1:], inside(chosen, one, within))
 
-    def _while(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+    def _while(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params
         tests, bodies = params["cond_nconsts"], params["body_nconsts"]
-        place = at or place_of(one)
+        place = place_of(one, within)
         if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
             return self._apart(one, other, ins, ins, place)
         test, body, carry = ins[:tests], ins[tests : tests + bodies], ins[tests + bodies :]
-        inner = place if is_of_library(params["body_jaxpr"]) else at
+        inner = inside(params["body_jaxpr"], one, within)
         outer, number = self._path, 0
         try:
             while True:
                 self._path = (*outer, number)
-                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], [*test, *carry], place)
+                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], [*test, *carry], inner)
                 if more.differs:
                     raise CannotFollowError("the number of steps of a loop depends on the data", place)
                 if not bool(host(more.a)):
@@ -217,15 +242,15 @@ class Lockstep:
         finally:
             self._path = outer
 
-    def _scan(self, one: Any, other: Any, ins: list[Value], at: Place | None) -> list[Value]:
+    def _scan(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params
-        place = at or place_of(one)
+        place = place_of(one, within)
         fixed, carried = params["num_consts"], params["num_carry"]
         consts, carry, columns = ins[:fixed], ins[fixed : fixed + carried], ins[fixed + carried :]
         length, length_b = params["length"], params_b["length"]
         if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
             return self._apart(one, other, ins, ins, place)
-        inner = place if is_of_library(params["jaxpr"]) else at
+        inner = inside(params["jaxpr"], one, within)
         order = range(max(length, length_b))
         outer, rows = self._path, []
         for step in reversed(order) if params["reverse"] else order:
@@ -288,6 +313,19 @@ class Lockstep:
                 uses.append(use)
 
 
+def coupled(a: Any, b: Any, group: int) -> Any:
+    """Independent draws of N + 1 records, those of the first N made the ones of the smaller side.
+
+    Where draws are numbered through several axes N and N + 1 do not begin alike, and any numbers of the law serve.
+    """
+    tag = axes.by_size(a, b, group)
+    if tag is None or a is b:
+        return b
+    joined = np.moveaxis(np.array(b), tag.axis, 0)
+    joined[: a.shape[tag.axis]] = np.moveaxis(np.asarray(a), tag.axis, 0)
+    return np.moveaxis(joined, 0, tag.axis)
+
+
 def aligned(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Equations of the two sides in pairs; None beside those that one side alone has (a loop over records)."""
     left, right = [_signature(equation) for equation in one], [_signature(equation) for equation in other]
@@ -338,7 +376,13 @@ def _row(value: Value, step: int, length: int) -> Value:
     tag = value.tag
     inner = None if tag is None or tag.axis == 0 else Tag(tag.axis - 1, tag.slots)
     variance = None if value.variance is None else np.asarray(value.variance)[step]
-    return dataclasses.replace(value, a=a, b=b, tag=inner, variance=variance, summed=value.summed and tag is None)
+    row = dataclasses.replace(value, a=a, b=b, tag=inner, variance=variance, summed=value.summed and tag is None)
+    if inner is not None and value.random and np.shape(a) != np.shape(b):
+        # each step's batch is packed by itself
+        row.tag = axes.inserted(inner, a, b)
+        row.b, others = settled(a, b, row.tag)
+        row.uncoupled = row.uncoupled if others or value.values else None
+    return row
 
 
 def _kept(old: Value, new: Value, place: Place) -> Value:

@@ -78,6 +78,9 @@ def labelled(
     if tag is None and np.shape(a) == np.shape(b):
         tag = axes.by_structure(name, params, ins, a, b)
     values, random = any(value.values for value in ins), any(value.random for value in ins)
+    sized = tag is not None and np.shape(a) != np.shape(b)
+    if tag is not None and sized and random:
+        tag = axes.inserted(tag, a, b)
     b, others = settled(a, b, tag)
     out = Value(
         a=a,
@@ -93,11 +96,28 @@ def labelled(
         uncoupled=first(value.uncoupled for value in differing),
         opaque=first(value.opaque for value in ins),
     )
+    if sized and not values and not others:
+        # draws that no record's values touch: all that matters is how they lie now
+        out.uncoupled = None
+    if _is_shifted(name, out, ins):
+        out.uncoupled = out.uncoupled or at
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
     out.noise = _is_noise(name, out, ins, which)
     return out
+
+
+def _is_shifted(name: str, out: Value, ins: Sequence[Value]) -> bool:
+    """Whether a part was cut from draws among which the record stands in the middle: what follows it is not in line."""
+    if not out.differs or out.tag is not None or out.values or name in axes.SUMMING:
+        return False
+    return any(
+        value.tag is not None
+        and np.shape(value.a) != np.shape(value.b)
+        and min(value.tag.slots) < np.shape(value.a)[value.tag.axis]
+        for value in ins
+    )
 
 
 def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value], at: Place) -> None:

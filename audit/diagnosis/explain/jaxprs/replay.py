@@ -58,6 +58,8 @@ class Program:
     counts: tuple[int, int]
     group: int
     index: int
+    reach: float
+    """By how many clipping norms the two sums may lie apart: one record goes and another comes under substitution."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stat
 def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
     """Both sides as jaxprs; the differing record is put last where the sizes differ."""
     sides = [prepare(mechanism, dataset) for dataset in (neighbours.without, neighbours.with_record)]
-    releases = [release_on(mechanism, side) for side in sides]
+    releases = [release_on(mechanism, side) for side in sides] if callable(mechanism) else [None, None]
     if all(is_structured(one) for one in releases):
 
         def released(own: jax.Array, release: Callable[[jax.Array], Any]) -> Any:
@@ -96,7 +98,7 @@ def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Prog
     columns = [_columns(side) for side in sides]
     if neighbours.relation == "add_remove" and neighbours.index >= 0:
         columns[1] = jax.tree.map(lambda column: _moved_last(column, neighbours.index, neighbours.group), columns[1])
-    return _program(mechanism, columns, neighbours, key, rows=True)
+    return _program(mechanism.followed, columns, neighbours, key, rows=True)
 
 
 def _columns(dataset: Any) -> Any:
@@ -133,6 +135,7 @@ def _program(
         counts=(counted, more),
         group=pair.group,
         index=pair.index,
+        reach=pair.group * (2.0 if pair.relation == "substitution" else 1.0),
     )
 
 
@@ -148,7 +151,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     unbounded = _unbounded(grown)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
-    findings += _too_little(runs, stated)
+    findings += _too_little(program, runs, stated)
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
     if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
@@ -284,7 +287,7 @@ def _unbounded(grown: Sequence[Run]) -> list[Finding]:
     return findings
 
 
-def _too_little(runs: Sequence[Run], stated: Stated) -> list[Finding]:
+def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
     multiplier = stated.noise_multiplier
     if multiplier is None:
         return []
@@ -295,7 +298,7 @@ def _too_little(runs: Sequence[Run], stated: Stated) -> list[Finding]:
             if judged and _cost(releases) > worst[0]:
                 worst = _cost(releases), releases
     cost, releases = worst
-    if cost * multiplier <= 1 + _slack(releases):
+    if cost * multiplier <= program.reach * (1 + _slack(releases)):
         return []
     top = max(releases, key=lambda release: release.cost)
     return [

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from audit.diagnosis.explain.places import NOWHERE, Place, is_library, place
+from audit.diagnosis.explain.places import NOWHERE, OWN_FRAMES, Place, is_library, place
 
 OWN_FOLDER = __file__.rpartition("/")[0]
 
 
-def place_of(equation: Any) -> Place:
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """A library's function that was traced by itself: the file that it is written in, and where it was called.
+
+    It is traced once and kept, so the frames around it are those of its first caller, whoever that was. Only frames
+    inside it are true: those of functions of the user's that it calls.
+    """
+
+    file: str
+    at: Place
+
+
+def place_of(equation: Any, within: Within | None = None) -> Place:
     """Where an equation was written: frames up to the replay that had it traced."""
     traceback = equation.source_info.traceback
     if traceback is None:
-        return NOWHERE
+        return NOWHERE if within is None else within.at
     frames = []
     for frame in traceback.frames:
-        if frame.file_name.startswith(OWN_FOLDER):
+        if frame.file_name.startswith(OWN_FOLDER) or (within is not None and frame.file_name == within.file):
             break
         frames.append((frame.file_name, frame.line_num))
     # JAX's own machinery lies inside of every line that calls it
     while frames and "/jax/" in frames[0][0] and is_library(frames[0][0]):
         frames.pop(0)
-    return place(frames)
+    found = place(frames)
+    if within is None:
+        return found
+    return Place(own=(*found.own, *within.at.own)[:OWN_FRAMES], library=found.library) if found.own else within.at
 
 
-def is_of_library(jaxpr: Any) -> bool:
-    """Whether a function that was traced by itself belongs to a library.
+def inside(jaxpr: Any, equation: Any, within: Within | None) -> Within | None:
+    """What is known of the lines inside of a function that an equation calls."""
+    file = file_of(jaxpr)
+    return Within(file, place_of(equation, within)) if file and is_library(file) else within
 
-    It is traced once and kept, so the lines inside it are those of its first caller, whoever that was.
-    """
+
+def file_of(jaxpr: Any) -> str:
+    """Where a function that was traced by itself is written; empty where that is not known."""
     described = getattr(getattr(jaxpr, "jaxpr", jaxpr), "debug_info", None)
-    _, found, where = (getattr(described, "func_src_info", None) or "").partition(" at ")
-    return bool(found) and is_library(where.rpartition(":")[0])
+    _, _, where = (getattr(described, "func_src_info", None) or "").partition(" at ")
+    return where.rpartition(":")[0]

@@ -151,9 +151,9 @@ def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
 
 
 def outside(a: np.ndarray, b: np.ndarray, tag: Tag) -> tuple[np.ndarray, np.ndarray]:
-    """Both sides without the slots of the differing record."""
-    kept = [np.delete(x, [slot for slot in tag.slots if slot < x.shape[tag.axis]], axis=tag.axis) for x in (a, b)]
-    return kept[0], kept[1]
+    """Both sides without the slots of the differing record, which the smaller side does not have."""
+    slots = sorted(tag.slots)
+    return (a if a.shape != b.shape else np.delete(a, slots, tag.axis)), np.delete(b, slots, tag.axis)
 
 
 def settled(a: Any, b: Any, tag: Tag | None) -> tuple[Any, bool]:
@@ -176,7 +176,7 @@ def settled(a: Any, b: Any, tag: Tag | None) -> tuple[Any, bool]:
         return b, False
     fixed = np.array(np.asarray(b))
     rows = [slot for slot in range(fixed.shape[tag.axis]) if slot not in tag.slots]
-    kept = [slot for slot in range(one.shape[tag.axis]) if slot not in tag.slots]
+    kept = rows if one.shape == other.shape else list(range(one.shape[tag.axis]))
     np.moveaxis(fixed, tag.axis, 0)[rows] = np.moveaxis(np.asarray(a), tag.axis, 0)[kept]
     return fixed, False
 
