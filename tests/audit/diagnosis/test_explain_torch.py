@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from audit.diagnosis.explain import explain
-from mechanisms import Neighbours, callable_step, opacus_step, worst_case_pair
+from mechanisms import Neighbours, callable_step, opacus_step, torch_training, worst_case_pair
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
@@ -116,3 +116,40 @@ def test_a_generator_is_left_as_it_was_found():
     state = torch.get_rng_state()
     explained(steps.half_noise)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def training_explained(train, records=11, releases="final"):
+    given = pair(records)
+    sides = (torch.utils.data.TensorDataset(*side) for side in (given.without, given.with_record))
+    neighbours = Neighbours(**dict(zip(("without", "with_record"), sides, strict=True)), relation="add_remove")
+    return explain(torch_training(train, releases=releases), neighbours, key=KEY, noise_multiplier=steps.NOISE)
+
+
+@pytest.mark.parametrize(
+    ("train", "releases"),
+    [
+        (steps.with_opacus, "final"),
+        (steps.with_opacus, "transcript"),
+        (steps.by_hand, "final"),
+        (steps.by_hand, "update"),
+    ],
+)
+def test_right_trainings_stay_silent(train, releases):
+    told = training_explained(train, releases=releases)
+    assert not told.findings
+    assert len(told.rounds) == {"update": 1, "final": 2 + (train is steps.with_opacus), "transcript": 3}[releases]
+    assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.01) for one in told.rounds)
+
+
+def test_a_training_is_told_its_lines():
+    source, start = inspect.getsourcelines(steps.with_opacus)
+    step = start + next(number for number, text in enumerate(source) if "optimizer.step()" in text)
+    told = training_explained(steps.with_opacus, records=12).findings[0]
+    assert told.kind == "changed_after_release"
+    assert told.lines[0] == (steps.__file__, step)
+    assert told.lines[-1][0].endswith("optimizer.py")
+    source, start = inspect.getsourcelines(steps.by_hand)
+    mixes = start + next(number for number, text in enumerate(source) if "net.norm(x)" in text)
+    told = training_explained(steps.normalised_by_hand).findings[0]
+    assert told.kind == "records_mixed_before_sum"
+    assert told.lines[0] == (steps.__file__, mixes)

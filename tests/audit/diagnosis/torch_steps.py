@@ -329,3 +329,56 @@ WRONG = [
     seed_from_data,
     half_noise,
 ]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(COLUMNS, affine=False)
+        self.layers = nn.Sequential(nn.Linear(COLUMNS, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, x):
+        return self.layers(x)[:, 0]
+
+
+def with_opacus(data, seed):
+    import opacus
+
+    net = Net().layers
+    net, optimizer, loader = opacus.PrivacyEngine().make_private(
+        module=net,
+        optimizer=torch.optim.SGD(net.parameters(), lr=LEARNING, momentum=0.9),
+        data_loader=torch.utils.data.DataLoader(data, batch_size=4),
+        noise_multiplier=NOISE,
+        max_grad_norm=CLIP,
+    )
+    for x, y in loader:
+        optimizer.zero_grad()
+        ((net(x)[:, 0] - y) ** 2).mean().backward()
+        optimizer.step()
+    return net
+
+
+def by_hand(data, seed, normalise=False):
+    """Poisson batches, per-example gradients by a loop, an optimizer of PyTorch's."""
+    net = Net()
+    weights = list(net.layers.parameters())
+    optimizer = torch.optim.Adam(weights, lr=LEARNING)
+    for _ in range(2):
+        x, y = poisson(data.tensors)
+        if normalise:
+            x = net.norm(x)  # records_mixed_before_sum
+        total = [torch.zeros_like(p) for p in weights]
+        for one, target in zip(x, y, strict=True):
+            found = torch.autograd.grad((net(one[None])[0] - target) ** 2, weights)
+            length = torch.stack([part.norm() for part in found]).norm()
+            for own, part in zip(total, found, strict=True):
+                own += part * (CLIP / length).clamp(max=1.0)
+        for p, own in zip(weights, total, strict=True):
+            p.grad = (own + CLIP * NOISE * torch.randn_like(own)) / 6
+        optimizer.step()
+    return net.layers
+
+
+def normalised_by_hand(data, seed):
+    return by_hand(data, seed, normalise=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mechanisms.adapters.torch.replay.records import Place
 from mechanisms.adapters.torch.replay.stacks import Stack
 
 CONTINUOUS = frozenset(
@@ -62,15 +63,15 @@ class Draw:
 class Bank:
     """The values of every draw by its slot, and what the draws of the extra record are."""
 
-    def __init__(self, *, records: int | None = None, index: int | None = None, taken: float = 0.0):
+    def __init__(self, place: Place | None = None, *, taken: float = 0.0):
         self._values: dict[Slot, torch.Tensor] = {}
-        self._records, self._index, self._taken = records, index, taken
+        self._place, self._taken = place, taken
 
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""
         known = self._values.get(slot)
         if known is None:
-            self._choose(name, value, self._index)
+            self._choose(name, value, None if self._place is None else self._place.index)
             self._values[slot] = value.clone()
             return
         if known.shape == value.shape:
@@ -92,12 +93,9 @@ class Bank:
 
     def _choose(self, name: str, value: torch.Tensor, index: int | None) -> None:
         """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
-        if (
-            index is None
-            or value.dim() != 1
-            or index >= len(value)
-            or self._records not in (len(value), len(value) - 1)
-        ):
+        if self._place is None or index is None or value.dim() != 1 or index >= len(value):
+            return
+        if len(value) not in (self._place.records, self._place.records + 1):
             return
         if name in UNIFORM and value.is_floating_point():
             value[index] = self._taken

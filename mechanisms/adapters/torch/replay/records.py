@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,21 +35,32 @@ def tensors_in(dataset: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(part)
 
 
-def place_of_record(without: Any, with_record: Any) -> int | None:
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where the record of a pair stands, in the dataset that has it, and how many the other has."""
+
+    index: int
+    records: int
+
+
+def place_of_record(without: Any, with_record: Any) -> Place | None:
     """Where the two datasets first differ; None where that cannot be read."""
-    fewer, more = records_of(without), records_of(with_record)
-    if fewer is None or more is None:
-        return None
     one, other = _columns(without), _columns(with_record)
-    if one is None or other is None or len(one) != len(other):
-        return fewer if more > fewer else None
-    common = min(fewer, more)
+    if not one or not other or len(one) != len(other):
+        fewer, more = records_of(without), records_of(with_record)
+        return None if fewer is None or more is None or more <= fewer else Place(fewer, fewer)
+    if any(a.ndim == 0 or a.shape[1:] != b.shape[1:] for a, b in zip(one, other, strict=True)):
+        return None
+    lengths, longer = {len(a) for a in one}, {len(b) for b in other}
+    if len(lengths) != 1 or len(longer) != 1:
+        return None
+    fewer, common = min(lengths), min(lengths | longer)
     apart = np.zeros(common, bool)
     for a, b in zip(one, other, strict=True):
-        if a.shape[1:] != b.shape[1:]:
-            return None
         apart |= (a[:common] != b[:common]).reshape(common, -1).any(axis=1)
-    return int(np.argmax(apart)) if apart.any() else (common if more != fewer else None)
+    if apart.any():
+        return Place(int(np.argmax(apart)), fewer)
+    return Place(common, fewer) if longer != lengths else None
 
 
 def enlarged(dataset: Any, index: int, factor: float) -> Any:
@@ -74,15 +86,16 @@ def among_others(dataset: Any, index: int | None) -> Any:
 
     The others must not only change places: a sum over all of them would not.
     """
-    count = records_of(dataset) or 0
+    columns = _columns(dataset)
+    count = (records_of(dataset) or 0) if not columns else len(columns[0])
     others = [place for place in range(count) if place != index]
     if len(others) < 2:
         return None
     order = np.arange(count)
     order[others] = [others[number - number % 2] for number in range(len(others))]
-    if isinstance(dataset, list):
-        return [dataset[place] for place in order]
     found = _mapped(dataset, lambda column: column[order])
+    if found is None and isinstance(dataset, list):
+        return [dataset[place] for place in order]
     if found is None and isinstance(dataset, Dataset):
         return Subset(dataset, order.tolist())
     return found
@@ -96,9 +109,12 @@ def _mapped(dataset: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(dataset, dict):
         parts = {name: _mapped(part, change) for name, part in dataset.items()}
         return None if any(part is None for part in parts.values()) else parts
-    if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
+    if isinstance(dataset, tuple | list) and not hasattr(dataset, "_fields"):
+        # a list of records has no columns: its arrays begin with anything
+        if isinstance(dataset, list) and not all(isinstance(part, dict | tuple) for part in dataset):
+            return None
         parts = [_mapped(part, change) for part in dataset]
-        return None if any(part is None for part in parts) else tuple(parts)
+        return None if any(part is None for part in parts) else type(dataset)(parts)
     return None
 
 

@@ -17,7 +17,6 @@ from mechanisms.adapters.torch.replay.records import among_others, enlarged, pla
 from mechanisms.adapters.torch.replay.run import Run
 from mechanisms.adapters.torch.replay.stacks import Stack
 from mechanisms.adapters.torch.watch import generators_kept
-from mechanisms.pairs.datasets import records_of
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
@@ -37,7 +36,7 @@ class Replay:
     def __init__(self, code: Code, without: Any, with_record: Any, *, seed: int, noise_multiplier: float | None):
         self._code, self._without, self._with, self._seed = code, without, with_record, seed
         self._stated = noise_multiplier
-        self._index = place_of_record(without, with_record)
+        self._place = place_of_record(without, with_record)
         self._bank = Bank()
         self._facts: list[Fact] = []
 
@@ -101,7 +100,7 @@ class Replay:
         for attempt in range(ATTEMPTS):
             self._seed += attempt
             taken = LARGEST_UNIFORM if attempt % 2 else 0.0
-            self._bank = Bank(records=records_of(self._without), index=self._index, taken=taken)
+            self._bank = Bank(self._place, taken=taken)
             one = self._run(self._without, None)
             other = self._run(self._with, one)
             if other.releases.astray or one.ledger.phase != other.ledger.phase or _took_part(one, other):
@@ -218,7 +217,11 @@ class Replay:
         ]
         if not suspects:
             return
-        sides = among_others(self._without, self._same_place), among_others(self._with, self._index)
+        if self._place is None:
+            return
+        index = self._place.index
+        # a dataset that lacks the record has nobody there
+        sides = among_others(self._without, index), among_others(self._with, index)
         if any(side is None for side in sides):
             return
         runs = [run for side in sides if (run := self._further(side, one)) is not None]
@@ -239,20 +242,14 @@ class Replay:
                 else:
                     self._say("clipped_after_sum", {"origin": event.origin, "at": event.bent})
 
-    @property
-    def _same_place(self) -> int | None:
-        """The place of the record in the dataset without it, where the pair keeps its length."""
-        same = records_of(self._without) == records_of(self._with)
-        return self._index if same else None
-
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""
         moved = [number for number, event in enumerate(other.releases.events) if event.moved]
-        if self._index is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
+        if self._place is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
             return []
         lengths, runs = [_length(other.releases.events, moved)], []
         for factor in (FACTOR**2, FACTOR):
-            dataset = enlarged(self._with, self._index, factor)
+            dataset = enlarged(self._with, self._place.index, factor)
             run = None if dataset is None else self._further(dataset, one)
             if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
                 return runs
