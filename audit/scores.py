@@ -14,7 +14,7 @@ from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_c
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, short_band_from_scores, wider_rate_band
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
-from audit.bounds.shares import Statement, shares
+from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
@@ -45,9 +45,8 @@ class Test:
 class ScoreBounds:
     """Proven lower bounds from given scores, and what the user must vouch for. All hold together at the risk."""
 
-    risk: float
-    shares: Mapping[Statement, float]
-    """How the statements share the risk: fixed before looking."""
+    budget: RiskBudget
+    """How the risk is spent: fixed before looking."""
     numbers: tuple[ProvenNumber, ...]
     tests: tuple[Test, ...]
     seed: int | None
@@ -58,11 +57,21 @@ class ScoreBounds:
     sides: tuple[Array, Array] = dataclasses.field(repr=False)
     """All scores, in increasing order."""
 
+    @property
+    def risk(self) -> float:
+        """The probability that any of the statements is wrong."""
+        return self.budget.risk
+
+    @property
+    def shares(self) -> Mapping[Statement, float]:
+        """How the statements share the risk."""
+        return self.budget.shares
+
     @functools.cached_property
     def band(self) -> ThresholdBand | None:
-        """Limits on both error rates at every threshold at once, at the share of 'rest'; None if it has none."""
-        share = self.shares.get("rest")
-        return None if share is None else short_band_from_scores(*self.sides, risk=share)
+        """Limits on both error rates at every threshold at once, at its own share; None if it has none."""
+        share = self.budget.band
+        return short_band_from_scores(*self.sides, risk=share) if share > 0 else None
 
     @functools.cached_property
     def summary(self) -> AttackSummary | None:
@@ -145,7 +154,8 @@ def from_scores(
     require_risk(risk)
     given = one_column("without", without), one_column("with_record", with_record)
     stated = _stated(claim, target)
-    share = shares(risk, stated)
+    budget = shared(risk, stated, on_band=1.0)
+    share = budget.shares
     chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
     asked = questions(delta)
     numbers = tuple(
@@ -153,8 +163,7 @@ def from_scores(
     )
     zero, one = _finite(given)
     found = ScoreBounds(
-        risk=risk,
-        shares=share,
+        budget=budget,
         numbers=numbers,
         tests=chosen,
         seed=None if thresholds else seed,
@@ -235,7 +244,7 @@ def _judged(claim: Claim, found: ScoreBounds, delta: float) -> Judgement:
         def wider_at(risk: float) -> tuple[Limits, ...]:
             return short_band_from_scores(*found.sides, risk=risk, rates=wider_rate_band).points
 
-        statements.append(against_band(found.band.points, wider_at, claim, risk=share["rest"]))
+        statements.append(against_band(found.band.points, wider_at, claim, risk=found.budget.band))
     trials = min(min(counts.trials_without, counts.trials_with) for counts in own)
     return judge_statements(
         tuple(statements),

@@ -24,11 +24,11 @@ from audit.bounds.betting import spread_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.local_levels import short_band_from_scores
 from audit.bounds.points import proven_delta, proven_epsilon, rectangles, refutes
-from audit.bounds.shares import STOPPING_WEIGHTS, look_share, shares
 from audit.goal import Goal
 from audit.policies.anytime import Anytime
 from audit.policies.candidates import RECTANGLE_OBJECTIVES, choose, from_curve
 from audit.policies.chosen import FromTheory
+from audit.risk import STOPPING_WEIGHTS, look_share, shared
 from audit.scores import chosen_tests, from_scores
 from audit.verdict.judgement import against_jointly
 from audit.verdict.numbers import against, prove, questions
@@ -82,7 +82,7 @@ def read_off(points, goal):
 
 def default_now(goal):
     """Verdict, epsilon and delta by joint inversions at their shares."""
-    share = shares(goal.risk, (*ONE_THIRD, "rest"))
+    share = shared(goal.risk, (*ONE_THIRD, "rest")).shares
     test = FromTheory().fix(TRUTH.curve, lambda _: None, goal)
 
     def once(rng):
@@ -114,7 +114,7 @@ def bound_before(goal):
 
 def bound_now(goal):
     """A tenth of the scores chooses, the joint inversion judges the others."""
-    n, share = goal.trials_per_side, shares(RISK, (*ONE_THIRD, "mu", "rest"))
+    n, share = goal.trials_per_side, shared(RISK, (*ONE_THIRD, "mu", "rest"), on_band=1.0).shares
 
     def once(rng):
         tests = chosen_tests((rng.normal(size=n), rng.normal(size=n) + 1), share, goal.claim, DELTA, 0)
@@ -139,7 +139,7 @@ def anytime_before(goal):
 
 def anytime_now(goal):
     """Thresholds and shares fixed for the looks that are planned; all trials were drawn."""
-    share = shares(goal.risk, (*ONE_THIRD, "rest"), weights=STOPPING_WEIGHTS)
+    share = shared(goal.risk, (*ONE_THIRD, "rest"), weights=STOPPING_WEIGHTS, on_band=0.0).shares
     last = {name: part * look_share(1, [1]) for name, part in share.items()}
     test = Anytime().fix(TRUTH.curve, lambda _: None, goal)
 

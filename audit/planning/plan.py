@@ -15,10 +15,10 @@ from audit.bounds import joint
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
 from audit.bounds.questions import Question
-from audit.bounds.shares import STOPPING_WEIGHTS, Statement, shares
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
 from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
 from audit.power.power import refutation_power, tv_alternative
+from audit.risk import STOPPING_WEIGHTS, Statement, shared
 from audit.verdict.numbers import questions
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
@@ -191,7 +191,7 @@ def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: f
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
     beta = np.asarray(claim.beta(alpha), float)
     errors = binom.median(n, alpha), binom.median(n, beta)
-    share = shares(risk, ("verdict", "epsilon", "delta", "mu", "rest"))
+    share = shared(risk, ("verdict", "epsilon", "delta", "mu", "rest")).shares
 
     def best(question: Question, name: Statement) -> float:
         return float(approximate_bound(*errors, trials=(n, n), question=question, risk=share[name]).max())

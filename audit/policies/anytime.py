@@ -20,11 +20,11 @@ from audit.bounds.betting import (
 )
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import refutes
-from audit.bounds.shares import STOPPING_WEIGHTS, Statement, look_share, shares
 from audit.goal import Goal
 from audit.policies.candidates import Candidates, choose, from_curve, from_fit, grid
 from audit.policies.policy import TARGETS, Cut, Finding, FitScores, Policy, Rejects, Test, error_counts
 from audit.policies.statements import tests_of
+from audit.risk import STOPPING_WEIGHTS, RiskBudget, look_share, shared
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.judgement import Against, against_points, judge_statements
@@ -74,14 +74,20 @@ class Anytime(Policy):
         else:
             pilot = fit_scores(self.pilot_trials)
             candidates, spread, fit_trials = from_fit(*pilot), _from_pilot(pilot, self.thresholds), 2 * len(pilot[0])
-        cuts = _cuts(candidates, spread, goal)
+        budget = self.budget((), goal)
+        cuts = _cuts(candidates, spread, goal, budget)
         edges = grid(candidates, cuts)
-        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=fit_trials)
+        return Test(cuts=self.settle(cuts, edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
 
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """Most of it on the verdict; the band is the points."""
+        del cuts
+        return shared(goal.risk, (*TARGETS, "rest"), weights=STOPPING_WEIGHTS, on_band=0.0)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
         """Even shares of what questions other than the verdict and the numbers have."""
         del edges
-        share = _shares(goal)["rest"] / len(cuts)
+        share = budget.points / len(cuts)
         return tuple(dataclasses.replace(cut, risk=share, on_alpha=0.5) for cut in cuts)
 
     def count(
@@ -99,7 +105,7 @@ class Anytime(Policy):
         Looks come at trial numbers fixed beforehand (where bets change), so neither chunks nor interruptions change
         the outcome. What a tally carries as its state is the wealth at the last look.
         """
-        bets, share = anytime_test(goal.claim, tests=len(test.cuts)), _shares(goal)["verdict"]
+        bets, share = anytime_test(goal.claim, tests=len(test.cuts)), test.budget.verdict
         done = start or _with(source.empty_tally(test.edges), bets.start())
         wealth = _wealth(done)
         while not bets.rejected(wealth, share) and done.trials_per_side < goal.trials_per_side:
@@ -139,7 +145,7 @@ class Anytime(Policy):
         an even share of the tests, which needs more trials. Other questions are answered by limits that hold at all
         trial numbers at once; the band is those points.
         """
-        wealth, share = _wealth(tally), _shares(goal)
+        wealth, budget, share = _wealth(tally), test.budget, test.budget.shares
         counts = error_counts(tally, test)
         risks = np.array([cut.risk for cut in test.cuts])
 
@@ -150,9 +156,9 @@ class Anytime(Policy):
         strongest, below = counts[int(np.argmax(wealth.refit_log_wealth))], refutes(points, goal.claim)
         said = [
             Against(
-                reason=_passed(share["verdict"]),
+                reason=_passed(budget.verdict),
                 p_value=float(AnytimeTest.p_value(wealth)),
-                risk=share["verdict"],
+                risk=budget.verdict,
                 # The limits are another statement, which holds beside this one.
                 at=lambda: by_points(points, goal.claim) if below else by_counts(strongest, goal.claim),
                 proves="point" if below else "curve",
@@ -169,8 +175,8 @@ class Anytime(Policy):
         judgement = judge_statements(
             tuple(said),
             goal.claim,
-            risk=goal.risk,
-            deciding=share["verdict"] / len(test.cuts),
+            risk=budget.risk,
+            deciding=budget.verdict / len(test.cuts),
             delta=goal.delta,
             trials_per_side=tally.trials_per_side,
             jointly=False,
@@ -180,14 +186,9 @@ class Anytime(Policy):
             counts=counts,
             points=points,
             band=points,
-            band_risk=share["rest"],
+            band_risk=budget.points,
             numbers=tuple(numbers),
-            shares=share,
         )
-
-
-def _shares(goal: Goal) -> dict[Statement, float]:
-    return shares(goal.risk, (*TARGETS, "rest"), weights=STOPPING_WEIGHTS)
 
 
 def _passed(share: float) -> str:
@@ -222,8 +223,10 @@ def _from_pilot(pilot: tuple[np.ndarray, np.ndarray], count: int) -> list[tuple[
     ]
 
 
-def _cuts(candidates: Candidates, spread: list[tuple[int, float, Rejects]], goal: Goal) -> tuple[Cut, ...]:
-    share = _shares(goal)
+def _cuts(
+    candidates: Candidates, spread: list[tuple[int, float, Rejects]], goal: Goal, budget: RiskBudget
+) -> tuple[Cut, ...]:
+    share = budget.shares
     # The numbers' own tests first, for the look after the last planned trial.
     own = [
         choose(candidates, target, dataclasses.replace(goal, risk=share[target] / 2))

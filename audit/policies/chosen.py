@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from audit.bounds.shares import shares
 from audit.goal import Goal
 from audit.policies.candidates import (
     JOINT_OBJECTIVES,
@@ -17,9 +16,10 @@ from audit.policies.candidates import (
     from_fit,
     grid,
 )
+from audit.policies.methods import budget_of, judged, settled
 from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import even_share, judge_by_rectangles, with_even
-from audit.policies.statements import judge_by_statements, with_rest
+from audit.policies.rectangles import even_share
+from audit.risk import RiskBudget
 from audit.trials.source import Tally
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
@@ -57,19 +57,21 @@ class FromTheory(Policy):
                 "a threshold from theory needs a distinguisher whose exact curve is known (likelihood_ratio on "
                 "aligned gradients); use Split() or Fixed(thresholds=...) instead."
             )
-        candidates = from_curve(curve)
-        cuts = _choose(candidates, self.targets, goal, self.method)
-        edges = grid(candidates, cuts)
-        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=0)
+        return _best(from_curve(curve), self.targets, self.method, goal, fit_trials=0)
 
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """A share for each target, or rectangles and a band."""
+        del cuts
+        return _budget(self.targets, self.method, goal)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
         """Even shares of the risk, or of what other questions leave."""
         del edges
-        return _settled(self.method, self.targets, cuts, goal)
+        return settled(self.method, cuts, budget)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
-        return _judge(self.method, self.targets, tally, test, goal)
+        return judged(self.method, tally, test, goal)
 
     def aimed_at(self, target: Target) -> FromTheory:
         """The whole risk on one target."""
@@ -109,19 +111,21 @@ class Split(Policy):
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """A threshold for every target, the best on the fit trials; a known curve is not used."""
         fit = fit_scores(self.fit_trials)
-        candidates = from_fit(*fit)
-        cuts = _choose(candidates, self.targets, goal, self.method)
-        edges = grid(candidates, cuts)
-        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=2 * len(fit[0]))
+        return _best(from_fit(*fit), self.targets, self.method, goal, fit_trials=2 * len(fit[0]))
 
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """A share for each target, or rectangles and a band."""
+        del cuts
+        return _budget(self.targets, self.method, goal)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
         """Even shares of the risk, or of what other questions leave."""
         del edges
-        return _settled(self.method, self.targets, cuts, goal)
+        return settled(self.method, cuts, budget)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
-        return _judge(self.method, self.targets, tally, test, goal)
+        return judged(self.method, tally, test, goal)
 
     def aimed_at(self, target: Target) -> Split:
         """The whole risk on one target."""
@@ -134,25 +138,17 @@ def _check_method(method: str, targets: tuple[str, ...]) -> None:
     require("targets", known, f"distinct ones of {ALL_TARGETS}", targets)
 
 
-def _choose(candidates: Candidates, targets: tuple[Target, ...], goal: Goal, method: Method) -> tuple[Cut, ...]:
+def _budget(targets: tuple[Target, ...], method: Method, goal: Goal) -> RiskBudget:
+    return budget_of(method, goal.risk, targets=targets, cuts=len(targets))
+
+
+def _best(candidates: Candidates, targets: tuple[Target, ...], method: Method, goal: Goal, *, fit_trials: int) -> Test:
     """The best candidate for every target at its share of the risk: even ones for rectangles."""
-    if method == "rectangle":
-        shared = dataclasses.replace(goal, risk=even_share(goal.risk, len(targets)))
-        return tuple(choose(candidates, target, shared, RECTANGLE_OBJECTIVES) for target in targets)
-    share = shares(goal.risk, (*targets, "rest"))
-    return tuple(
-        choose(candidates, target, dataclasses.replace(goal, risk=share[target]), JOINT_OBJECTIVES)
-        for target in targets
+    budget = _budget(targets, method, goal)
+    share = budget.shares if method == "joint" else dict.fromkeys(targets, even_share(goal.risk, len(targets)))
+    objectives = JOINT_OBJECTIVES if method == "joint" else RECTANGLE_OBJECTIVES
+    cuts = tuple(
+        choose(candidates, target, dataclasses.replace(goal, risk=share[target]), objectives) for target in targets
     )
-
-
-def _settled(method: Method, targets: tuple[Target, ...], cuts: tuple[Cut, ...], goal: Goal) -> tuple[Cut, ...]:
-    if method == "rectangle":
-        return with_even(cuts, goal.risk)
-    return with_rest(cuts, shares(goal.risk, (*targets, "rest")))
-
-
-def _judge(method: Method, targets: tuple[Target, ...], tally: Tally, test: Test, goal: Goal) -> Finding:
-    if method == "rectangle":
-        return judge_by_rectangles(tally, test, goal)
-    return judge_by_statements(tally, test, goal, share=shares(goal.risk, (*targets, "rest")))
+    edges = grid(candidates, cuts)
+    return Test(cuts=settled(method, cuts, budget), edges=edges, fit_trials=fit_trials, budget=budget)

@@ -6,17 +6,14 @@ import dataclasses
 
 import numpy as np
 
-from audit.bounds.shares import Statement, shares
 from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
+from audit.policies.methods import budget_of, judged, settled
 from audit.policies.policy import ANY_TARGET, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Test
-from audit.policies.rectangles import judge_by_rectangles, with_even
-from audit.policies.statements import judge_by_statements, with_rest
+from audit.risk import RiskBudget
 from audit.trials.source import Tally
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
-
-STATED: tuple[Statement, ...] = (*TARGETS, "rest")
 
 
 @checked
@@ -53,16 +50,18 @@ class Fixed(Policy):
             for m in range(candidates.members)
             for t in self.thresholds
         )
-        edges = grid(candidates, cuts)
-        return Test(cuts=self.settle(cuts, edges, goal), edges=edges, fit_trials=fit_trials)
+        edges, budget = grid(candidates, cuts), self.budget(cuts, goal)
+        return Test(cuts=self.settle(cuts, edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
 
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """Shares for the usual statements, or rectangles and a band."""
+        return budget_of(self.method, goal.risk, targets=TARGETS, cuts=len(cuts))
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
         """Even shares of the risk, or of what other questions leave."""
         del edges
-        return with_rest(cuts, shares(goal.risk, STATED)) if self.method == "joint" else with_even(cuts, goal.risk)
+        return settled(self.method, cuts, budget)
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Statement by statement, or by the rectangles of all thresholds."""
-        if self.method == "rectangle":
-            return judge_by_rectangles(tally, test, goal)
-        return judge_by_statements(tally, test, goal, share=shares(goal.risk, STATED))
+        return judged(self.method, tally, test, goal)

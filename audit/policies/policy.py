@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.bounds.shares import Statement
 from audit.goal import Goal
+from audit.risk import ROUNDING, RiskBudget, on_points
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.judgement import Judgement
 from audit.verdict.numbers import ProvenNumber
+from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 
 Target = Literal["verdict", "epsilon", "delta", "mu"]
@@ -27,6 +28,8 @@ TARGETS: tuple[Target, ...] = ("verdict", "epsilon", "delta")
 ALL_TARGETS: tuple[Target, ...] = (*TARGETS, "mu")
 ANY_TARGET = "fixed"
 """A cut that was fixed for no target in particular serves them all."""
+BAND = "band"
+"""The target of a cut that is one point of its member's band, whose risk all of them share."""
 Rejects = Literal["above", "below"]
 Method = Literal["rectangle", "joint"]
 METHODS: tuple[Method, ...] = ("rectangle", "joint")
@@ -60,6 +63,17 @@ class Test:
     edges: np.ndarray
     """Float32 edges of the grid of scores, (members, edges); every cut is one of its member's."""
     fit_trials: int
+    budget: RiskBudget
+    """How the risk is spent: what `judge` reads its shares from."""
+
+    def __post_init__(self):
+        members = {cut.member: cut.risk for cut in self.cuts if cut.target == BAND}
+        own = sum(cut.risk for cut in self.cuts if cut.target != BAND)
+        for name, spent in (("points", own), ("band", sum(members.values()))):
+            share = getattr(self.budget, name)
+            require(
+                "cuts", spent <= share * (1 + ROUNDING), f"within the budget's {name} share {share:g}", f"{spent:g}"
+            )
 
     @property
     def digest(self) -> str:
@@ -82,8 +96,6 @@ class Finding:
     band_risk: float
     numbers: tuple[ProvenNumber, ...] = ()
     """What was proven number by number, each at its own share of the risk."""
-    shares: Mapping[Statement, float] = dataclasses.field(default_factory=dict)
-    """How the statements share the goal's risk; empty where all of them are read off the points."""
 
 
 class Policy(Protocol):
@@ -125,12 +137,19 @@ class Policy(Protocol):
         """Compare the counts with the claim."""
         ...
 
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
-        """The cuts with the risk that this policy gives each of them: `fix` ends with it, and `verify` asks it again.
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """How the goal's risk is spent: `fix` makes it once, and `verify` makes it again to compare.
+
+        A policy that does not say spends what its cuts have, and leaves the rest to the band.
+        """
+        return on_points(goal.risk, [cut.risk for cut in cuts])
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
+        """The cuts with the risk that each of them has of the budget: `fix` ends with it, and `verify` asks it again.
 
         A policy that does not say leaves each cut the risk that it has.
         """
-        del edges, goal
+        del edges, budget
         return cuts
 
     def state_of(self, tally: Tally, test: Test) -> Mapping[str, Any]:

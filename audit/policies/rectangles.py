@@ -11,14 +11,13 @@ from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import rectangles
 from audit.goal import Goal
 from audit.policies.policy import Cut, Finding, Test, error_counts
+from audit.risk import RiskBudget, on_points
 from audit.trials.source import Tally
 from audit.verdict.judgement import Against, against_band, against_points, judge_statements
 from guarantees.claim import Claim
 
 FOR_THE_BAND = 0.05
 """The part of the risk that is left to the band over all thresholds, as much as beside the joint test."""
-LEAST_LEFT = 1e-6
-"""Less than this part of the risk is rounding: then the cuts have spent it all."""
 
 
 def even_share(risk: float, cuts: int) -> float:
@@ -26,16 +25,22 @@ def even_share(risk: float, cuts: int) -> float:
     return risk * (1 - FOR_THE_BAND) / cuts
 
 
-def with_even(cuts: tuple[Cut, ...], risk: float) -> tuple[Cut, ...]:
+def even_budget(risk: float, cuts: int) -> RiskBudget:
+    """The budget of so many rectangles and the band."""
+    return on_points(risk, [even_share(risk, cuts)] * cuts)
+
+
+def with_even(cuts: tuple[Cut, ...], budget: RiskBudget) -> tuple[Cut, ...]:
     """Every cut with an even share of the risk, beside the band."""
-    return tuple(dataclasses.replace(cut, risk=even_share(risk, len(cuts))) for cut in cuts)
+    return tuple(dataclasses.replace(cut, risk=even_share(budget.risk, len(cuts))) for cut in cuts)
 
 
 def judge_by_rectangles(tally: Tally, test: Test, goal: Goal) -> Finding:
     """The verdict of the rectangles and of the band: does one of their points lie below the claim?
 
-    The band has what the cuts leave of the goal's risk. Where they leave nothing it is their points.
+    The band has what the cuts leave of the budget. Where they leave nothing it is their points.
     """
+    budget = test.budget
     counts = error_counts(tally, test)
     risks, on_alpha = (
         np.array(column) for column in zip(*((cut.risk, cut.on_alpha) for cut in test.cuts), strict=True)
@@ -45,16 +50,16 @@ def judge_by_rectangles(tally: Tally, test: Test, goal: Goal) -> Finding:
     def points_at(risk: float) -> tuple[Limits, ...]:
         return rectangles(counts, risks * (risk / spent), on_alpha=on_alpha)
 
-    points, left = points_at(spent), goal.risk - spent
+    points = points_at(spent)
     said = [against_points(points_at, goal.claim, risk=spent)]
     band, band_risk = points, spent
-    if left > LEAST_LEFT * goal.risk:
-        band, band_risk = first_band(tally, test, risk=left), left
-        said.append(against_first_band(band, tally, test, goal.claim, risk=left))
+    if budget.band > 0:
+        band, band_risk = first_band(tally, test, risk=budget.band), budget.band
+        said.append(against_first_band(band, tally, test, goal.claim, risk=budget.band))
     judgement = judge_statements(
         tuple(said),
         goal.claim,
-        risk=goal.risk,
+        risk=budget.risk,
         deciding=float(risks.max()),
         delta=goal.delta,
         trials_per_side=tally.trials_per_side,

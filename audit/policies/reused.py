@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from audit.bounds.shares import shares
 from audit.goal import Goal
+from audit.policies.methods import budget_of, judged, settled
 from audit.policies.policy import ANY_TARGET, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import judge_by_rectangles, with_even
-from audit.policies.statements import judge_by_statements, with_rest
+from audit.risk import RiskBudget
 from audit.trials.source import Tally
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
@@ -38,14 +37,18 @@ class Reused(Policy):
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The cuts as they are, at even shares of this audit's risk, or with what other questions leave."""
-        return Test(cuts=self.settle(self.cuts, self.edges, goal), edges=self.edges, fit_trials=0)
+        budget = self.budget(self.cuts, goal)
+        cuts = self.settle(self.cuts, self.edges, budget)
+        return Test(cuts=cuts, edges=self.edges, fit_trials=0, budget=budget)
 
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, goal: Goal) -> tuple[Cut, ...]:
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """As the earlier audit shared its risk."""
+        return budget_of(self.method, goal.risk, targets=self._targets, cuts=len(cuts))
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
         """Even shares of this audit's risk, or of what other questions leave."""
         del edges
-        if self.method == "rectangle":
-            return with_even(cuts, goal.risk)
-        return with_rest(cuts, shares(goal.risk, (*self._targets, "rest")))
+        return settled(self.method, cuts, budget)
 
     @classmethod
     def recorded(cls, words: Mapping[str, Any], edges: np.ndarray) -> Reused:
@@ -55,6 +58,4 @@ class Reused(Policy):
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """As the earlier audit was judged."""
-        if self.method == "rectangle":
-            return judge_by_rectangles(tally, test, goal)
-        return judge_by_statements(tally, test, goal, share=shares(goal.risk, (*self._targets, "rest")))
+        return judged(self.method, tally, test, goal)

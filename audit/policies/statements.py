@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import rectangles
-from audit.bounds.shares import Statement
 from audit.goal import Goal
 from audit.policies.policy import ANY_TARGET, Cut, Finding, Target, Test, error_counts
 from audit.policies.rectangles import against_first_band, first_band
+from audit.risk import RiskBudget, Statement
 from audit.trials.source import Tally
 from audit.verdict.judgement import against_jointly, against_points, judge_statements
 from audit.verdict.numbers import against, prove, questions
@@ -20,9 +19,9 @@ from audit.verdict.numbers import against, prove, questions
 NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 
 
-def with_rest(cuts: tuple[Cut, ...], share: Mapping[Statement, float]) -> tuple[Cut, ...]:
-    """Every cut with the risk of its rectangle: half of what other questions have, the band taking the other half."""
-    return tuple(dataclasses.replace(cut, risk=share["rest"] / (2 * len(cuts))) for cut in cuts)
+def with_even_points(cuts: tuple[Cut, ...], budget: RiskBudget) -> tuple[Cut, ...]:
+    """Every cut with an even part of what the budget has for points."""
+    return tuple(dataclasses.replace(cut, risk=budget.points / len(cuts)) for cut in cuts)
 
 
 def tests_of(target: Target | Statement, test: Test, counts: tuple[ErrorCounts, ...]) -> tuple[ErrorCounts, ...]:
@@ -30,11 +29,12 @@ def tests_of(target: Target | Statement, test: Test, counts: tuple[ErrorCounts, 
     return tuple(c for cut, c in zip(test.cuts, counts, strict=True) if cut.target in (target, ANY_TARGET))
 
 
-def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[Statement, float]) -> Finding:
+def judge_by_statements(tally: Tally, test: Test, goal: Goal) -> Finding:
     """The verdict and the numbers by inversions of the joint test; rectangles and a band for every other question.
 
-    All of it holds together at the goal's risk. [docs/validity.md, section 14]
+    All of it holds together at the budget's risk. [docs/validity.md, section 14]
     """
+    budget, share = test.budget, test.budget.shares
     counts = error_counts(tally, test)
     risks = np.array([cut.risk for cut in test.cuts])
     on_alpha = np.array([cut.on_alpha for cut in test.cuts])
@@ -47,15 +47,15 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[
     said = [against(goal.claim, tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated]
     if "verdict" in share:
         said.insert(0, against_jointly(tests_of("verdict", test, counts), goal.claim, risk=share["verdict"]))
-    band = first_band(tally, test, risk=share["rest"] / 2)
+    band = first_band(tally, test, risk=budget.band)
     said.append(against_points(points_at, goal.claim, risk=float(risks.sum())))
-    said.append(against_first_band(band, tally, test, goal.claim, risk=share["rest"] / 2))
+    said.append(against_first_band(band, tally, test, goal.claim, risk=budget.band))
     # A number's own test reads one allowance of the claim; without the joint test only rectangles read the whole curve.
     jointly = "verdict" in share
     judgement = judge_statements(
         tuple(said),
         goal.claim,
-        risk=goal.risk,
+        risk=budget.risk,
         deciding=share["verdict"] / len(tests_of("verdict", test, counts)) if jointly else float(risks.max()),
         delta=goal.delta,
         trials_per_side=tally.trials_per_side,
@@ -66,7 +66,6 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal, *, share: Mapping[
         counts=counts,
         points=points_at(float(risks.sum())),
         band=band,
-        band_risk=share["rest"] / 2,
+        band_risk=budget.band,
         numbers=tuple(prove(tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated),
-        shares=dict(share),
     )

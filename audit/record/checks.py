@@ -39,6 +39,10 @@ def check(record: AuditRecord) -> None:
         _rates("suite.risk", [record.suite.risk])
         require_key("suite.audits", 1 <= record.suite.audits < 2**63, "at least 1", record.suite.audits)
         require_key("suite.seed", 0 <= record.suite.seed < SEEDS, f"in 0..{SEEDS - 1}", record.suite.seed)
+    budget = record.budget
+    require_key(
+        "budget.risk", math.isclose(budget.risk, record.risk), f"the record's risk {record.risk:g}", budget.risk
+    )
     _claim(record)
     _rates("band.risk", [record.band.risk])
     _curve("band", record.band)

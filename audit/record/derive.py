@@ -89,7 +89,7 @@ def derive(audited: Audited) -> AuditRecord:
         distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
         numbers=finding.numbers,
-        shares=plain(finding.shares),
+        budget=test.budget,
         band=Band(
             risk=finding.band_risk,
             alpha=tuple(point.alpha for point in finding.band),

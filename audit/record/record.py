@@ -16,17 +16,18 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.bounds.rounding import at_least
-from audit.record import schema_1
+from audit.record import schema_2
 from audit.record.checks import check
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.files import read_text, write_whole
 from audit.record.read import SchemaError, read
+from audit.risk import RiskBudget, Statement
 from audit.verdict.numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
 from guarantees.checks import checked
 
-SCHEMA = 2
+SCHEMA = 3
 WRITTEN_BY = "records are written by `dpsgd-audit run`"
 
 
@@ -169,8 +170,8 @@ class AuditRecord:
     points: tuple[ProvenPoint, ...]
     numbers: tuple[ProvenNumber, ...]
     """Proven number by number, each by its own test at its own share; empty where all is read off the points."""
-    shares: Mapping[str, float]
-    """How the statements share the risk, the verdict among them: fixed before the trials. They sum to the risk."""
+    budget: RiskBudget
+    """How the risk is spent, the verdict among it: fixed before the trials."""
     claim: ClaimPart
     mechanism: Part
     neighbours: Part
@@ -221,6 +222,11 @@ class AuditRecord:
     def as_expected(self) -> bool:
         """Whether the verdict is the one that the suite pinned."""
         return self.verdict == self.expect
+
+    @property
+    def shares(self) -> Mapping[Statement, float]:
+        """What is stated, with its share of the risk; together at most the risk."""
+        return self.budget.shares
 
     @property
     def trials_per_side(self) -> int:
@@ -282,18 +288,18 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
     schema = data.get("schema")
     if not _readable(schema):
         raise SchemaError(
-            f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_1.SCHEMA} and "
+            f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_2.SCHEMA} and "
             f"{SCHEMA}; read it with the version of dpsgd-audit named in its environment, or run the audit again."
         )
-    if schema == schema_1.SCHEMA:
-        data = schema_1.upgraded(data)
+    if schema == schema_2.SCHEMA:
+        data = schema_2.upgraded(data)
     record = read(AuditRecord, data)
     check(record)
     return record
 
 
 def _readable(schema: Any) -> bool:
-    return not isinstance(schema, bool) and schema in (schema_1.SCHEMA, SCHEMA)
+    return not isinstance(schema, bool) and schema in (schema_2.SCHEMA, SCHEMA)
 
 
 @checked
@@ -369,7 +375,7 @@ def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
     if not _readable(data.get("schema", SCHEMA)):
         raise SchemaError(
-            f"{path}: schema must be {schema_1.SCHEMA} or {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}."
+            f"{path}: schema must be {schema_2.SCHEMA} or {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}."
         )
     if not isinstance(data["records"], list):
         raise SchemaError(f"{path}: records must be a list; {WRITTEN_BY}.")

@@ -10,7 +10,7 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import inversion, joint_bound
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
-from audit.bounds.shares import Statement
+from audit.risk import Statement
 from audit.verdict.judgement import Against
 from audit.verdict.violated import ViolatedAt, by_number
 from guarantees.claim import Claim

@@ -95,7 +95,7 @@ def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
 
 
 def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
-    """The test that was judged."""
+    """The test that was judged, with the budget that the policy makes for it."""
     members = [grid.member for grid in record.grids]
 
     def cut(point: ProvenPoint) -> Cut:
@@ -108,9 +108,10 @@ def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
             on_alpha=point.on_alpha,
         )
 
-    edges = edges_of(record)
-    cuts = policy.settle(tuple(map(cut, record.points)), edges, goal)
-    return Test(cuts=cuts, edges=edges, fit_trials=record.fit_trials)
+    edges, cuts = edges_of(record), tuple(map(cut, record.points))
+    budget = policy.budget(cuts, goal)
+    cuts = policy.settle(cuts, edges, budget)
+    return Test(cuts=cuts, edges=edges, fit_trials=record.fit_trials, budget=budget)
 
 
 def edges_of(record: AuditRecord) -> np.ndarray:

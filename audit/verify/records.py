@@ -23,7 +23,7 @@ State = Literal["right", "wrong", "not computed", "not checked"]
 HEADINGS: dict[str, tuple[str, ...]] = {
     "counts": ("trials", "points.counts", "grids", "state"),
     "limits": ("points", "band"),
-    "numbers": ("numbers", "shares", "risk"),
+    "numbers": ("numbers", "budget", "risk"),
     "claim": ("claim",),
     "exact curve": ("theory", "exact_epsilon"),
     "diagnoses": ("diagnoses",),

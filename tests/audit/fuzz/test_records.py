@@ -105,8 +105,8 @@ def test_the_message_names_file_record_and_key(documents, change, told):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ('"schema": 2, "records"', '"schema": 99, "records"', "schema must be 1 or 2, got 99"),
-        ('"schema": 2, "records"', '"schema": 2, "signed": true, "records"', "'signed' is not known to this version"),
+        ('"schema": 3, "records"', '"schema": 99, "records"', "schema must be 2 or 3, got 99"),
+        ('"schema": 3, "records"', '"schema": 3, "signed": true, "records"', "'signed' is not known to this version"),
         ('"verdict": ', '"verdict": "no_violation_found", "verdict": ', "the key 'verdict' stands twice in one object"),
     ],
 )

@@ -4,9 +4,9 @@ from scipy.stats import binom
 
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.inversion import joint_epsilon_bound
-from audit.bounds.shares import shares
 from audit.bounds.supporting_lines import tabulate
 from audit.planning.plan import expected_bounds, growth_rates, joint_power, operating_points, pilot_points, plan
+from audit.risk import shared
 from guarantees.families import textbook as families
 
 CLAIM = families.gaussian(mu=1.0)
@@ -57,7 +57,7 @@ def test_expected_bound_is_the_best_median_bound():
                 trials_with=5000,
             ),
             delta=1e-5,
-            risk=shares(0.05, ("verdict", "epsilon", "delta", "mu", "rest"))["epsilon"],
+            risk=shared(0.05, ("verdict", "epsilon", "delta", "mu", "rest")).epsilon,
         )
         for a in np.geomspace(0.0003, 0.1, 25)
     ]

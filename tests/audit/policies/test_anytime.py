@@ -15,11 +15,11 @@ from audit.bounds.betting import looks
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import joint_epsilon_bound
 from audit.bounds.questions import EpsilonAt
-from audit.bounds.shares import look_share
 from audit.goal import Goal
 from audit.policies.anytime import Anytime
 from audit.record.record import from_json
 from audit.resume.checkpoint import checkpoint
+from audit.risk import look_share
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import Source, empty_tally

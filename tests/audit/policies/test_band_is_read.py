@@ -75,7 +75,7 @@ def test_what_is_read_and_what_the_points_hold_together_costs_no_more_than_the_r
     found = policy.judge(tally(scores(2, leaks=False), test.edges), test, GOAL)
     if set(found.points) >= set(found.band):
         return
-    stated = sum(share for name, share in found.shares.items() if name != "rest")
+    stated = sum(share for name, share in test.budget.shares.items() if name != "rest")
     assert stated + sum(cut.risk for cut in test.cuts) + found.band_risk <= RISK * (1 + 1e-12)
 
 

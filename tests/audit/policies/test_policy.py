@@ -30,7 +30,7 @@ class AtZero(Policy):
     def fix(self, curve, fit_scores, goal):
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
         cuts = (Cut(target="zero", member=0, threshold=0.0, rejects="above", risk=goal.risk),)
-        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials)
+        return Test(cuts=cuts, edges=grid(candidates, cuts), fit_trials=fit_trials, budget=self.budget(cuts, goal))
 
     def judge(self, tally, test, goal):
         return judge_by_rectangles(tally, test, goal)

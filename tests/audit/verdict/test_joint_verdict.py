@@ -26,7 +26,7 @@ def test_both_counts_together_are_the_default_and_the_rectangle_stays_available(
     assert joint.p_value < rectangle.p_value
     assert run("joint", trials=2000).epsilon(1e-5) > run("rectangle", trials=2000).epsilon(1e-5)
     assert joint.delta(0.0) > rectangle.delta(0.0)
-    assert (rectangle.numbers, rectangle.shares) == ((), {})
+    assert (rectangle.numbers, rectangle.shares) == ((), {"rest": rectangle.risk})
 
 
 def test_the_shares_of_a_record_sum_to_its_risk_the_verdict_included():

@@ -176,7 +176,7 @@ DELETED = {
     "violated_at": lambda r: r.update(violated_at=None),
     "diagnoses": lambda r: r.update(diagnoses=[]),
     "the last diagnosis": lambda r: r["diagnoses"].pop(),
-    "shares": lambda r: r.update(shares={}),
+    "shares": lambda r: r["budget"].update(verdict=0.0),
     "half of a curve": lambda r: r["claim"].update(curve={k: v[::2] for k, v in r["claim"]["curve"].items()}),
 }
 

@@ -23,7 +23,7 @@ from audit.verify.parts import recorded_parts
 from audit.verify.records import TRIALS, verify
 from mechanisms.catalogue import COLLAPSED
 
-RECORDS = Path(__file__).parents[2] / "data" / "records_schema_1.json"
+RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"
 OTHER_OPACUS = Part(name="opacus_step", parameters={"version": "1.4.0"})
 HEAD = """
 trials = 200
