@@ -154,7 +154,7 @@ def run_audit(
     if resume is not None and (resume.test not in ("", own) or resume.trials_per_side > goal.trials_per_side):
         raise StaleCountsError(
             "these counts belong to other edges or thresholds than this audit's, or to another number of planned "
-            "trials, which is never changed afterwards; start anew."
+            "trials, which is never changed afterwards; start a new audit."
         )
 
     def report(tally: Tally) -> None:

@@ -111,7 +111,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("old", metavar="OLD.json", help="records of before: a committed baseline")
+    parser.add_argument("old", metavar="OLD.json", help="records of an earlier run: a committed baseline")
     parser.add_argument("new", metavar="NEW.json", help="records of now")
     parser.add_argument("--confidence", type=float, default=0.999, help="(default: %(default)s)")
     _speech(parser)
@@ -189,7 +189,9 @@ def _report(parser: argparse.ArgumentParser) -> None:
         default="html",
         help="(default: %(default)s)",
     )
-    parser.add_argument("--figures", choices=["pdf", "pgf", "svg", "png"], help="one trade-off figure an audit instead")
+    parser.add_argument(
+        "--figures", choices=["pdf", "pgf", "svg", "png"], help="one trade-off figure per audit instead"
+    )
     parser.add_argument("--width", default="3.3in", help="of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)")
     parser.add_argument(
         "--out", metavar="PATH", help="a folder for html and figures, a file otherwise (default: standard output)"
@@ -274,7 +276,7 @@ COMMANDS = (
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
-    Command(name="verify", help="compute all that a record derives again, and name the rest", options=_verify),
+    Command(name="verify", help="recompute everything that a record derives, and name the rest", options=_verify),
     Command(
         name="report", help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML or figures", options=_report
     ),

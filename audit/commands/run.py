@@ -94,7 +94,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
 
 
 def _check_executor(arguments: argparse.Namespace) -> None:
-    """Refuse words about a cluster where there is to be none."""
+    """Refuse options of a cluster without ``--executor dask``."""
     for option in ("scheduler", "workers"):
         if arguments.executor != "dask" and getattr(arguments, option) is not None:
             raise SuiteError(f"--{option} is about a cluster; add --executor dask.")

@@ -70,7 +70,7 @@ def _table(path: str, column: str) -> np.ndarray:
     for number, row in enumerate(rows[len(header[:1]) :], 1 + len(header[:1])):
         if place >= len(row) or not _is_number(row[place]):
             found = row[place] if place < len(row) else "nothing"
-            raise ValueError(f"{path}: row {number} has {found!r} where a score is due; repair it, do not drop it.")
+            raise ValueError(f"{path}: row {number} has {found!r} where a score should be; repair it, do not drop it.")
         values.append(float(row[place]))
     return np.array(values)
 

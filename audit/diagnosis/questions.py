@@ -156,7 +156,7 @@ def diagnose_mechanism(
     read_as: Neighbours | None = None,
     executor: Executor = LOCAL,
 ) -> tuple[Diagnosis, ...]:
-    """Draw ``trials`` outputs a side, apart from those of any audit with another key, and diagnose them.
+    """Draw ``trials`` outputs per side, apart from those of any audit with another key, and diagnose them.
 
     ``read_as`` is the pair of gradients where ``neighbours`` are records that a network reads (gradient_pair).
     ``deadline`` (a time.monotonic() value) may leave fewer, which has nothing to do with what they are.
@@ -167,7 +167,7 @@ def diagnose_mechanism(
     first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
-        raise TimeoutError(f"the time budget was over after {count} trials a side.")
+        raise TimeoutError(f"the time budget was over after {count} trials per side.")
     return diagnose(
         first[:count],
         second[:count],

@@ -39,8 +39,8 @@ def story(records: tuple[AuditRecord, ...]) -> Story:
 
 
 NOT_LOOKED_AT = (
-    "Other datasets than these pairs, attacks that other scores would make, more releases than each audit names, and "
-    "channels beside the released numbers (time, memory, logs). “No violation found” is not a proof of privacy."
+    "Other pairs of datasets, attacks with other scores, more releases than each audit names, and side channels "
+    "(time, memory, logs). “No violation found” is not a proof of privacy."
 )
 
 
@@ -68,11 +68,12 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         said = f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data"
         if right > allowed:
             won = f"{at_least(100 * right, '.3g')}%"
-            said += f": of even bets at least {won} are won where the claim allows {_percent(allowed)}"
+            said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
         return f"These trials could not decide: {record.reason}"
-    return f"Nothing above the claim was seen, which allows {_percent(allowed)} of even bets: {record.reason}"
+    found = f"No leak above the claim was found. The claim lets a guess be right {_percent(allowed)} of the time"
+    return f"{found}; {record.reason}"
 
 
 def remedy(record: AuditRecord) -> str:
@@ -91,7 +92,7 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     proven = record.epsilon(record.report_delta)
     parts = []
     if most is not None:
-        parts.append(f"{record.trials_per_side:,} trials a side can prove at most epsilon {most.epsilon:.3g}")
+        parts.append(f"{record.trials_per_side:,} trials per side can prove at most epsilon {most.epsilon:.3g}")
     if record.exact_epsilon is not None:
         parts.append(f"the exact value for this pair is {record.exact_epsilon:.4g}")
     if not parts or proven == 0:
@@ -175,13 +176,13 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         names = listed([record.name for record in broken], most=3)
         return f"Do not rely on the promise of {names}; its section says what looks wrong."
     if any(record.verdict == "inconclusive" for record in surprises):
-        return f"The audits that could not tell show nothing. {MORE_TRIALS}"
+        return f"The audits that could not tell prove nothing either way. {MORE_TRIALS}"
     if surprises:
-        return "A violation that was expected was not found: look whether the suite or the code changed."
+        return "An expected violation was not found: check whether the suite or the code has changed."
     known = sum(record.verdict == "violation" for record in records)
     if known:
         return f"Nothing new: {counted(known, 'violation')} found, as this suite expects."
-    return "Nothing: every verdict is as expected. Keep the suite in CI, so that a change that leaks is seen."
+    return "Nothing: every verdict is as expected. Keep the suite in CI to catch a change that leaks."
 
 
 def listed(names: list[str], most: int = 4) -> str:

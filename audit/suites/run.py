@@ -237,7 +237,7 @@ def _run(
         try:
             record = audited(kept.tally(spec))
         except StaleCountsError as error:
-            kept.told(f"{spec.name!r}: begun anew, {error}")
+            kept.told(f"{spec.name!r}: started over, {error}")
             record = audited(None)
     except BaseException:
         if saver is not None:

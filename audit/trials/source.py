@@ -47,7 +47,7 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     """The layout of both sides' outputs; where they differ the form alone tells the sides apart."""
     if without != with_record:
         raise MechanismError(
-            f"{name!r} releases another form on each side, so that anyone can tell them apart without an audit: "
+            f"{name!r} gives outputs of different shapes on the two datasets, which already tells them apart: "
             f"{without.told} without the record, {with_record.told} with it."
         )
     return without

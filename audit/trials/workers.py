@@ -193,7 +193,7 @@ class Workers:
 
     def _draw(self, batches: list[Batch], use: Callable[[int, Drawn], None]) -> None:
         if not self._close.alive:
-            raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit anew.")
+            raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit again.")
         waiting = batches[::-1]
         busy: dict[Connection, tuple[Batch, float]] = {}
         try:

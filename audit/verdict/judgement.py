@@ -255,9 +255,9 @@ def conclude(
     why = (
         "no counts of this size could refute the claim"
         if able(np.zeros(1), np.zeros(1))[0] == 0
-        else "a leak of the stated size would be missed too often"
+        else "these trials would miss a leak of the stated size too often"
     )
-    advice = f"{needed:,} trials would do" if needed else "no feasible number of trials would do"
+    advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"
     return Judgement(
         verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
     )
@@ -271,11 +271,11 @@ def _findable(found: power.Detectable, *, claimed: float) -> str:
     """
     leaks = []
     if found.tv_excess is not None:
-        leaks.append(f"an advantage {found.tv_excess:.2g} above what the claim allows")
+        leaks.append(f"an advantage of {found.tv_excess:.2g} or more above the claim")
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     if found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}"):
-        leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} that shows most at one of them")
+        leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} or more that shows most at one of them")
     return (
-        "at the thresholds used, these scores would have found with power 0.8 "
-        f"{' or '.join(leaks)} (on this pair, in one release)."
+        f"with power 0.8 this test would have found, at its thresholds, {' or '.join(leaks)} "
+        "(on this pair, with these scores, in one release)."
     )

@@ -31,8 +31,8 @@ class Detection:
         if self.trials >= self.of:
             return "all trials were drawn again: any change of the counts is found"
         said = (
-            f"{self.trials:,} of {self.of:,} trials a side were drawn again: one trial moved to another cell is found "
-            f"with probability {self.one_moved:.2g}"
+            f"{self.trials:,} of {self.of:,} trials per side were drawn again: one trial moved to another cell is "
+            f"found with probability {self.one_moved:.2g}"
         )
         if self.errors_moved is None:
             return f"{said}, and no change of a test's errors with probability {LIKELY:g}"

@@ -22,9 +22,9 @@ MOST_OUTCOMES = 2000
 """Discrete losses with at most this many different sums are composed outcome by outcome."""
 
 MOST_WORK = 2**26
-"""Evaluations of closed forms that one loss on a lattice may take; laws that are dear get a coarser one, and say so."""
+"""Evaluations of closed forms that one loss on a lattice may take; expensive laws get a coarser one, and say so."""
 FEWEST_POINTS = 2**12
-"""Of a loss that is ever so dear."""
+"""Minimum number of lattice points, however expensive the law is to evaluate."""
 
 MASS_LEFT_OUT = 1e-17
 """Bound on the mass beyond the window of the composed loss, and on that cut off all single losses."""

@@ -138,7 +138,7 @@ def test_too_few_trials_are_inconclusive_and_say_how_many_would_do():
     record = audit_shift(mu=1.0, trials=20)
     assert record.verdict == "inconclusive"
     assert record.trials_needed is not None
-    assert f"{record.trials_needed:,} trials would do" in record.reason
+    assert f"{record.trials_needed:,} trials would be enough" in record.reason
     enough = audit_shift(mu=1.0, trials=record.trials_needed)
     assert enough.verdict == "no_violation_found"
     assert enough.detectable_advantage_excess <= 0.1 or enough.detectable_epsilon <= 1.5 * enough.claim.epsilon

@@ -137,7 +137,7 @@ def test_too_few_trials_warn_and_can_be_made_to_fail(pytester):
     few = "def test_few(dp_audit): dp_audit(right, PAIR, First(), claim=CLAIM, trials=20)"
     result = run(pytester, few)
     result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*InconclusiveAuditWarning: *::test_few: *trials would do.*"])
+    result.stdout.fnmatch_lines(["*InconclusiveAuditWarning: *::test_few: *trials would be enough.*"])
     strict = pytester.runpytest_inprocess("--dp-audit-inconclusive=fail")
     strict.assert_outcomes(failed=1)
     strict.stdout.fnmatch_lines(["*::test_few: inconclusive*"])

@@ -125,7 +125,7 @@ class TorchTraining(Described):
             if not _equal(first[0], watch.start):
                 raise ValueError(
                     f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
-                    "build its model anew, and draw initial weights from no generator that follows the trial's seed."
+                    "build a new model, whose initial weights must not come from a generator that follows the seed."
                 )
             return self._release(watch)
 

@@ -96,7 +96,7 @@ def test_too_few_trials_end_with_3(suite, tmp_path, capsys):
     kept = tmp_path / "kept.toml"
     kept.write_text(SUITE.split('[[audit]]\nname = "broken"')[0])
     assert run_command("run", kept, "--trials", 10, "--out", tmp_path / "out") == 3
-    assert "trials would do" in capsys.readouterr().out
+    assert "trials would be enough" in capsys.readouterr().out
 
 
 def test_json_seed_trials_confidence_and_budget(suite, tmp_path, capsys):

@@ -384,7 +384,7 @@ def test_their_right_twins_are_not_accused(step):
 
 def test_too_little_time_for_twenty_trials_is_said():
     step = mechanisms.callable_step(foreign.noisy_sum)
-    with pytest.raises(TimeoutError, match="after 0 trials a side"):
+    with pytest.raises(TimeoutError, match="after 0 trials per side"):
         diagnose_mechanism(step, PAIR, key=jax.random.key(3), deadline=0.0)
 
 

@@ -73,7 +73,7 @@ def test_a_time_budget_may_end_it_and_the_answer_says_what_is_missing():
     record = audit_shift(mu=1.0, deadline=time.monotonic())
     assert record.trials < record.trials_planned
     assert record.verdict == "inconclusive"
-    assert "trials would do" in record.reason
+    assert "trials would be enough" in record.reason
 
 
 SUITE = """

@@ -46,7 +46,7 @@ def test_the_page_says_delta_ceiling_exact_value_and_what_to_do(violation, tmp_p
     text = " ".join("".join(read(write_report((violation,), tmp_path, title="One")).text).split())
     most = ceiling(violation)
     assert "at delta 1e-05" in text
-    assert f"2,000 trials a side can prove at most epsilon {most.epsilon:.3g}" in text
+    assert f"2,000 trials per side can prove at most epsilon {most.epsilon:.3g}" in text
     assert f"the exact value for this pair is {violation.exact_epsilon:.4g}" in text
     assert "Do not state this claim for this code" in text
     assert "Do not rely on the promise of half the noise" in text
@@ -84,7 +84,7 @@ def test_inconclusive_is_no_unexpected_violation(violation):
     assert outcome(violation) == "unexpected violation"
     assert outcome(dataclasses.replace(violation, expect="violation")) == "as expected"
     assert "could not decide" in consequence(open_one, None)
-    assert "show nothing" in story((open_one,)).to_do
+    assert "prove nothing either way" in story((open_one,)).to_do
 
 
 def test_drawn_curves_are_thin_and_keep_their_ends(violation):

@@ -76,7 +76,7 @@ def test_a_transcript_keeps_its_rounds(step):
 
 def test_a_form_that_differs_between_the_sides_is_said():
     pair = Neighbours(without=np.zeros((1, 3)), with_record=np.zeros((2, 3)), relation="add_remove")
-    with pytest.raises(MechanismError, match="another form on each side"):
+    with pytest.raises(MechanismError, match="outputs of different shapes on the two datasets"):
         both_sides(changes_form, pair).layout()
 
 

@@ -15,10 +15,10 @@ def reason(claim, trials_per_side=10_000):
 def test_power_is_claimed_for_the_thresholds_used_these_scores_this_pair_and_one_release_alone():
     told = reason(GAUSSIAN)
     assert told.startswith(
-        "at the thresholds used, these scores would have found with power 0.8 an advantage 0.023 above"
+        "with power 0.8 this test would have found, at its thresholds, an advantage of 0.023 or more"
     )
-    assert "or a Gaussian leak with epsilon 4.73 that shows most at one of them" in told
-    assert told.endswith("(on this pair, in one release).")
+    assert "or a Gaussian leak with epsilon 4.73 or more that shows most at one of them" in told
+    assert told.endswith("(on this pair, with these scores, in one release).")
 
 
 def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():

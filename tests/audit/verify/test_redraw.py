@@ -158,7 +158,7 @@ def test_a_right_record_is_drawn_again_in_part_and_in_full(gaussian):
     assert {check.state for check in (*part.checks, *full.checks)} == {"right"}
     assert not part.all_drawn
     assert full.all_drawn
-    assert "30 of 100 trials a side were drawn again" in checked(gaussian, 0.3).says
+    assert "30 of 100 trials per side were drawn again" in checked(gaussian, 0.3).says
 
 
 def test_changed_counts_are_found_by_drawing_again(gaussian):

@@ -227,7 +227,7 @@ def test_a_model_that_trials_share_is_refused():
             p.grad = torch.ones_like(p)
         optimizer.step()
 
-    with pytest.raises(ValueError, match="build its model anew"):
+    with pytest.raises(ValueError, match="build a new model"):
         drawn(goes_on, releases="final", seeds=SEEDS[:2])
 
 
