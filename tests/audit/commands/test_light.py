@@ -28,7 +28,7 @@ def run(code, **more):
 def test_bound_claim_and_report_import_nothing_heavy(tmp_path):
     for name, mean in (("a", 0.0), ("b", 1.0)):
         np.save(tmp_path / f"{name}.npy", np.random.default_rng(1).normal(mean, 1.0, 200))
-    records = ROOT / "tests" / "data" / "records_schema_1.json"
+    records = ROOT / "tests" / "data" / "records_schema_2.json"
     lines = [
         f"bound --without {tmp_path}/a.npy --with {tmp_path}/b.npy",
         "claim gaussian(mu=1)",
