@@ -64,7 +64,7 @@ distinguisher = "likelihood_ratio" """,
 mechanism = { kind = "laplace_mechanism", epsilon = 1.0 }
 neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
 distinguisher = "likelihood_ratio" """,
-    "randomised_response": """
+    "randomised_response_mechanism": """
 mechanism = { kind = "randomised_response_mechanism", epsilon = 1.0 }
 neighbours = "bit_pair"
 distinguisher = "likelihood_ratio" """,
