@@ -278,7 +278,9 @@ COMMANDS = (
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
     Command(name="verify", help="recompute everything that a record derives, and name the rest", options=_verify),
     Command(
-        name="report", help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML, SARIF or figures", options=_report
+        name="report",
+        help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML, SARIF or figures",
+        options=_report,
     ),
     Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
 )
