@@ -153,3 +153,11 @@ def test_a_training_is_told_its_lines():
     told = training_explained(steps.normalised_by_hand).findings[0]
     assert told.kind == "records_mixed_before_sum"
     assert told.lines[0] == (steps.__file__, mixes)
+
+
+def test_a_rate_that_changes_with_the_number_of_records_is_named():
+    """From 4 to 5 batches of 4: Opacus samples at 1/4 and at 1/5."""
+    told = opacus_explained(16, loss_reduction="sum").findings[0]
+    assert told.kind == "randomness_from_data"
+    assert "at rates 0.25 and 0.2" in told.says
+    assert told.lines[0][0].endswith("uniform_sampler.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import Any
 
 import torch
@@ -11,6 +12,25 @@ from mechanisms.adapters.torch.replay import noise, traces
 from mechanisms.adapters.torch.replay.cells import Cell
 from mechanisms.adapters.torch.replay.draws import Slot
 from mechanisms.adapters.torch.replay.operation import Operation
+from mechanisms.adapters.torch.replay.stacks import Stack
+
+MOST_BY_CHANCE = 2
+"""Records that a rate of one over the number of records may choose otherwise."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """How the records that both datasets have were chosen otherwise, although their draws are equal."""
+
+    apart: int = 0
+    of: int = 0
+    rates: tuple[float, float] | None = None
+    stack: Stack = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is more than the rounding of a rate."""
+        return self.rates is not None or self.apart > MOST_BY_CHANCE
 
 
 class Ledger:
@@ -23,6 +43,8 @@ class Ledger:
         self._pictures: dict[Slot, traces.Picture] = {}
         self._rows: dict[Slot, traces.Rows] = {}
         self._factors: dict[Slot, float] = {}
+        self._choices: dict[Slot, tuple[torch.Tensor, float | None]] = {}
+        self.choice = Choice()
         self._counts: collections.Counter[Slot] = collections.Counter()
 
     def slot(self, *what: Any) -> Slot:
@@ -39,6 +61,24 @@ class Ledger:
         seen = self._pictures[slot] = traces.picture(done.out)
         other = None if self.reference is None else self.reference._pictures.get(slot)
         return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(done.out))
+
+    def compare_choice(self, done: Operation) -> None:
+        """Whether the records that both datasets have are chosen alike."""
+        if done.out.dtype != torch.bool or done.out.dim() != 1:
+            return
+        slot = self.slot(done.where, done.name, "choice")
+        rate = next((part for part in done.args if isinstance(part, float)), None)
+        self._choices[slot] = (done.out.clone(), rate)
+        known = None if self.reference is None else self.reference._choices.get(slot)
+        if known is None:
+            return
+        other, before = known
+        common = min(len(other), len(done.out))
+        apart = int((other[:common] != done.out[:common]).sum())
+        if rate and before and abs(rate / before - 1) > 2 / max(1, common):
+            self.choice = Choice(apart=apart, of=common, rates=(before, rate), stack=done.where)
+        elif apart > self.choice.apart:
+            self.choice = Choice(apart=apart, of=common, stack=done.where)
 
     def other_factor(self, done: Operation) -> bool:
         """Whether a number of Python's scales a result by more or less than in the reference, and is no count."""

@@ -44,6 +44,14 @@ class Replay:
         """Run and compare."""
         one, other = self._pair()
         self._about_randomness(one, other)
+        choice = other.ledger.choice
+        if choice.differs:
+            how = f"at rates {choice.rates[0]:.4g} and {choice.rates[1]:.4g}" if choice.rates else "otherwise"
+            origin = f": on equal draws the two datasets sample the same {choice.of} records {how}"
+            self._say("randomness_from_data", {"draw": choice.stack}, origin=origin)
+            self._about_outputs(one, other)
+        if choice.apart or choice.differs:
+            return self._answer(one, other, ())
         if other.releases.astray or one.ledger.phase != other.ledger.phase:
             self._about_rounds(one, other)
             return self._answer(one, other, ())
@@ -103,9 +111,12 @@ class Replay:
             self._bank = Bank(self._place, taken=taken)
             one = self._run(self._without, None)
             other = self._run(self._with, one)
+            if other.ledger.choice.apart and not other.ledger.choice.differs:
+                # a rate of one over the number of records; other draws show nothing of it
+                continue
             if other.releases.astray or one.ledger.phase != other.ledger.phase or _took_part(one, other):
                 return one, other
-        self._say("not_followed", {}, why=f"in {ATTEMPTS} runs the record changed nothing that is released")
+        self._say("not_followed", {}, why=f"in {ATTEMPTS} runs the record alone changed nothing that is released")
         return one, other
 
     def _about_randomness(self, one: Run, other: Run) -> None:

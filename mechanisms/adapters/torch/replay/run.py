@@ -205,6 +205,7 @@ class Run(TorchDispatchMode):
         noisy = [(part, cell) for part, cell in done.pairs if cell.noise]
         if not done.out.is_floating_point() and not done.data:
             self.choosing |= done.draws
+            self.ledger.compare_choice(done)
             return Cell(draws=done.draws)
         both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
         records = [cell for cell in done.cells if cell.data]
