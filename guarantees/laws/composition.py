@@ -12,7 +12,8 @@ from scipy import fft
 from guarantees.checks import require
 from guarantees.laws.combined import sides
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.lattice import Reach, dense, discretise, reach
+from guarantees.laws.jumps import JumpLaw, body_of, lowered, rounded
+from guarantees.laws.lattice import LatticePair, Reach, dense, discretise, reach
 from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, estimate, reverse
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
@@ -25,6 +26,9 @@ MOST_WORK = 2**26
 """Evaluations of closed forms that one loss on a lattice may take; expensive laws get a coarser one, and say so."""
 FEWEST_POINTS = 2**12
 """Minimum number of lattice points, however expensive the law is to evaluate."""
+
+COARSE = 100.0
+"""From this many times the tolerance on, large losses are composed apart from small ones."""
 
 MASS_LEFT_OUT = 1e-17
 """Bound on the mass beyond the window of the composed loss, and on that cut off all single losses."""
@@ -40,10 +44,12 @@ class _Part:
     spacing: float
     lost: tuple[float, float]
     """Mass at -infinity without, and at +infinity with the record."""
+    offset: float = 0.0
+    """By how much the losses lie above the points of the lattice."""
 
     @functools.cached_property
     def losses(self) -> Array:
-        return self.spacing * (self.first + np.arange(len(self.log_masses)))
+        return self.offset + self.spacing * (self.first + np.arange(len(self.log_masses)))
 
     def log_moment(self, tilt: float) -> float:
         """``ln sum_t p(t) e^(tilt t)`` over the finite losses."""
@@ -76,7 +82,7 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     more, and less), its law raised to its power by FFT under several exponential tilts (so that small tails
     keep relative accuracy), and the lattice refined until the two profiles agree within ``tolerance``,
     ``most_points`` is reached or a finer one would be too much work. The law returned is the one that leaks
-    more. [koskela2020; doroshenko2022]
+    more. [koskela2020; doroshenko2022] Where that stays coarse, rare large losses are composed apart from the rest.
 
     Proved: discretisation and truncation, and of the parts only what their own certificates prove: a one-sided
     bound stays one-sided, and an estimate proves nothing. Estimated: the FFT's rounding errors.
@@ -112,7 +118,7 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
                 spacing = _fitting(widest, laws)
                 continue
         safe = _power(parts_safe, plan)
-        leaked = _power(_parts([pair.leaked for pair in pairs], times, spacing), plan)
+        leaked = _leaked([law for law, _ in laws], spans, times, spacing, plan, pairs)
         gap, points = _gap(safe, leaked), len(safe.losses)
         if gap <= tolerance or (2 * points > most_points and spacing <= first) or spacing <= finest:
             break
@@ -123,9 +129,24 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         finer = np.clip(1.25 * np.sqrt(gap / tolerance), 1.5, min(16.0, most_points / points))
         spacing = max(_fitting(spacing / finer, laws), finest)
     known = [sides(law)[1] for law, _ in laws]
+    if gap > COARSE * tolerance and (apart := _jumps_apart(laws, tolerance, most_points)) is not None:
+        return apart
     if any(one is not law for one, (law, _) in zip(known, laws, strict=True)):
-        leaked = _leaked(known, spans, times, spacing, plan)
+        found = [law for law in known if law is not None]
+        leaked = _leaked(found, spans, times, spacing, plan) if len(found) == len(known) else None
     return _certified(safe, leaked, gap, laws)
+
+
+def _jumps_apart(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points: int) -> LossLaw | None:
+    """The same by composing small losses on a lattice of their own, then these with the large ones; None if in vain."""
+    bodies = [body_of(law, times) for law, times in laws]
+    small = [(body, times) for body, (_, times) in zip(bodies, laws, strict=True) if body is not None]
+    if not small:
+        return None
+    large = [(law if body is None else JumpLaw(body), times) for body, (law, times) in zip(bodies, laws, strict=True)]
+    inner = composed_law(small, tolerance=tolerance, most_points=4 * most_points)
+    # A sum of losses is smooth, and few points do: the gap that is left is that of the small losses.
+    return composed_law([(inner, 1), *large], tolerance=tolerance / 100, most_points=most_points // 4)
 
 
 def _finest(laws: Sequence[tuple[LossLaw, int]], spans: Sequence[Reach]) -> float:
@@ -135,14 +156,33 @@ def _finest(laws: Sequence[tuple[LossLaw, int]], spans: Sequence[Reach]) -> floa
 
 
 def _leaked(
-    laws: Sequence[LossLaw | None], spans: Sequence[Reach], times: Sequence[int], spacing: float, plan: _Plan
-) -> DiscreteLaw | None:
-    """Composition of the laws that surely leak, where every part has one."""
-    found = [law for law in laws if law is not None]
-    if len(found) < len(laws):
-        return None
-    pairs = [discretise(law, span, spacing) for law, span in zip(found, spans, strict=True)]
-    return _power(_parts([pair.leaked for pair in pairs], times, spacing), plan)
+    laws: Sequence[LossLaw],
+    spans: Sequence[Reach],
+    times: Sequence[int],
+    spacing: float,
+    plan: _Plan,
+    pairs: Sequence[LatticePair] | None = None,
+) -> DiscreteLaw:
+    """Composition of laws that surely leak, each on the lattice so that it leaks less."""
+    parts, moved = [], 0.0
+    for i, (law, span, n) in enumerate(zip(laws, spans, times, strict=True)):
+        if isinstance(law, JumpLaw):
+            jumps = rounded(law, span, spacing)
+            moved += n * jumps.moved
+            found = _Part(
+                first=jumps.first,
+                log_masses=jumps.log_masses,
+                times=n,
+                spacing=spacing,
+                lost=(0.0, 0.0),
+                offset=jumps.offset,
+            )
+            parts.append(found)
+        else:
+            pair = discretise(law, span, spacing) if pairs is None else pairs[i]
+            parts += _parts([pair.leaked], [n], spacing)
+    found = _power(parts, plan)
+    return lowered(found, moved) if moved else found
 
 
 def _merged(laws: list[tuple[LossLaw, int]]) -> list[tuple[LossLaw, int]]:
@@ -232,10 +272,10 @@ def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
 
 def _followed(parts: Sequence[_Part], stretch: _Stretch) -> tuple[Array, Array]:
     """Losses of one stretch, and the logarithm of their masses without the record."""
-    spacing = parts[0].spacing
-    low = int(np.floor(stretch.low / spacing)) - 1
-    size = int(fft.next_fast_len(int(np.ceil(stretch.high / spacing)) + 2 - low, True) or 0)
-    losses = spacing * (low + np.arange(size))
+    spacing, offset = parts[0].spacing, sum(part.times * part.offset for part in parts)
+    low = int(np.floor((stretch.low - offset) / spacing)) - 1
+    size = int(fft.next_fast_len(int(np.ceil((stretch.high - offset) / spacing)) + 2 - low, True) or 0)
+    losses = offset + spacing * (low + np.arange(size))
     best, log_without = np.full(size, np.inf), np.full(size, -np.inf)
     for tilt in stretch.tilts:
         scale = sum(part.times * part.log_moment(tilt) for part in parts)
