@@ -161,7 +161,7 @@ class LearnedBattery:
 def default_battery(
     neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None
 ) -> Battery | LearnedBattery:
-    """What an audit takes that is told nothing: ``battery`` where gradients can be had, and what ``fit`` learns.
+    """What an audit uses by default: ``battery`` where gradients are known, and what ``fit`` learns.
 
     Collapsed statistics are few numbers of a known law: there the battery alone.
     """

@@ -127,7 +127,7 @@ class Mechanism(Described, Protocol):
 
 
 def release_on(mechanism: Any, dataset: Any) -> Callable[[jax.Array], Any] | None:
-    """What it says of its release on one dataset; None where a class nearer to it says anew how it is called.
+    """What it says of its release on one dataset; None where a class nearer to it says again how it is called.
 
     A subclass that has a ``__call__`` of its own does not do what its parent's ``release_on`` says.
     """

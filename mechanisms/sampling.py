@@ -257,7 +257,7 @@ class Deterministic(_OncePerEpoch):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedSize(Described):
-    """``batch_size`` records without replacement, anew for every batch."""
+    """``batch_size`` records without replacement, drawn again for every batch."""
 
     batch_size: int
     steps: int

@@ -19,7 +19,7 @@ SPACING = 0.5
 DENSE = 400
 """Beyond this rank neighbours differ by a constant factor instead."""
 LEAN = 0.2
-"""The local level falls as rank ** -LEAN: epsilon hangs on small counts, which therefore get somewhat more."""
+"""The local level falls as rank ** -LEAN: epsilon depends on small counts, which therefore get somewhat more."""
 SMALLEST_EXACT = 1e-7
 """Below this risk rounding hides the crossing probability: the ranks share the risk evenly instead, a union bound."""
 WITHIN = 2e-3

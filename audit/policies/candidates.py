@@ -154,7 +154,7 @@ def choose(candidates: Candidates, target: Target, goal: Goal, objectives: Objec
 
 
 def _on_alpha(target: Target, alpha: float, beta: float) -> float:
-    """Epsilon hangs on the rarer error alone: its rectangle spends most of the risk there. The others are even."""
+    """Epsilon depends on the rarer error alone: its rectangle spends most of the risk there. The others are even."""
     if target != "epsilon":
         return 0.5
     return ON_RARER if alpha <= beta else 1 - ON_RARER

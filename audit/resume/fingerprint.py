@@ -248,7 +248,7 @@ def _python_files(root: Path) -> set[Path]:
 
 def _libraries() -> dict[str, str]:
     """Versions of everything installed."""
-    # each reading of the metadata parses the file anew
+    # each reading of the metadata parses the file again
     told = [distribution.metadata for distribution in metadata.distributions()]
     return {own["Name"]: own["Version"] for own in told if own["Name"]}
 

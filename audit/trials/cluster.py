@@ -175,7 +175,7 @@ class DaskExecutor:
             ) from error
         payload = Payload(hashlib.sha256(data).hexdigest(), data)
         with warnings.catch_warnings():
-            # a large dataset travels in its task, so that the scheduler can have it held anew
+            # a large dataset travels in its task, so that the scheduler can have it held again
             warnings.filterwarnings("ignore", message="Sending large graph")
             return self._client.submit(remote.hold, payload, key=f"dpsgd-audit-{payload.digest}")
 

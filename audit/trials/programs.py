@@ -1,7 +1,7 @@
 """Compiled programs, kept by structure: a second audit with other numbers compiles nothing.
 
 A release and a score that are structured (mechanisms.structure) are arguments of programs that every audit shares. Code
-that is not, a user's function above all, is traced anew in every audit, since what it reads may have changed; its
+that is not, a user's function above all, is traced again in every audit, since what it reads may have changed; its
 compiled program is kept and used again only where the trace is the same to the last number.
 """
 

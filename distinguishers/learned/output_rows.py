@@ -24,7 +24,7 @@ GROUPS = 12
 class View:
     """Coordinates of an output, round after round, then differences of consecutive rounds and of neighbouring tensors.
 
-    A generator that is seeded anew for every round or tensor gives both the same noise: in the difference it is gone,
+    A generator that is seeded again for every round or tensor gives both the same noise: in the difference it is gone,
     and what is left is bare.
     """
 

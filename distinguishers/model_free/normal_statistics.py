@@ -61,7 +61,7 @@ class Ordered:
     def beside(self, rest: jax.Array, scales: jax.Array, heads: jax.Array, which: np.ndarray) -> jax.Array:
         """One sort for all: a scale keeps the order, and each head goes to its place. Equal to ``__call__``'s value.
 
-        In loops, because XLA would fuse the maps into what reads them and take them anew for every head.
+        In loops, because XLA would fuse the maps into what reads them and take them again for every head.
         """
         ordered = rising(rest)
 

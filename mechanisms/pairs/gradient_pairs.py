@@ -294,7 +294,7 @@ def gradient_rows(found: Any, records: int) -> np.ndarray:
 
 
 def _given_tables(common: np.ndarray, last: np.ndarray, relation: Relation):
-    """Tables in the span, equal gradients counted together; dense arrays where the span is too dear."""
+    """Tables in the span, equal gradients counted together; dense arrays where the span is too expensive to find."""
     everything = np.vstack([common, last])
     if everything.size * len(everything) > SPAN_WORK:
         place = {"add_remove": [], "zero_out": [np.zeros_like(last[:1])], "substitution": [last[1:]]}[relation]
