@@ -222,7 +222,7 @@ def transcript_ratio(
 ) -> Distinguisher:
     """The exact log-likelihood ratio of a transcript between two neighbouring datasets; ``one`` makes that of a round.
 
-    Independent rounds (Poisson batches, cut or not, other independent batches, any repeated step) add their ratios; batches
+    Independent rounds (Poisson batches, cut or not, fresh batches, any repeated step) add their ratios; batches
     that meet the record once an epoch mix over its place, and balls and bins over where all others are. All but
     Poisson batches and repeated steps need aligned gradients.
     """
