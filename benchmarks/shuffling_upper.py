@@ -18,7 +18,7 @@ import guarantees
 from guarantees.shuffling.clones import three_symbol_clones
 
 DELTA = 1e-5
-ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
+ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (2.0, 1000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
 EPOCHS = (1, 10, 100)
 COLOURS = {"known leak": "#0072b2", "guarantee": "#d55e00", "guarantee before": "#e69f00", "Poisson": "#009e73"}
 STYLES = {"known leak": "-", "guarantee": "-", "guarantee before": "--", "Poisson": ":"}

@@ -7,7 +7,6 @@ over their shares) are taken on cells, each bounded by its worse ends.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from functools import lru_cache
 
@@ -28,25 +27,11 @@ def _spreads() -> Array:
     return np.concatenate([[0.0], np.geomspace(1e-3, 0.35, 60), 1 - np.linspace(0.8, 0.0, 41) ** 2])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class WeightExcess:
-    """Upper bounds of ``(1/N) sum int (H_s - t h)^+``, one row for each cell of w, at the given ratios t."""
-
-    ratios: Array
-    rows: Array
-
-    @property
-    def largest(self) -> Array:
-        """The same for any configuration of the other records."""
-        return self.rows.max(axis=0)
-
-
 @lru_cache(maxsize=16)
-def weight_excess(noise_multiplier: float) -> WeightExcess:
-    """The table for one noise multiplier."""
-    ends = _spreads()
-    rows = [_row(noise_multiplier, low, high) for low, high in itertools.pairwise(ends.tolist())]
-    return WeightExcess(RATIOS, np.stack(rows) + ROUNDING)
+def weight_excess(noise_multiplier: float) -> Array:
+    """``(1/N) sum int (H_s - t h)^+`` at most, for any other records, at the ratios t."""
+    rows = [_row(noise_multiplier, low, high) for low, high in itertools.pairwise(_spreads().tolist())]
+    return np.max(rows, axis=0) + ROUNDING
 
 
 def _row(sigma: float, low: float, high: float) -> Array:

@@ -52,41 +52,47 @@ class Displacement:
     """What one slot's losses above the lattice may add to delta: the lattice reaches as far as that asks."""
 
     @property
-    def _rest(self) -> int:
+    def rest(self) -> int:
         """``N``."""
         return self.rounds - self.pool.slots
 
-    def _stop_loss(self, tau: Array) -> Array:
+    def stop_loss(self, tau: Array) -> Array:
+        """``H``."""
         return worst_slot(self.kind, self.epsilon, self.noise_multiplier, tau)
 
     @cached_property
-    def _law(self) -> LatticeLaw:
-        """c* on a lattice as wide as matters."""
+    def reach(self) -> tuple[float, float, float]:
+        """Upper deviation of c*, and the lowest and highest of its values that matter."""
         mean, grid = -np.expm1(self.epsilon), np.geomspace(1e-4, 1e9, 1301)
         points = np.concatenate([-grid[::-1], [0.0], grid])
-        spread = self._stop_loss(points) - np.maximum(mean - points, 0.0)
+        spread = self.stop_loss(points) - np.maximum(mean - points, 0.0)
         # far out the difference is rounding
         spread = np.where(spread > 1e-13 * (1 + np.abs(points)), spread, 0.0)
         upper = float(np.sqrt(2 * np.trapezoid(np.where(points >= mean, spread, 0.0), points)))
         above, below = spread[len(grid) + 1 :], spread[len(grid) - 1 :: -1]
         high = grid[np.argmax(above <= self.negligible)] if above[-1] <= self.negligible else grid[-1]
         low = -grid[np.argmax((below <= 1e-8 * upper) & (grid > -mean))]
+        return upper, float(low), float(high)
+
+    @cached_property
+    def _law(self) -> LatticeLaw:
+        """c* on a lattice as wide as matters."""
+        upper, low, high = self.reach
         spacing = max(upper / FINENESS, 1.25 * high / WIDEST)
         # clamping at a higher value is just as valid
-        low = max(low, high - spacing * WIDEST)
-        return lattice_law(self._stop_loss, low=low, high=high, spacing=spacing)
+        return lattice_law(self.stop_loss, low=max(low, high - spacing * WIDEST), high=high, spacing=spacing)
 
     @cached_property
     def _sum(self) -> CertifiedSum:
-        return CertifiedSum(self._law, self._rest)
+        return CertifiedSum(self._law, self.rest)
 
     @cached_property
     def _means(self) -> tuple[Array, Array]:
         """Some numbers n, and ``g(n)``."""
-        counts = np.unique(np.geomspace(1, self._rest, 2 + int(4 * np.log(self._rest))).astype(int))
-        few = CertifiedSum(self._law, min(FEW, self._rest))
+        counts = np.unique(np.geomspace(1, self.rest, 2 + int(4 * np.log(self.rest))).astype(int))
+        few = CertifiedSum(self._law, min(FEW, self.rest))
         values = [(few if n <= FEW else self._sum).positive(int(n)) / int(n) for n in counts]
-        values[0] = min(values[0], float(self._stop_loss(np.zeros(1))[0]) + ROUNDING)
+        values[0] = min(values[0], float(self.stop_loss(np.zeros(1))[0]) + ROUNDING)
         return counts, np.minimum.accumulate(values)
 
     def _mean(self, counts: Array) -> Array:
@@ -104,20 +110,20 @@ class Displacement:
         order = np.lexsort((y, x))
         return upper_hull(x[order], np.maximum.accumulate(y[order]))
 
-    def _layers(self, cap: float) -> float:
-        """``U``: what weights above the cap add, per slot of the rest."""
-        edges = cap * np.geomspace(1.0, 1e3, 60)
+    def _layers(self, caps: Array) -> Array:
+        """``U`` for each cap: what weights above it add, per slot of the rest."""
+        edges = caps[:, None] * np.geomspace(1.0, 1e3, 60)
         mass, width, (x, y) = self.pool.weights(np.log(edges)), np.diff(edges), self._majorant
         single = float(self._means[1][0])
-        grouped = width * np.interp(self._rest * mass[:-1] / width, x, y) / self._rest
-        layers = np.cumsum(np.minimum(grouped, mass[:-1] * single))
+        grouped = width * np.interp(self.rest * mass[:, :-1] / width, x, y) / self.rest
+        layers = np.cumsum(np.minimum(grouped, mass[:, :-1] * single), axis=1)
         # any of the layers may be the last, which reaches to infinity
-        return float(np.min(np.append(0.0, layers) + mass * single))
+        return np.min(np.concatenate([0 * mass[:, :1], layers], axis=1) + mass * single, axis=1)
 
-    def _pool_stop_loss(self, tau: Array) -> Array:
+    def pool_stop_loss(self, tau: Array) -> Array:
         """``S_a``: ``int (H_0 - E H_0' - tau h)^+`` at most, smallest over rho."""
         if self.pool.slots == 1:
-            return self._stop_loss(tau)
+            return self.stop_loss(tau)
         e = np.exp(self.epsilon)
         loss = np.concatenate([[0.0], np.geomspace(1e-3, 12.0, 40)])[:, None]
         share = np.abs(tau) * np.exp(-loss)
@@ -133,11 +139,11 @@ class Displacement:
             return self._law.values, self._law.masses, self._law.excess
         far = np.geomspace(1e-3, 60.0, 80) * self._law.deviation
         points = np.concatenate([-far[::-1], [0.0], far])
-        return dominating_atoms(points, self._pool_stop_loss(points))
+        return dominating_atoms(points, self.pool_stop_loss(points))
 
     def _main(self, copies: int) -> float:
         """``E (m a* + N cbar_n)^+``."""
-        (values, masses, excess), m, scale = self._displaced, self.pool.slots, self._rest / copies
+        (values, masses, excess), m, scale = self._displaced, self.pool.slots, self.rest / copies
         return float(scale * (masses @ self._sum.excess(copies, -m * values / scale))) + m * excess
 
     def _short(self, cap: float, copies: int) -> float:
@@ -145,22 +151,24 @@ class Displacement:
         known = self._means[0]
         # between known numbers g is constant, so the last of each interval counts
         ends = np.unique(np.concatenate([[0], known[known < copies], known[known <= copies] - 1, [copies - 1]]))
-        share = (ends + 1) * cap / self._rest
+        share = (ends + 1) * cap / self.rest
         return float(np.max(share * self._mean(ends) / (1 - share)))
 
     def _candidates(self) -> list[Choice]:
         """Caps r and numbers n0 with the best cut alpha for each, most promising first; ``main`` is only a guess."""
         caps = np.unique(np.exp(self.pool.weights.inverse(np.geomspace(0.2, 1e-7, 25))))
         alphas = np.append(0.0, np.geomspace(1e-3, 30.0, 30) * self._law.deviation)
-        tails, found = self._pool_stop_loss(alphas), []
-        for cap in caps[caps < self._rest / 2].tolist():
-            lost, layers = float(self.pool.weights(np.log(cap))), self._rest * self._layers(cap)
+        tails, found = self.pool_stop_loss(alphas), []
+        caps = caps[caps < self.rest / 2]
+        every = zip(caps.tolist(), self.pool.weights(np.log(caps)).tolist(), self._layers(caps).tolist(), strict=True)
+        for cap, lost, above in every:
+            layers = self.rest * above
             for share in (0.7, 0.92, 0.98):
-                copies = _round_number(share * self._rest / cap)
-                held = copies * cap / self._rest
-                short = self._rest * self._short(cap, copies) * lost
+                copies = _round_number(share * self.rest / cap)
+                held = copies * cap / self.rest
+                short = self.rest * self._short(cap, copies) * lost
                 pool = self.pool.slots * float(np.min(alphas * lost / (1 - held) + tails))
-                guess = self._rest * float(self._mean(np.array(copies)))
+                guess = self.rest * float(self._mean(np.array(copies)))
                 parts = np.array([guess, layers, short, pool]) / self.rounds
                 found.append(Choice(float(parts.sum()), cap, copies, *parts.tolist()))
         return sorted(found, key=lambda choice: choice.delta)

@@ -9,7 +9,7 @@ import numpy as np
 
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
-from guarantees.shuffling.barycentre import weight_excess
+from guarantees.shuffling.barycentre import RATIOS, weight_excess
 from guarantees.shuffling.stop_loss import Kind
 
 DISTANCE: Mapping[Kind, float] = {"with_given_without": 1.0, "without_given_with": 1.0, "replacement": 2.0}
@@ -75,9 +75,8 @@ class Pool:
 
 def one_slot(noise_multiplier: float) -> Pool:
     """A pool of the first slot alone: Gaussians at distance 1 or 2, and all of them about their barycentre."""
-    excess = weight_excess(noise_multiplier)
     return Pool(
         slots=1,
         profiles={kind: Profile(mu=far / noise_multiplier) for kind, far in DISTANCE.items()},
-        sharper=Profile(mu=2 / noise_multiplier, epsilons=np.log(excess.ratios), deltas=excess.largest),
+        sharper=Profile(mu=2 / noise_multiplier, epsilons=np.log(RATIOS), deltas=weight_excess(noise_multiplier)),
     )

@@ -12,14 +12,19 @@ from guarantees.numerics.array import Array
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.fine_clones import fine_clones
+from guarantees.shuffling.levels import Levels
 from guarantees.shuffling.stop_loss import Kind
 
 POOL_EXPONENTS = (0.45, 0.7)
 """Pools of about these powers of the number of rounds, each built on the one before."""
 SMALLEST_NOISE = 0.8
 """Below this noise multiplier displacement is not tried: at .7 it gained nothing."""
+SMALLEST_LEVELS = 1.2
+"""Below this noise multiplier weights are capped: at 1 levels gained nothing."""
 SMALLEST_POOLED_NOISE = 2.5
 """Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
+SMALL_DELTA, POOLED = 2e-5, 5e5
+"""Below this delta larger pools gained only where rounds times the noise multiplier's fourth power exceed the other."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
 FAINT = 1e-14
@@ -50,7 +55,8 @@ class ShuffleBound:
         if best <= FAINT or not self._displaces(epsilon):
             return best
         best = min(best, self._displaced(kind, epsilon, self._single))
-        for pool in self.pools if self._deep(kind, epsilon) else ():
+        pooled = best > SMALL_DELTA or self.rounds * self.noise_multiplier**4 > POOLED
+        for pool in self.pools if pooled and self._deep(kind, epsilon) else ():
             found, last = self._displaced(kind, epsilon, pool.pool), best
             best = min(best, found)
             if found > last:
@@ -85,15 +91,19 @@ class ShuffleBound:
     def _displaced(self, kind: Kind, epsilon: float, pool: Pool) -> float:
         key = (kind, epsilon, pool.slots)
         if key not in self._found:
-            choice = Displacement(
+            plan = Displacement(
                 kind=kind,
                 rounds=self.rounds,
                 noise_multiplier=self.noise_multiplier,
                 pool=pool,
                 epsilon=epsilon,
                 negligible=float(np.clip(1e-4 * self._flat(kind, epsilon), 1e-12, 1e-6)),
-            ).best()
-            self._found[key] = np.inf if choice is None else choice.delta
+            )
+            choice = plan.best()
+            best = np.inf if choice is None else choice.delta
+            if pool.slots == 1 and self.noise_multiplier >= SMALLEST_LEVELS:
+                best = min(best, Levels(plan).delta())
+            self._found[key] = best
         return self._found[key]
 
     @cached_property

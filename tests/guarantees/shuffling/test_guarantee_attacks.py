@@ -13,6 +13,7 @@ from guarantees.shuffling.certified_sum import CertifiedSum
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, one_slot
 from guarantees.shuffling.fine_clones import FineClones
+from guarantees.shuffling.levels import Levels
 from guarantees.shuffling.stop_loss import worst_slot
 
 WITH, WITHOUT, REPLACED = "with_given_without", "without_given_with", "replacement"
@@ -135,8 +136,11 @@ def bounds_to_attack(kind, rounds, sigma, epsilon, counts):
         if rounds - slots >= 3:
             # a fixed order's profile bounds that of any pool
             pool = Pool(slots=slots, profiles=one_slot(sigma).profiles)
-            choice = Displacement(kind=kind, rounds=rounds, noise_multiplier=sigma, pool=pool, epsilon=epsilon).best()
+            pool = one_slot(sigma) if slots == 1 else pool
+            plan = Displacement(kind=kind, rounds=rounds, noise_multiplier=sigma, pool=pool, epsilon=epsilon)
+            choice = plan.best()
             named[f"pool {slots}"] = np.inf if choice is None else choice.delta
+            named[f"levels {slots}"] = Levels(plan).delta()
     if len(counts) == 1:
         named["equal weights"] = equal_weights(kind, rounds, sigma, epsilon)
     return named

@@ -1,0 +1,145 @@
+"""A guarantee for shuffled fixed-size batches whose weights need no cap: exponential moments, one level after another.
+
+Theorem 3 of docs/shuffling-upper-bound.md, whose names are used here: b what the pool's own term may be worth, B where
+a product of weight and slot is cut, ``K(x)`` the logarithm of a slot's exponential moment at weight x, times N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import numpy as np
+
+from guarantees.numerics.array import Array
+from guarantees.shuffling.barycentre import RATIOS
+from guarantees.shuffling.displacement import Displacement, dominating_atoms
+
+SPEEDS = np.geomspace(0.006, 1.0, 20)
+"""Speeds of the exponential moments, in units of that which is best for equal weights."""
+CUTS = np.geomspace(1.5, 2000.0, 31)
+"""Cuts B, in units of the variance over the drift."""
+SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
+"""Parts of the drift ``N (E - 1)`` that the pool's own term may take."""
+THRESHOLDS = 20
+FAINT = 1e-13
+"""Ratios at which the weights' excess is below this are left to the last piece, which reaches to infinity."""
+LARGEST = 200.0
+"""Exponential moments above this power of e are no use."""
+ROUNDING = 1e-13
+"""Relative error of a sum of a few hundred positive exponentials."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Convex:
+    """Convex functions of a weight that are 0 at 0: values at the tabled ratios and the slope after the last."""
+
+    ratios: Array
+    values: Array
+    last: Array
+
+    def risen(self, excess: Array) -> Array:
+        """``E (f(x) - x f(t)/t)^+`` at most, for each tabled t, given how far the weights exceed the ratios."""
+        step = np.diff(self.ratios)
+        slopes = np.concatenate([np.diff(self.values, axis=-1) / step, self.last[..., None]], axis=-1)
+        turns = np.maximum(np.diff(slopes, axis=-1), 0.0) * excess[1:]
+        after = np.concatenate([np.cumsum(turns[..., ::-1], axis=-1)[..., ::-1], 0 * self.last[..., None]], axis=-1)
+        rounding = 1e-15 * np.max(np.abs(self.values[..., 1:]) / step) * np.sum(excess)
+        return np.maximum(slopes - self.values / self.ratios, 0.0) * excess + after + rounding
+
+    def mean(self, excess: Array) -> float:
+        """``E f(x)`` at most: the line through f(1), and what rises above it."""
+        return float(self.values[0] / self.ratios[0] + self.risen(excess)[0])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Levels:
+    """The bound of delta for the slots, the pool, the kind and the epsilon of a displacement."""
+
+    plan: Displacement
+
+    @cached_property
+    def _atoms(self) -> tuple[Array, Array, float]:
+        """A variable that dominates c*: fine about 0, coarser farther out, for no transform needs a lattice."""
+        deviation, low, high = self.plan.reach
+        fine = np.arange(-4.0, 4.0, 1 / 12)
+        points = deviation * np.concatenate([-np.geomspace(4.0, 1e4, 90)[::-1], fine, np.geomspace(4.0, 1e9, 240)])
+        kept = points[np.searchsorted(points, low) : np.searchsorted(points, high) + 1]
+        return dominating_atoms(kept, self.plan.stop_loss(kept))
+
+    def _above(self, level: Array) -> Array:
+        """``E (X - level)^+``."""
+        atoms, masses, _ = self._atoms
+        return np.maximum(atoms - np.asarray(level)[..., None], 0.0) @ masses * (1 + ROUNDING)
+
+    @cached_property
+    def _end(self) -> float:
+        """``g(1)``: what is left when all levels fail."""
+        return float(self._above(np.zeros(1))[0])
+
+    @cached_property
+    def _weights(self) -> tuple[Array, Array]:
+        """Ratios, and how far the weights exceed them."""
+        excess = self.plan.pool.weights(np.log(RATIOS))
+        count = max(int(np.sum(excess > FAINT)), 2)
+        return RATIOS[:count], excess[:count]
+
+    def _cut(self, cut: float) -> float:
+        """What products above B add, per slot: on each piece of the table the cut is that of its upper end."""
+        ratios, excess = self._weights
+        lost = self._above(cut / ratios)
+        # a weight on the piece below is cut where its upper end is
+        upper = np.append(lost[1:], self._above(cut / (ratios[-1:] * RATIOS[1])))
+        return Convex(ratios, ratios * upper, np.maximum(lost[-1], upper[-1])).mean(excess)
+
+    def _moments(self, speeds: Array, cut: float) -> Convex:
+        """Convex functions above K: within a piece the cut is fixed and K convex, and slopes may only grow."""
+        (ratios, _), (atoms, masses, _), rest = self._weights, self._atoms, self.plan.rest
+        each = speeds[:, None, None] / rest
+        values = rest * (np.log(np.exp(np.minimum(each * ratios[:, None] * atoms, each * cut)) @ masses) + ROUNDING)
+        step = np.diff(ratios)
+        slopes = np.concatenate([values[:, :1] / ratios[0], np.diff(values, axis=1) / step], axis=1)
+        slopes = np.maximum.accumulate(slopes, axis=1)
+        grown = np.cumsum(np.concatenate([values[:, :1], slopes[:, 1:] * step], axis=1), axis=1)
+        return Convex(ratios, grown, np.maximum(slopes[:, -1], speeds * cut / ratios[-1]))
+
+    def _levels(self, speeds: Array, cut: float) -> tuple[Array, Array]:
+        """For each speed thresholds u of W, and ``P(W > u)`` at most: Markov's inequality from the best level below."""
+        moments = self._moments(speeds, cut)
+        level, risen = moments.values / moments.ratios, moments.risen(self._weights[1])
+        highest = np.log(np.e * speeds * self._end)
+        lowest = np.minimum(np.maximum(level[:, 0], highest - 30.0), highest - 1.0)
+        thresholds = np.linspace(lowest, highest, THRESHOLDS, axis=1)
+        gap = thresholds[:, :, None] - level[:, None, :]
+        failed = np.min(np.where(gap > 0, risen[:, None, :] / np.maximum(gap, 1e-300), np.inf), axis=2)
+        return thresholds, np.minimum(failed, 1.0)
+
+    def _chain(self, speeds: Array, cut: float, drawn: Array) -> Array:
+        """The cheapest sequence of levels with falling speeds, for each ``b/N``: each costs where the last failed."""
+        end = self._end + drawn
+        thresholds, failures = self._levels(speeds, cut)
+        worth, later = np.zeros((len(drawn), 0)), np.zeros((len(drawn), 0))
+        for speed, at, failed in zip(speeds, thresholds, failures, strict=True):
+            onward = np.min(failed[:, None] * worth[:, None, :] + later[:, None, :], axis=2, initial=np.inf)
+            later = np.append(later, np.minimum(failed * end[:, None], onward), axis=1)
+            exponent = np.minimum(at + speed * drawn[:, None], 100.0)
+            worth = np.append(worth, np.exp(exponent) / (np.e * speed), axis=1)
+        return np.minimum(np.min(worth + later, axis=1, initial=np.inf), end)
+
+    def delta(self) -> float:
+        """The theorem at the best of some cuts, shares and levels: a larger cut loses less and makes levels dearer."""
+        atoms, masses, excess = self._atoms
+        plan, best = self.plan, np.inf
+        variance = float(masses @ (atoms - masses @ atoms) ** 2)
+        drift = max(float(np.expm1(plan.epsilon)), float(np.sqrt(variance / plan.rest)))
+        own = plan.pool.slots * plan.pool_stop_loss(SHARES * drift * plan.rest / plan.pool.slots) / plan.rest
+        speeds = SPEEDS * drift * plan.rest / variance
+        low, high = 0, len(CUTS) - 1
+        while low <= high:
+            middle = (low + high) // 2
+            cut = float(CUTS[middle] * variance / drift)
+            usable = speeds[speeds * cut < LARGEST * plan.rest]
+            lost, chain = self._cut(cut), float(np.min(self._chain(usable, cut, SHARES * drift) + own))
+            best = min(best, plan.rest * (chain + lost + excess) / plan.rounds * (1 + 1e-12))
+            low, high = (middle + 1, high) if lost > chain else (low, middle - 1)
+        return float(best)
