@@ -10,7 +10,7 @@ import numpy as np
 from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails, exchanged
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
@@ -98,18 +98,31 @@ class UpperLaw(SimpleLaw):
         return self.table.vertices
 
     def threshold(self, alpha: Array) -> Array:
-        """Of the table's lines, the highest at each level. Any line would be valid."""
-        return self.table.threshold(np.asarray(alpha, float))
+        """Of the lines at the table's losses, the highest at each level. Any line would be valid."""
+        losses = self.table.losses
+        return losses[_highest(alpha, losses, self.tails(losses))]
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """The same for the exchanged pair."""
-        level, v = np.asarray(alpha, float), self.table.vertices
-        at = np.searchsorted(v.with_below, level, side="left")
-        return -self.table.losses[np.clip(at - 1, 0, len(self.table.losses) - 1)]
+        losses = -self.table.losses
+        return losses[_highest(alpha, losses, exchanged(self.tails(-losses)))]
 
     def compose(self, times: int) -> LossLaw:
         """Independently shuffled epochs: the table's pair leaks all that the promise allows, also when composed."""
         return self if times == 1 else composed_law([(self.table, times)])
+
+
+def _highest(alpha: Array, losses: Array, tails: Tails) -> Array:
+    """Which line ``with_below + e^loss (without_above - a)`` is highest: their maximum is convex, whatever the deltas.
+
+    The table's own curve is higher still where neighbours lower its value at 0; no line has that value.
+    """
+    level = np.asarray(alpha, float)[..., None]
+    finite = np.isfinite(losses)
+    slopes = np.exp(np.where(finite, losses, 0.0))
+    # at a loss of minus infinity the line is the axis; at plus infinity there is none
+    lines = np.where(finite, tails.with_below + slopes * (tails.without_above - level), np.where(losses < 0, 0.0, -1.0))
+    return np.argmax(lines, axis=-1)
 
 
 def _one_sided(law: LossLaw) -> Certificate:
