@@ -149,8 +149,9 @@ class Releases:
             round=self._round,
             difference=torch.where(hidden, difference, torch.zeros(())),
             variance=meeting.variance,
-            mixed=cell.mixed,
-            bent=cell.bent,
+            # where released values were changed before, rows may differ for that reason
+            mixed=() if cell.changed else cell.mixed,
+            bent=() if cell.changed else cell.bent,
             moved=_moved(meeting, other, difference),
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )

@@ -216,9 +216,11 @@ class Replay:
                 if ("changed_after_release", cell.changed) not in said:
                     self._say("changed_after_release", {"at": cell.changed}, origin="")
                 said.add(("changed_after_release", cell.changed))
-            elif ("released_without_noise", cell.summed) not in said:
-                said.add(("released_without_noise", cell.summed))
-                self._say("released_without_noise", {"at": cell.summed}, leaf=name)
+            else:
+                at = cell.summed or next((event.origin for event in cell.events), ())
+                if ("released_without_noise", at) not in said:
+                    self._say("released_without_noise", {"at": at}, leaf=name)
+                said.add(("released_without_noise", at))
         return bool(other.releases.reached)
 
     def _about_mixing(self, one: Run, other: Run) -> None:

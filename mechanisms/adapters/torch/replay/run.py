@@ -260,9 +260,10 @@ class Run(TorchDispatchMode):
         own = [cell for cell in done.cells if cell.data]
         covered = [cell for cell in done.cells if cell.released and not cell.data]
         changed = next((cell.changed for cell in own if cell.changed), ())
-        if covered and done.name in noise.ADDING:
+        numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
+        if covered and (done.name in noise.ADDING or (done.name in noise.SCALING and numbers)):
             changed = changed or done.where
-        elif covered:
+        if covered and done.name not in noise.ADDING:
             for event in done.events:
                 event.consumed = True
             self.releases.new_round()
