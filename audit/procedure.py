@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import itertools
@@ -23,8 +22,8 @@ from audit.record.derive import Audited, Subject, derive
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.agreement import require_agreement
-from audit.trials.border import blamed, contained
-from audit.trials.both_sides import Auditable, BothSides, is_foreign
+from audit.trials.border import contained
+from audit.trials.both_sides import Auditable, is_foreign, steps_taken
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
@@ -131,7 +130,7 @@ def run_audit(
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
     both = executor.sides(step, neighbours)
-    taken = _steps_taken(step, neighbours, both)
+    taken = steps_taken(step, neighbours, both)
     _check_steps(step, claim, taken)
     chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
@@ -264,15 +263,6 @@ def _check_unit(step: Auditable, claim: Claim) -> None:
             f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
             "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
         )
-
-
-def _steps_taken(step: Auditable, neighbours: Neighbours, both: BothSides) -> int | None:
-    """As the mechanism says, or as a transcript shows."""
-    if step.releases == "update":
-        return 1
-    with blamed(f"{step.name!r} failed on the side 'without'") if is_foreign(step) else contextlib.nullcontext():
-        told = step.steps_on(neighbours.without)
-    return both.layout().rounds if told is None and step.kind == "transcript" else told
 
 
 def _check_steps(step: Auditable, claim: Claim, taken: int | None) -> None:

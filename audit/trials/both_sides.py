@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from audit.trials.border import blamed
 from audit.trials.foreign import ForeignSides
 from audit.trials.source import Scored
 from audit.trials.traced import TracedSides
@@ -70,3 +72,12 @@ def both_sides(
     if isinstance(step, Mechanism):
         return TracedSides(mechanism=step, neighbours=neighbours)
     return ForeignSides(step, neighbours, workers=step.workers if workers is None else min(workers, step.workers))
+
+
+def steps_taken(step: Auditable, neighbours: Neighbours, both: BothSides) -> int | None:
+    """Steps of a training: as the mechanism says, or as a transcript shows."""
+    if step.releases == "update":
+        return 1
+    with blamed(f"{step.name!r} failed on the side 'without'") if is_foreign(step) else contextlib.nullcontext():
+        told = step.steps_on(neighbours.without)
+    return both.layout().rounds if told is None and step.kind == "transcript" else told

@@ -12,7 +12,7 @@ from audit.record.derive import Audited
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.file import Suite
 from audit.trials.border import contained
-from audit.trials.both_sides import both_sides
+from audit.trials.both_sides import both_sides, steps_taken
 from audit.trials.keys import AuditKeys, audit_keys
 from audit.trials.learning import learn
 from audit.trials.source import Scored, Source
@@ -46,6 +46,8 @@ class _Again:
     parts: Parts
     score: Distinguisher
     learnt_from: int
+    steps: int | None
+    """Steps that what is built takes."""
     programs: tuple[Scored, Scored]
     keys: AuditKeys
 
@@ -72,7 +74,7 @@ def redrawn(record: AuditRecord, audited: Audited, share: float, suite: Suite | 
     again = _again(record, audited, suite)
     trials = max(1, round(share * record.trials_per_side))
     said = [detection(record, trials).told()]
-    wrong = _fixed(again, said)
+    wrong = [*_stepped(again), *_fixed(again, said)]
     if trials < record.trials_per_side:
         wrong += _part(again, trials)
     else:
@@ -97,6 +99,7 @@ def _again(record: AuditRecord, audited: Audited, suite: Suite | None) -> _Again
         parts=parts,
         score=score,
         learnt_from=learnt_from,
+        steps=steps_taken(parts.mechanism, parts.neighbours, both),
         programs=programs,
         keys=keys,
     )
@@ -106,6 +109,11 @@ def _require_recorded(what: str, built: Any, part: Part, kind: str) -> None:
     """What is drawn from is all that the record says of it, or nothing is drawn."""
     if (built.name, plain(built.parameters), kind) != (part.name, part.parameters, part.kind):
         raise ValueError(f"what is built is not the recorded {what} {part.describe()}")
+
+
+def _stepped(again: _Again) -> list[str]:
+    """The number of steps, which says what claim a training may be judged by."""
+    return _different("steps", again.steps, again.record.steps)
 
 
 def _fixed(again: _Again, said: list[str]) -> list[str]:

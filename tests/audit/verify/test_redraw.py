@@ -169,6 +169,15 @@ def test_changed_counts_are_found_by_drawing_again(gaussian):
     assert "other thresholds" in other.says
 
 
+@pytest.mark.parametrize("steps", [2, None])
+def test_changed_steps_are_found_by_drawing_again(gaussian, steps):
+    assert gaussian.steps == 1
+    for share in (0.1, 1.0):
+        check = checked(dataclasses.replace(gaussian, steps=steps), share)
+        assert check.state == "wrong"
+        assert "steps" in check.says
+
+
 def test_code_without_a_seed_is_not_called_wrong(gaussian):
     check = checked(dataclasses.replace(moved(gaussian, 1), repeatable=False), 1.0)
     assert check.state == "not checked"
