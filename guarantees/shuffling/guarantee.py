@@ -10,6 +10,7 @@ import numpy as np
 from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
+from guarantees.laws.large_losses import LARGE
 from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails, exchanged
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
@@ -119,8 +120,8 @@ def _highest(alpha: Array, losses: Array, tails: Tails) -> Array:
     """
     level = np.asarray(alpha, float)[..., None]
     finite = np.isfinite(losses)
-    slopes = np.exp(np.where(finite, losses, 0.0))
-    # at a loss of minus infinity the line is the axis; at plus infinity there is none
+    # beyond the clip a line falls at once; at a loss of minus infinity it is the axis, at plus infinity there is none
+    slopes = np.exp(np.clip(losses, -LARGE, LARGE))
     lines = np.where(finite, tails.with_below + slopes * (tails.without_above - level), np.where(losses < 0, 0.0, -1.0))
     return np.argmax(lines, axis=-1)
 
