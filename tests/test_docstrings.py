@@ -11,6 +11,7 @@ import audit
 import distinguishers
 import guarantees
 import mechanisms
+from audit.conformance import SubsampledGaussianConformance
 
 NAMES = {
     audit: "run_audit run_suite from_scores one_run compare write_report load_records save_records plan ErrorCounts "
@@ -21,6 +22,7 @@ NAMES = {
     mechanisms: "one_round many_rounds callable_step command_step torch_training jax_training worst_case_pair pair "
     "add_record replace_record zero_out gradient_canaries gaussian_mechanism scalar_pair",
 }
+CONFORMANCE = pytest.param(SubsampledGaussianConformance, id="conformance")
 CASES = [pytest.param(getattr(package, name), id=name) for package in NAMES for name in NAMES[package].split()]
 IMPLIED = {"kind", "times", "group", "steps"}
 """Fields of a class that its own methods set."""
@@ -35,7 +37,7 @@ def test_a_docstring_explains_every_parameter_and_what_comes_back(thing):
     assert not returns or "\nReturns:\n" in text
 
 
-@pytest.mark.parametrize("thing", CASES)
+@pytest.mark.parametrize("thing", [*CASES, CONFORMANCE])
 def test_the_example_of_a_docstring_runs(thing):
     text = inspect.getdoc(thing)
     assert "\nExamples:\n" in text

@@ -28,13 +28,41 @@ REFUSALS = (ValueError, ArithmeticError, AssertionError, RuntimeError)
 class SubsampledGaussianConformance:
     """Audits of a DP-SGD step, and of a training of several, against what accountants claim; and of its exact law.
 
-    Subclass it in a test file and give ``make_step``, and ``make_training`` where the library has one. A step gets a
-    key (``library = "jax"``) or a whole number as its seed (``"numpy"``, ``"torch"``, whose global generators are
-    also seeded with it) and per-example gradients: an array (records, coordinates), or with ``tensors`` a dict of
-    arrays (records, *shape). It takes each record with probability ``rate``, clips each gradient to ``clip`` and
-    returns the noisy sum in the same form, divided by the constant ``divisor`` if it is one.
+    Subclass it in a test file and define ``make_step``, and ``make_training`` if the library has trainings. A step gets
+    a
+    key (``library = "jax"``) or an integer seed (``"numpy"``, ``"torch"``, whose global generators are also seeded with
+    it)
+    and per-example gradients: an array (records, coordinates), or with ``tensors`` a dict of arrays (records, *shape).
+    It
+    takes each record with probability ``rate``, clips each gradient to ``clip`` and returns the noisy sum in the same
+    form.
 
-    Two kinds of failure: 'violation' is a proven leak; 'not the mechanism stated' is another law than the stated one.
+    Two kinds of failure: 'violation' is a proven leak; 'not the mechanism stated' means that the step follows another
+    law
+    than the stated one. A run without failures proves neither privacy nor correctness: it did not find these bugs on
+    these pairs.
+
+    Attributes:
+      library: ``"jax"``, ``"numpy"`` or ``"torch"``.
+      tensors: shapes of the gradient's tensors by name; without it a gradient is one flat array.
+      divisor: public constant by which the sum is divided. One that depends on the data is a leak.
+      trials: outputs that each audit judges; by default 10,000, or what ``--dp-audit-trials`` says.
+      relation: which neighbours the audits use.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> from audit.conformance import SubsampledGaussianConformance
+      >>> class TestMyStep(SubsampledGaussianConformance):
+      ...     def make_step(self, *, rate, clip, noise_multiplier):
+      ...         def step(key, gradients):
+      ...             key_batch, key_noise = jax.random.split(key)
+      ...             taken = jax.random.bernoulli(key_batch, rate, (len(gradients), 1))
+      ...             lengths = jnp.linalg.norm(gradients, axis=1, keepdims=True)
+      ...             total = jnp.sum(taken * gradients / jnp.maximum(lengths / clip, 1.0), axis=0)
+      ...             return total + noise_multiplier * clip * jax.random.normal(key_noise, total.shape)
+      ...         return step
+      >>> TestMyStep.library
+      'jax'
     """
 
     library: Library = "jax"
