@@ -18,6 +18,7 @@ from dpsgd_audit.pytest_plugin import DEFAULT_TRIALS, FOUND
 if TYPE_CHECKING:
     import jax
 
+    from audit.diagnosis.explain.findings import Explanation
     from audit.policies.policy import Policy
     from audit.record.record import AuditRecord
     from distinguishers.contract import Distinguisher, Learner
@@ -165,6 +166,25 @@ class Auditor:
         if (trials := self._option("trials")) is not None:
             again += f" --dp-audit-trials={trials}"
         return again
+
+
+def explained(
+    step: Any,
+    neighbours: Neighbours,
+    *,
+    claim: Claim | None = None,
+    noise_multiplier: float | None = None,
+    key: jax.Array | None = None,
+) -> Explanation:
+    """What ``audit.explain`` says of a step, with a fixed key; the test fails where a line looks wrong."""
+    from audit.diagnosis.explain import explain
+    from audit.trials.keys import key_from_seed
+
+    own = key_from_seed(0) if key is None else key
+    told = explain(step, neighbours, key=own, claim=claim, noise_multiplier=noise_multiplier)
+    if told.suspicions:
+        pytest.fail(str(told), pytrace=False)
+    return told
 
 
 def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from dpsgd_audit import name_clashes
 
 if TYPE_CHECKING:
+    from audit.diagnosis.explain.findings import Explanation
     from audit.record.record import AuditRecord
 
 DEFAULT_RISK = 1e-3
@@ -76,6 +77,16 @@ def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
     from audit.pytest_plugin import Auditor
 
     return Auditor(request)
+
+
+@pytest.fixture
+def dp_explain() -> Callable[..., Explanation]:
+    """Name the lines that look wrong: ``dp_explain(step, neighbours, claim=...)``; fails the test if any does."""
+    if wrong := name_clashes.found():
+        pytest.fail(f"dp_explain: {wrong}", pytrace=False)
+    from audit.pytest_plugin import explained
+
+    return explained
 
 
 class _Gatherer:

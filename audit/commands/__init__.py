@@ -110,6 +110,13 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     _speech(parser)
 
 
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument("--audit", metavar="NAME", help="only this audit of the suite")
+    parser.set_defaults(confidence=None, trials=None)
+    _speech(parser)
+
+
 def _compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD.json", help="records of an earlier run: a committed baseline")
     parser.add_argument("new", metavar="NEW.json", help="records of now")
@@ -272,6 +279,9 @@ def _claim(parser: argparse.ArgumentParser) -> None:
 COMMANDS = (
     Command(name="run", help="run an audit suite and write a report", options=_run),
     Command(name="plan", help="tell what a suite can show, before running it", options=_plan),
+    Command(
+        name="explain", help="name the lines of code that look wrong, from two runs and no trials", options=_explain
+    ),
     Command(name="compare", help="tell whether leakage changed between two record files", options=_compare),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),

@@ -11,6 +11,8 @@ import jax
 
 from audit.bounds.points import proven_epsilon
 from audit.bounds.rounding import at_least
+from audit.diagnosis.explain.dispatch import promised
+from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import Diagnosis, not_asked
@@ -54,8 +56,23 @@ def explain(
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
+    answers = (*_lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline), *answers)
     seconds = record.seconds + time.monotonic() - began
     return dataclasses.replace(record, diagnoses=(*answers, direction(record)), seconds=seconds)
+
+
+def _lines(
+    record: AuditRecord, mechanism: Auditable, neighbours: Neighbours, key: jax.Array, deadline: float | None
+) -> tuple[Diagnosis, ...]:
+    """Lines of code that look wrong; what keeps them from being found is no part of the record."""
+    if deadline is not None and time.monotonic() >= deadline:
+        return ()
+    noise_multiplier = promised(record.claim) or _positive(record.mechanism.parameters.get("noise_multiplier"))
+    try:
+        with contained():
+            return line_answers(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier)
+    except Exception:
+        return ()
 
 
 def _answers(

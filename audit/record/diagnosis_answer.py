@@ -25,6 +25,8 @@ class Diagnosis:
     """The code of the question whose answer 'wrong' explains this one, which reports then leave out."""
     code: str = ""
     """The question's short name, which does not change with its wording; empty in records of older versions."""
+    lines: tuple[tuple[str, int], ...] = ()
+    """(path, line) of the code that an answer points at, the user's own first; relative below the working folder."""
     causes: tuple[str, ...] = ()
     """Codes of what may have caused an answer 'wrong'. One: the others that are known are excluded."""
 

@@ -6,14 +6,26 @@ from audit.record.diagnosis_answer import NOT_ASKED, Diagnosis
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """What every answer 'wrong' says that follows from no other; where there is none, that, if anything was asked."""
-    wrong = [answer.says for answer in diagnoses if answer.wrong and not answer.follows]
+    """What every answer 'wrong' says that follows from no other; where there is none, that, if anything was asked.
+
+    Lines of code come first, each with its place.
+    """
+    wrong = [f"{_place(answer)}{answer.says}" for answer in diagnoses if answer.wrong and not answer.follows]
     return wrong or (["none of the questions found anything wrong."] if asked(diagnoses) else [])
 
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """Statements that are no tests: which direction leaks more."""
-    return [d.says for d in diagnoses if d.risk == 0 and d.code != NOT_ASKED]
+    return [d.says for d in diagnoses if d.risk == 0 and not d.wrong and d.code != NOT_ASKED]
+
+
+def code_lines(diagnoses: tuple[Diagnosis, ...]) -> list[tuple[str, int]]:
+    """Lines of code that look wrong, the first suspect first."""
+    return list(dict.fromkeys(line for answer in diagnoses if answer.wrong for line in answer.lines))
+
+
+def _place(answer: Diagnosis) -> str:
+    return "{}:{}: ".format(*answer.lines[0]) if answer.lines else ""
 
 
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:

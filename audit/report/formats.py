@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
-from audit.report.diagnoses import asked, looks_wrong
+from audit.report.diagnoses import asked, code_lines, looks_wrong
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.table import readable
 from audit.report.text import record_lines
@@ -124,5 +124,8 @@ def github_annotations(records: tuple[AuditRecord, ...]) -> list[str]:
         if not record.as_expected:
             level = "warning" if record.verdict == "inconclusive" else "error"
             text = command_text("\n".join(record_lines(record)))
-            found.append(f"::{level} title={command_property(record.name)}::{text}")
+            where = ""
+            if lines := code_lines(record.diagnoses):
+                where = f"file={command_property(lines[0][0])},line={lines[0][1]},"
+            found.append(f"::{level} {where}title={command_property(record.name)}::{text}")
     return found

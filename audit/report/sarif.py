@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from audit.record.record import AuditRecord
+from audit.report.diagnoses import code_lines
 from audit.report.escaping import shown
 from audit.report.table import readable
 from audit.report.text import record_lines
@@ -54,12 +55,18 @@ def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
         "level": RULES[record.verdict][1],
         "message": {"text": "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *record_lines(record)])},
         "partialFingerprints": {"auditName/v1": fingerprint},
-        "locations": _locations(place),
+        **_locations([f"{path}:{line}" for path, line in code_lines(record.diagnoses)], place),
     }
 
 
-def _locations(place: str | None) -> list[dict[str, Any]]:
-    """Where the audit is written; nowhere if it is in no file."""
+def _locations(code: list[str], place: str | None) -> dict[str, list[dict[str, Any]]]:
+    """Where the code looks wrong, or else where the audit is written; what is left is related to it."""
+    found = [location for where in (*code, place) for location in _location(where)]
+    return {"locations": found[:1], **({"relatedLocations": found[1:]} if found[1:] else {})}
+
+
+def _location(place: str | None) -> list[dict[str, Any]]:
+    """One place; none if it is in no file."""
     found = re.fullmatch(r"(.+):(\d+)", place or "")
     if found is None:
         return []

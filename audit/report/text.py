@@ -18,6 +18,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
         f"{f', look {record.look}' if record.look else ''})",
         *_broken_lines(record),
+        *_code_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         *_step_lines(record),
@@ -34,6 +35,12 @@ def record_lines(record: AuditRecord) -> list[str]:
 
 def _broken_lines(record: AuditRecord) -> list[str]:
     return [] if record.violated_at is None else [f"  broken:  {record.violated_at.says}"]
+
+
+def _code_lines(record: AuditRecord) -> list[str]:
+    """The lines of code that look wrong: what a reader opens first."""
+    with_lines = tuple(answer for answer in record.diagnoses if answer.lines)
+    return [f"  line:    {says}" for says in looks_wrong(with_lines)]
 
 
 def _step_lines(record: AuditRecord) -> list[str]:
@@ -64,5 +71,6 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     if not record.diagnoses:
         return []
     tail = asked(record.diagnoses)
-    lines = [f"  wrong:   {says}" for says in looks_wrong(record.diagnoses)]
+    told = tuple(answer for answer in record.diagnoses if not answer.lines)
+    lines = [f"  wrong:   {says}" for says in looks_wrong(told)]
     return [*lines, f"           ({tail})"] if tail else lines

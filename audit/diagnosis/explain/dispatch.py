@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -35,6 +36,27 @@ class Tracer(Protocol):
     def __call__(self, mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
         """Both sides in lockstep. What it cannot follow is said in the explanation, not raised."""
         ...
+
+
+class Named(Protocol):
+    """A claim, or what a record keeps of it."""
+
+    @property
+    def name(self) -> str:
+        """Of its constructor."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What the constructor was given."""
+        ...
+
+
+def promised(claim: Named) -> float | None:
+    """The noise multiplier that a claim speaks of, where one is enough to say what it promises of a release."""
+    own = claim.parameters
+    found = 1 / own["mu"] if claim.name == "gaussian" and own.get("mu") else own.get("noise_multiplier")
+    return found if isinstance(found, int | float) and 0 < found < float("inf") else None
 
 
 def explain(
@@ -74,7 +96,7 @@ def explain(
     """
     step = as_mechanism(mechanism)
     if noise_multiplier is None and claim is not None:
-        noise_multiplier = claim.parameters.get("noise_multiplier")
+        noise_multiplier = promised(claim)
     stated = Stated(clip=clip, noise_multiplier=noise_multiplier)
     if step.tracer not in TRACERS:
         why = f"{step.name} runs code that cannot be followed operation by operation"

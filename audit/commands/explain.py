@@ -1,0 +1,68 @@
+"""dpsgd-audit explain: which line of the code that a suite audits looks wrong, from two runs and no trials."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from audit.commands.run import suite_of
+from audit.report.escaping import json_text, printable
+from audit.suites.file import Suite, SuiteError, nearest
+
+if TYPE_CHECKING:
+    from audit.diagnosis.explain.findings import Explanation
+    from audit.suites.build import Built
+
+FOUND = 1
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Replay every audit's code, or that of the one that is named; 1 if anything looks wrong."""
+    suite = suite_of(arguments)
+    from audit.diagnosis.explain import explain
+    from audit.diagnosis.explain.dispatch import promised
+    from audit.suites.build import build_suite
+    from audit.suites.run import audit_key
+
+    told: dict[str, Explanation] = {}
+    for audit in build_suite(suite, _wanted(suite, arguments.audit)):
+        own = dict(audit.mechanism.parameters)
+        told[audit.spec.name] = explain(
+            audit.mechanism,
+            audit.neighbours,
+            key=audit_key(suite.seed, audit.spec.name),
+            noise_multiplier=promised(audit.claim) or own.get("noise_multiplier") or None,
+        )
+        if not arguments.json and not arguments.quiet:
+            print(printable(_text(audit, told[audit.spec.name])))
+    if arguments.json:
+        print(json_text({name: _plain(explanation) for name, explanation in told.items()}))
+    return FOUND if any(explanation.suspicions for explanation in told.values()) else 0
+
+
+def _wanted(suite: Suite, name: str | None) -> list[Any] | None:
+    if name is None:
+        return None
+    names = [spec.name for spec in suite.audits]
+    if name not in names:
+        raise SuiteError(
+            f"--audit {name!r} is no audit of this suite{nearest(name, names)}. It has: {', '.join(names)}."
+        )
+    return [spec for spec in suite.audits if spec.name == name]
+
+
+def _text(audit: Built, explanation: Explanation) -> str:
+    lines = [f"{audit.spec.name}:", *(f"  {line}" for line in str(explanation).splitlines())]
+    if explanation.suspicions:
+        trials = f"{audit.spec.trials:,} trials"
+        lines.append(
+            f"  These are suspicions and no verdict: `dpsgd-audit run` draws {trials} of this audit and judges it."
+        )
+    return "\n".join(lines)
+
+
+def _plain(explanation: Explanation) -> dict[str, Any]:
+    from audit.diagnosis.explain.findings import NOT_SEEN
+    from audit.record.record import plain
+
+    return {**plain(explanation), "not_seen": list(NOT_SEEN)}
