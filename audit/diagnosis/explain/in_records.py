@@ -24,7 +24,13 @@ SIMULATORS = "mechanisms.simulators"
 def line_answers(
     mechanism: Any, neighbours: Neighbours, *, key: jax.Array, noise_multiplier: float | None
 ) -> tuple[Diagnosis, ...]:
-    """The lines that look wrong. Simulators of ours are left out: a line of theirs is no line of the user's."""
+    """The lines that look wrong.
+
+    Simulators of ours are left out, since a line of theirs is no line of the user's, and so is code that its user
+    wants to run in processes of its own.
+    """
+    if getattr(mechanism, "workers", 0):
+        return ()
     if mechanism.tracer not in TRACERS or type(mechanism).__module__.startswith(SIMULATORS):
         return ()
     if entries(neighbours.with_record) > MOST_ENTRIES:

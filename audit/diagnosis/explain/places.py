@@ -46,7 +46,7 @@ def place(frames: Iterable[Frame]) -> Place:
 @functools.lru_cache(maxsize=4096)
 def is_library(path: str) -> bool:
     """Whether a file belongs to an installed library, to Python or to this toolkit: no line of the user's."""
-    if path.startswith("<") or any(part in path for part in INSTALLED):
+    if path.startswith("<frozen") or any(part in path for part in INSTALLED):
         return True
     root = Path(__file__).parents[3]
     homes = [sysconfig.get_paths()["stdlib"], *(str(root / name) for name in PACKAGES)]

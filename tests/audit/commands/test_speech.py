@@ -37,6 +37,7 @@ def words(tmp_path):
     scores = ["--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy"]
     return {
         "plan": ["plan", tmp_path / "suite.toml"],
+        "explain": ["explain", tmp_path / "suite.toml"],
         "compare": ["compare", RECORDS, RECORDS],
         "list": ["list"],
         "bound": ["bound", *scores, "--claim", "gaussian(mu=3)"],
@@ -52,7 +53,7 @@ def words(tmp_path):
 SPOKEN = [
     # three plans cost more than all the others
     pytest.param("plan", marks=pytest.mark.long),
-    *("compare", "list", "bound", "one run", "claim", "verify", "report", "written", "plot"),
+    *("explain", "compare", "list", "bound", "one run", "claim", "verify", "report", "written", "plot"),
 ]
 
 

@@ -132,7 +132,8 @@ def test_fresh_outputs_never_come_from_the_audits_own_seeds():
     told, seeds[:] = set(seeds), []
     audited(pair=pair, diagnose=False, **given)
     assert set(seeds) < told
-    assert len(told - set(seeds)) == 2 * after.MOST_TRIALS
+    # and one for each side of a replay that looks for the line
+    assert len(told - set(seeds)) in (2 * after.MOST_TRIALS, 2 * after.MOST_TRIALS + 2)
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
@@ -158,7 +159,7 @@ def test_no_noise_is_due_where_one_output_is_made_of_several(record):
 
 def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
     bare = dataclasses.replace(record, diagnoses=())
-    step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser")
+    step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser", workers=1)
     assert "the same in every trial" in reason(after.explain(bare, step, mechanisms.image_pair(), key=KEY))
 
 

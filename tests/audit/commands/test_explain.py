@@ -1,0 +1,129 @@
+"""Lines of code on the command line, after a violation, in a test and in every format."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import pytest
+
+import audit
+import guarantees
+import mechanisms
+from audit import cli
+from audit.record.record import from_json
+from audit.report.formats import github_annotations
+from audit.report.sarif import sarif
+from audit.report.text import record_lines
+
+CODE = """
+import jax
+
+
+def half(key, gradients):
+    noise = 0.5 * jax.random.normal(key, gradients.shape[1:])
+    return gradients.sum(axis=0) + noise
+
+
+def right(key, gradients):
+    return gradients.sum(axis=0) + jax.random.normal(key, gradients.shape[1:])
+"""
+SUITE = """
+trials = 200
+[defaults]
+neighbours = { kind = "worst_case_pair", records = 3, dimension = 4, clip = 1.0 }
+claim = { kind = "gaussian", mu = 1.0 }
+[[audit]]
+name = "half"
+mechanism = { function = "steps_with_a_line:half" }
+[[audit]]
+name = "program"
+mechanism = { kind = "command_step", command = ["true"] }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "steps_with_a_line.py").write_text(CODE)
+    (tmp_path / "suite.toml").write_text(SUITE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_it(folder, capsys):
+    assert cli.main(["explain", "suite.toml", "--audit", "half"]) == 1
+    said = capsys.readouterr().out
+    assert "not_clipped" in said
+    assert "steps_with_a_line.py:7" in said
+    assert "draws 200 trials of this audit and judges it" in said
+    assert "Not seen by a replay" in said
+
+
+def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, capsys):
+    assert cli.main(["explain", "suite.toml", "--audit", "program", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["program"]
+    assert [finding["kind"] for finding in told["findings"]] == ["not_followed"]
+    assert told["not_seen"]
+
+
+def test_an_audit_that_the_suite_does_not_have_is_named(folder, capsys):
+    assert cli.main(["explain", "suite.toml", "--audit", "hal"]) == 2
+    assert "'hal' is no audit of this suite (did you mean 'half'?)" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def record():
+    def leaks(key, gradients):
+        return gradients.sum(axis=0) + 0.1 * jax.random.normal(key, gradients.shape[1:])  # BUG
+
+    pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+    return audit.run_audit(
+        leaks,
+        pair,
+        lambda key, output: output[0],
+        claim=guarantees.gaussian(mu=1.0),
+        trials=400,
+        risk=0.05,
+        key=jax.random.key(0),
+        name="leaks",
+    )
+
+
+def bug():
+    with open(__file__) as file:
+        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith("# BUG"))
+
+
+def test_after_a_violation_the_line_stands_first(record):
+    assert record.verdict == "violation"
+    first = record.diagnoses[0]
+    assert (first.code, first.wrong, first.risk) == ("line:not_clipped", True, 0.0)
+    assert first.lines[0][0].endswith("tests/audit/commands/test_explain.py")
+    assert first.lines[0][1] == bug()
+    assert from_json(record.to_json()) == record
+
+
+def test_every_format_points_at_the_line(record):
+    path, line = record.diagnoses[0].lines[0]
+    lines = record_lines(record)
+    assert lines[2].startswith(f"  line:    {path}:{line}: ")
+    (annotation,) = github_annotations((record,))
+    assert annotation.startswith(f"::error file={path},line={line},title=leaks::")
+    (result,) = json.loads(sarif((record,), places={"leaks": "suite.toml:3"}))["runs"][0]["results"]
+    (place,) = result["locations"]
+    assert place["physicalLocation"]["region"] == {"startLine": line}
+    assert result["relatedLocations"][-1]["physicalLocation"]["artifactLocation"]["uri"] == "suite.toml"
+
+
+def test_the_fixture_fails_a_test_at_the_line_and_leaves_right_code_alone(dp_explain):
+    pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+
+    def right(key, gradients):
+        bounded = gradients / jax.numpy.maximum(1.0, jax.numpy.linalg.norm(gradients, axis=1, keepdims=True))
+        return bounded.sum(axis=0) + jax.random.normal(key, gradients.shape[1:])
+
+    assert dp_explain(right, pair, claim=guarantees.gaussian(mu=1.0)).rounds
+    with pytest.raises(pytest.fail.Exception, match="released_without_noise") as told:
+        dp_explain(lambda key, rows: rows.sum(axis=0), pair)
+    assert __file__ in str(told.value)
