@@ -97,7 +97,7 @@ def conjectured(epsilon: float, with_given_without: float, without_given_with: f
     grow, rest = math.exp(epsilon), np.array([1 - without_given_with, 1 - with_given_without])
     low, high = np.linalg.solve([[1.0, 1.0], [1 / grow, grow]], rest)
     law = DiscreteLaw(
-        losses=np.array([-np.inf, -epsilon, epsilon, np.inf]),
+        atoms=np.array([-np.inf, -epsilon, epsilon, np.inf]),
         without=np.array([without_given_with, low, high, 0.0]),
         with_record=np.array([0.0, low / grow, high * grow, with_given_without]),
     )

@@ -130,7 +130,7 @@ def one_pair(curve: TradeOff) -> TradeOff:
     without, with_record = without[held], with_record[held]
     with np.errstate(divide="ignore"):
         losses = np.log(with_record) - np.log(without)
-    return TradeOff(DiscreteLaw(losses=losses, without=without, with_record=with_record, error=curve.error))
+    return TradeOff(DiscreteLaw(atoms=losses, without=without, with_record=with_record, error=curve.error))
 
 
 def _first_thresholds(curve: TradeOff) -> Array:

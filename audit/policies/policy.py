@@ -5,10 +5,11 @@ Why each policy is valid: docs/validity.md.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -98,7 +99,7 @@ class Finding:
     """What was proven number by number, each at its own share of the risk."""
 
 
-class Policy(Protocol):
+class Policy(abc.ABC):
     """Which test is judged, on how many trials, and how. One file per policy, one line in the catalogue.
 
     A policy that takes the planned trials and counts them inherits ``count`` as it is.
@@ -109,9 +110,9 @@ class Policy(Protocol):
     stops_early: ClassVar[bool] = False
     """Whether the data decide when counting ends: then counts are no fixed sample."""
 
+    @abc.abstractmethod
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """Decide the test from theory, or from trials that are then thrown away."""
-        ...
 
     def count(
         self,
@@ -133,9 +134,9 @@ class Policy(Protocol):
             report=report,
         )
 
+    @abc.abstractmethod
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """Compare the counts with the claim."""
-        ...
 
     def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
         """How the goal's risk is spent: `fix` makes it once, and `verify` makes it again to compare.

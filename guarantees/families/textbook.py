@@ -118,7 +118,7 @@ def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "a
     large, small = (1 - delta) * expit(epsilon), (1 - delta) * expit(-epsilon)
     middle0 = [large, small] if epsilon > 0 else [1 - delta]
     law = DiscreteLaw(
-        losses=losses,
+        atoms=losses,
         without=np.array([delta, *middle0, 0.0]),
         with_record=np.array([0.0, *middle0[::-1], delta]),
     )

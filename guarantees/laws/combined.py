@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, Reversed, SimpleLaw, Tails, carried, estimate, invert
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate, invert
 from guarantees.numerics.array import Array
 
 
 @dataclasses.dataclass(frozen=True)
-class MixtureLaw(SimpleLaw):
+class MixtureLaw(LossLaw):
     """One of several pairs, drawn with known weights and revealed: the tails are averaged.
 
     The curve lies on or below that of the same mixture with the choice hidden. [wang2026, theorem 3.6]
@@ -83,7 +83,7 @@ class MixtureLaw(SimpleLaw):
 
 
 @dataclasses.dataclass(frozen=True)
-class SymmetrisedLaw(SimpleLaw):
+class SymmetrisedLaw(LossLaw):
     """The best symmetric curve below a curve and its inverse: the convex hull of their minimum.
 
     Its privacy profile is the larger of the two directions, so its tails are those of whichever direction

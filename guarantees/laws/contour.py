@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.laws.law import Certificate, SimpleLaw, Tails, estimate
+from guarantees.laws.law import Certificate, LossLaw, Tails, estimate
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
 
@@ -17,7 +17,7 @@ STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SummedLaw(SimpleLaw):
+class SummedLaw(LossLaw):
     """Law of ``times`` independent losses, from ``log_moment(z) = ln E_without exp(z loss)``.
 
     ``P(sum > t) = (1/2 pi i) int exp(times log_moment(z) - z t) dz/z`` along Re z = c > 0, and minus that along

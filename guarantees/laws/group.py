@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.law import LossLaw, SimpleLaw, Tails
+from guarantees.laws.law import LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw, mills_ratio, normal_density, sampled_law
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
@@ -20,7 +20,7 @@ NEWTON_STEPS = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GroupLaw(SimpleLaw):
+class GroupLaw(LossLaw):
     """N(0, 1) against N(J mu, 1) with J binomial(group, rate): how many of the differing records are in the batch.
 
     The loss ``ln sum_j P(J = j) exp(j mu x - j^2 mu^2 / 2)`` increases in x, so its tails are normal tails.

@@ -16,7 +16,7 @@ import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.lattice import Reach
-from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, SimpleLaw, Tails, invert
+from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, Tails, invert
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 
@@ -28,7 +28,7 @@ CUTS = 80
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BodyLaw(SimpleLaw):
+class BodyLaw(LossLaw):
     """A loss, given that it lies above ``-cut`` and not above ``cut``."""
 
     law: LossLaw
@@ -95,7 +95,7 @@ class BodyLaw(SimpleLaw):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class JumpLaw(SimpleLaw):
+class JumpLaw(LossLaw):
     """A loss beyond the cuts of a body; within them only that it is there."""
 
     body: BodyLaw

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,19 +31,26 @@ class Tails:
     """P_with(L <= t): the miss rate beta of the same test."""
 
 
-class SimpleLaw(Protocol):
-    """What a law answers unless it knows better: only its tails and thresholds are its own.
+class LossLaw(abc.ABC):
+    """The log-likelihood ratio of a pair of neighbours, seen from both sides: everything that may be asked of it.
 
-    Our laws inherit these answers; ``adapter.as_law`` lends them to anybody else's.
+    A law has its own ``error``, ``tails`` and ``threshold``; every other question has a usual answer here, for a law
+    that knows no better. ``adapter.as_law`` lends these answers to a class that does not inherit them.
     """
 
+    error: Any
+    """Bound (or, where the certificate says so, estimate) of the absolute error of each tail, a float.
+
+    Not typed so, because it is a field of some laws and a property of others, and type checkers allow only one of them.
+    """
+
+    @abc.abstractmethod
     def tails(self, threshold: Array) -> Tails:
         """The four tail probabilities at each threshold, which may be infinite."""
-        ...
 
+    @abc.abstractmethod
     def threshold(self, alpha: Array) -> Array:
         """A threshold whose supporting line touches the curve at ``alpha``."""
-        ...
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """The same for the exchanged pair, whose loss is ``-L``; found by search unless the law has a better way."""
@@ -105,15 +113,6 @@ class SimpleLaw(Protocol):
         return 0.0
 
 
-class LossLaw(SimpleLaw, Protocol):
-    """The log-likelihood ratio of a pair of neighbours, seen from both sides: all that may be asked of it."""
-
-    @property
-    def error(self) -> float:
-        """Bound (or, where the certificate says so, estimate) of the absolute error of each tail."""
-        ...
-
-
 def exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
     """The same tails with the two sides exchanged."""
     return Tails(
@@ -125,7 +124,7 @@ def exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reversed(SimpleLaw):
+class Reversed(LossLaw):
     """The same pair with the two sides exchanged: ``L`` becomes ``-L``."""
 
     law: LossLaw
@@ -280,20 +279,25 @@ def carried(certificate: Certificate | None, change: Callable[[LossLaw], LossLaw
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DiscreteLaw:
+class DiscreteLaw(LossLaw):
     """A loss with finitely many values: a piecewise linear curve.
 
-    ``losses`` increase strictly; the first may be -inf (never seen with the record) and the last +inf
+    ``atoms``, the losses, increase strictly; the first may be -inf (never seen with the record) and the last +inf
     (never seen without it). Each finite atom has ``with = exp(loss) * without``.
     """
 
-    losses: Array
+    atoms: Array
     without: Array
     with_record: Array
     error: float = 0.0
-    smallest_delta: float = 0.0
+    smallest_delta: float = 0.0  # pyright: ignore[reportIncompatibleMethodOverride]
     """Below this delta the masses are not to be trusted, and epsilon is refused."""
-    certificate: Certificate | None = None
+    certificate: Certificate | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    @property
+    def losses(self) -> Array:
+        """The atoms."""
+        return self.atoms
 
     @property
     def vertices(self) -> Tails:
@@ -338,10 +342,6 @@ class DiscreteLaw:
         # a mass that underflows still keeps a test of level 0 from raising an alarm
         return np.where(level <= 0, self.support[1], self.losses[np.clip(at - 1, 0, len(self.losses) - 1)])
 
-    def reversed_threshold(self, alpha: Array) -> Array:
-        """Found by search."""
-        return invert(lambda t: exchanged(self.tails(-t)), alpha)
-
     @functools.cached_property
     def _far(self) -> tuple[AtomProfile, AtomProfile]:
         return AtomProfile(self.losses, self.with_record), AtomProfile(-self.losses[::-1], self.without[::-1])
@@ -355,23 +355,9 @@ class DiscreteLaw:
         return self._far[1].delta(epsilon)
 
     @property
-    def work(self) -> int:
-        """One search among the atoms."""
-        return 1
-
-    def compose(self, times: int) -> None:
-        """No closed form: sums of atoms are left to the generic composition."""
-        return
-
-    @property
     def noise(self) -> float:
         """Given masses are what they are."""
         return 0.0
-
-    @property
-    def is_pair(self) -> bool:
-        """The atoms are those of one pair."""
-        return True
 
     def defect(self) -> float:
         """Lost mass and broken likelihood ratios, summed over the atoms.
@@ -393,4 +379,4 @@ class DiscreteLaw:
 
 def no_leak() -> DiscreteLaw:
     """The law of a loss that is always 0: both sides are alike."""
-    return DiscreteLaw(losses=np.zeros(1), without=np.ones(1), with_record=np.ones(1))
+    return DiscreteLaw(atoms=np.zeros(1), without=np.ones(1), with_record=np.ones(1))

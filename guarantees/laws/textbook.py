@@ -9,7 +9,7 @@ from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.law import DiscreteLaw, LossLaw, SimpleLaw, Tails, invert, no_leak
+from guarantees.laws.law import DiscreteLaw, LossLaw, Tails, invert, no_leak
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 
@@ -25,7 +25,7 @@ def mills_ratio(x: Array) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GaussianLaw(SimpleLaw):
+class GaussianLaw(LossLaw):
     """N(0, 1) against N(mu, 1), seen in a batch with probability ``rate``.
 
     The loss ``ln(1 - rate + rate exp(mu x - mu^2/2))`` increases in x, so its tails are normal tails.
@@ -92,7 +92,7 @@ class GaussianLaw(SimpleLaw):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SubstitutedGaussianLaw(SimpleLaw):
+class SubstitutedGaussianLaw(LossLaw):
     """N(0, 1) mixed at ``rate`` with N(-mu, 1), against the same mixed with N(mu, 1): one record for another.
 
     The loss ``ln((A + B u) / (A + B / u))``, ``u = e^(mu x)``, ``A = 1 - rate``, ``B = rate e^(-mu^2/2)``,
@@ -153,7 +153,7 @@ class SubstitutedGaussianLaw(SimpleLaw):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaplaceLaw(SimpleLaw):
+class LaplaceLaw(LossLaw):
     """Laplace(0, 1) against Laplace(epsilon, 1): atoms at +-epsilon, exponential between."""
 
     scale: float

@@ -15,7 +15,7 @@ from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.contour import SummedLaw, summed
-from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, no_leak
+from guarantees.laws.law import Certificate, LossLaw, Tails, no_leak
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import SampledLaw
 from guarantees.normalised.round import Round, batch_sizes, normalised_round
@@ -91,7 +91,7 @@ def _smooth_scale(dimension: int, sigma: float) -> Callable[[Array], Array]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class RevealedSizeLaw(SimpleLaw):
+class RevealedSizeLaw(LossLaw):
     """ASGM with batch and bit shown: no loss without the bit, a shift for an empty batch, else unequal scales."""
 
     rate: float

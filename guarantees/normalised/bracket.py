@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed, SimpleLaw, Tails
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed, Tails
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
@@ -134,7 +134,7 @@ def largest_gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class BracketedLaw(SimpleLaw):
+class BracketedLaw(LossLaw):
     """A discrete loss between two others: ``leaked`` leaks at most as much as the truth, ``safe`` at least.
 
     Every delta, and every point of the curve, is within ``error`` of the truth; that is proved up to rounding. A single

@@ -9,7 +9,7 @@ import numpy as np
 
 from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, carried, estimate, invert
+from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, invert
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
 from guarantees.numerics.chi_square import chi_square_tails
@@ -32,7 +32,7 @@ def hidden_loss(threshold: Array, rate: float) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class LineLaw(SimpleLaw):
+class LineLaw(LossLaw):
     """Two normal mixtures on the line: without, and ``(1 - rate) without + rate sampled``.
 
     The loss is ``ln(1 - rate + rate e^g)`` with g = ln sampled/without. g need not be monotone: the line is cut
@@ -93,7 +93,7 @@ class _Panels:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PlaneLaw(SimpleLaw):
+class PlaneLaw(LossLaw):
     """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
 
     The loss is ``g(u) - degrees ln scale - curvature w``, curvature = (scale^-2 - 1)/2 > 0, so that
@@ -234,7 +234,7 @@ class PlaneLaw(SimpleLaw):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SampledLaw(SimpleLaw):
+class SampledLaw(LossLaw):
     """A pair whose second side is replaced by ``(1 - rate) first + rate second``: ``rate f + (1 - rate) ID``."""
 
     law: LossLaw

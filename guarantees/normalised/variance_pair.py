@@ -12,7 +12,7 @@ from guarantees.checks import Count, Finite, Positive, checked
 from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.contour import SummedLaw, summed
-from guarantees.laws.law import Certificate, LossLaw, Reversed, SimpleLaw, Tails, estimate, invert, no_leak
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert, no_leak
 from guarantees.laws.levels import ScoreTables
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
@@ -23,7 +23,7 @@ from guarantees.vocabulary import Relation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VariancePairLaw(SimpleLaw):
+class VariancePairLaw(LossLaw):
     """N(0, I) against N(0, scale^2 I) with ``degrees`` coordinates, scale < 1.
 
     The loss ``-degrees ln scale - (scale^-2 - 1) |x|^2 / 2`` decreases in |x|^2, which is chi-square (times
@@ -85,7 +85,7 @@ def pair_log_moment(z: Array, dimension: int, scales: Array, shifts: Array, weig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ShiftedPairLaw(SimpleLaw):
+class ShiftedPairLaw(LossLaw):
     """N(0, I) against N(shift e, scale^2 I); shift and scale < 1 are one of several, drawn and revealed.
 
     With c = shift/(1-s^2) the loss is ``-n ln s + shift^2/(2(1-s^2)) - (s^-2 - 1) |x - c e|^2 / 2``: a ball

@@ -12,7 +12,7 @@ import numpy as np
 from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails, invert, reverse
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, invert, reverse
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.fixed_batch import FixedBatchLaw
@@ -138,7 +138,7 @@ class Strategies:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class AdaptiveLaw(SimpleLaw):
+class AdaptiveLaw(LossLaw):
     """At each threshold the line of an event that some query method attains: the one that leaks more there.
 
     At a threshold t >= 0 the direction is with_given_without at epsilon t, at t < 0 the other one at -t. ``pair`` is

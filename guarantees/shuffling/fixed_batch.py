@@ -12,7 +12,7 @@ from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import InconsistentLawError
-from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails
+from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.capped import CappedSum, Round
@@ -30,7 +30,7 @@ CLOSE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FixedBatchLaw(SimpleLaw):
+class FixedBatchLaw(LossLaw):
     """``ln P_S/Q_S`` with ``P_S`` the mean of N(2 e_t, s^2 I) and ``Q_S`` that of N(e_t, s^2 I) over t.
 
     Each threshold is computed once, when first asked for (0.05 to 0.5 s), and kept.

@@ -11,7 +11,7 @@ from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.large_losses import LARGE
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, SimpleLaw, Tails, exchanged
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, exchanged
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
@@ -29,7 +29,7 @@ PROVED = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class UpperLaw(SimpleLaw):
+class UpperLaw(LossLaw):
     """A promise known through its profile in both directions: each threshold gives one line below the curve.
 
     At a threshold t >= 0 the line is ``1 - delta(t) - e^t a``, at t < 0 it is ``e^t (1 - delta'(-t) - a)`` with the

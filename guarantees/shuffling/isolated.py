@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, ndtr
 
 from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, DiscreteLaw, SimpleLaw, Tails, invert
+from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, invert
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated_leaked import leaked_law
@@ -28,7 +28,7 @@ SMALLEST = 1e-300
 
 
 @dataclasses.dataclass(frozen=True)
-class IsolatedShuffleLaw(SimpleLaw):
+class IsolatedShuffleLaw(LossLaw):
     """The loss ``ln L``, L the mean of ``rounds`` lognormals of mean 1, on windows computed when first asked for.
 
     Each window is a lattice law that dominates the truth, so every delta errs upwards; ``bracket`` brackets it.

@@ -11,13 +11,13 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.law import Certificate, SimpleLaw, Tails
+from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LargestCoordinateLaw(SimpleLaw):
+class LargestCoordinateLaw(LossLaw):
     """The largest of ``rounds`` standard normals of which one is shifted: by more with the record than without.
 
     The likelihood ratio of the maximum increases in it, so its best tests are 'maximum > cut' and the slope of the

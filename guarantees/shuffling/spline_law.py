@@ -9,7 +9,7 @@ import numpy as np
 from scipy.interpolate import BSpline, make_interp_spline
 from scipy.special import ndtr, ndtri
 
-from guarantees.laws.law import Certificate, LossLaw, SimpleLaw, Tails, estimate, invert
+from guarantees.laws.law import Certificate, LossLaw, Tails, estimate, invert
 from guarantees.numerics.array import Array
 
 
@@ -19,7 +19,7 @@ def _quantile(below: float, above: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SplineLaw(SimpleLaw):
+class SplineLaw(LossLaw):
     """Splines through the normal quantiles of both rates of another law. The error is estimated, not proved."""
 
     law: LossLaw

@@ -8,14 +8,14 @@ import pytest
 import guarantees
 from guarantees import TradeOff
 from guarantees.laws.consistency import InconsistentLawError, defect_of
-from guarantees.laws.law import DiscreteLaw, SimpleLaw, Tails
+from guarantees.laws.law import DiscreteLaw, LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw
 
 SIDES = ("without_above", "without_below", "with_above", "with_below")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spoilt(SimpleLaw):
+class Spoilt(LossLaw):
     """A Gaussian law of which one tail is multiplied, or a few values replaced."""
 
     side: str

@@ -56,7 +56,7 @@ def test_a_lowered_law_leaks_less_by_what_was_asked_at_least():
     losses = np.linspace(-2.0, 2.0, 81)
     masses = np.exp(-(losses**2)) / np.exp(-(losses**2)).sum()
     losses -= np.log(np.sum(masses * np.exp(losses)))
-    law = DiscreteLaw(losses=losses, without=masses, with_record=masses * np.exp(losses))
+    law = DiscreteLaw(atoms=losses, without=masses, with_record=masses * np.exp(losses))
     less, eps = TradeOff(lowered(law, 0.01)), np.linspace(0.0, 1.5, 16)
     assert np.all(less.delta(eps, WAYS[0]) <= np.maximum(TradeOff(law).delta(eps, WAYS[0]) - 0.01, 0) + 1e-15)
     assert np.all(
@@ -67,7 +67,7 @@ def test_a_lowered_law_leaks_less_by_what_was_asked_at_least():
 
 def test_few_steps_and_discrete_losses_are_composed_as_they_are():
     assert body_of(GaussianLaw(mu=1.0, rate=1e-3), 100) is None
-    two = DiscreteLaw(losses=np.array([-1.0, 1.0]), without=np.array([0.73, 0.27]), with_record=np.array([0.27, 0.73]))
+    two = DiscreteLaw(atoms=np.array([-1.0, 1.0]), without=np.array([0.73, 0.27]), with_record=np.array([0.27, 0.73]))
     assert body_of(two, 10**6) is None
     body = body_of(GaussianLaw(mu=1.0, rate=1e-3), 10**5)
     assert body is not None
