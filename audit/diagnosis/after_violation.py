@@ -11,9 +11,10 @@ import jax
 
 from audit.bounds.points import proven_epsilon
 from audit.bounds.rounding import at_least
+from audit.diagnosis.claim_alone import moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.explain.in_records import line_answers
-from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism
+from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import Diagnosis, not_asked
 from audit.record.record import AuditRecord
@@ -29,6 +30,11 @@ SHARE = 0.2
 MOST_TRIALS = 1000
 """Fresh outputs a side; never more than the audit itself drew."""
 MOST_ENTRIES = 20_000_000
+TELL = (
+    "Tell clip=, noise_multiplier= and gradients= (a function of the dataset) to torch_training, jax_training, "
+    "callable_step, command_step or mechanism, and the noise, the clipping and the divisor are asked about one by one."
+)
+"""What to do where nothing is known of the code."""
 PURPOSE = 0xD1A6
 """Folded into the audit's key: the audit's own keys come from splitting it."""
 
@@ -91,7 +97,8 @@ def _answers(
         read_as = _gradients(mechanism, neighbours, executor)
         signal = read_signal(read_as)
     except ValueError as error:
-        return (not_asked(f"the gradients of the pair {neighbours.name!r} cannot be read: {error}"),)
+        reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}. {TELL}"
+        return (not_asked(reason), *_of_the_claim(record, mechanism, neighbours, key, deadline, executor))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         return (not_asked("fewer than two coordinates carry noise alone."),)
     clip, noise_multiplier, rate = stated(record)
@@ -109,6 +116,26 @@ def _answers(
         read_as=read_as,
         executor=executor,
     )
+
+
+def _of_the_claim(
+    record: AuditRecord,
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    key: jax.Array,
+    deadline: float | None,
+    executor: Executor,
+) -> tuple[Diagnosis, ...]:
+    """The one question that needs nothing but outputs and the claim."""
+    sides = executor.sides(mechanism, neighbours)
+    layout = sides.layout()
+    trials = max(FEWEST_TRIALS, min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // layout.entries))
+    first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
+    try:
+        return (moves_more_than_allowed(first, second, advantage=record.claim.advantage, risk=SHARE * record.risk),)
+    except ValueError:
+        # too few came in time, or they do not vary
+        return ()
 
 
 def _gradients(mechanism: Auditable, neighbours: Neighbours, executor: Executor) -> Neighbours:

@@ -62,7 +62,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
 
     def clipped(rows: np.ndarray) -> np.ndarray:
         """Span coordinates as full rows, clipped round by round."""
-        full = np.tile(_dense(found, rows), (1, times)).reshape(len(rows), rounds, -1)
+        full = np.tile(_dense(found, rows), (1, times)).reshape(len(rows), rounds, size // rounds)
         if clip is not None:
             full = full / np.maximum(1.0, np.linalg.norm(full, axis=2, keepdims=True) / clip)
         return full.reshape(len(rows), size)

@@ -28,6 +28,11 @@ def _place(answer: Diagnosis) -> str:
     return "{}:{}: ".format(*answer.lines[0]) if answer.lines else ""
 
 
+def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
+    """Why questions could not be asked, and what to tell so that they can."""
+    return [d.says for d in diagnoses if d.code == NOT_ASKED]
+
+
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
     """How many questions were asked, at what risk together."""
     tests = [answer for answer in diagnoses if answer.risk > 0]

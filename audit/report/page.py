@@ -13,7 +13,7 @@ from audit.bounds.rounding import at_least, at_most
 from audit.record.files import write_whole
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling, ceiling
-from audit.report.diagnoses import asked, looks_wrong, remarks
+from audit.report.diagnoses import asked, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
 from audit.report.repeat import program
@@ -71,7 +71,7 @@ def write_report(
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(
-        looks_wrong=looks_wrong, remarks=remarks, asked=asked, at_least=at_least, at_most=at_most
+        looks_wrong=looks_wrong, remarks=remarks, untold=untold, asked=asked, at_least=at_least, at_most=at_most
     )
     opened = len(records) <= MOST_OPEN
     entries = [_entry(record, unjudged=opened) for record in records]

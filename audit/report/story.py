@@ -174,7 +174,9 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     broken = [record for record in surprises if record.verdict == "violation"]
     if broken:
         names = listed([record.name for record in broken], most=3)
-        return f"Do not rely on the promise of {names}; its section says what looks wrong."
+        told = any(answer.wrong for record in broken for answer in record.diagnoses)
+        where = "; its section says what looks wrong." if told else "."
+        return f"Do not rely on the promise of {names}{where}"
     if any(record.verdict == "inconclusive" for record in surprises):
         return f"The audits that could not tell prove nothing either way. {MORE_TRIALS}"
     if surprises:

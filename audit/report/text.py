@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
-from audit.report.diagnoses import asked, looks_wrong
+from audit.report.diagnoses import asked, looks_wrong, untold
 from audit.report.escaping import shown
 from audit.report.table import readable
 
@@ -73,4 +73,5 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     tail = asked(record.diagnoses)
     told = tuple(answer for answer in record.diagnoses if not answer.lines)
     lines = [f"  wrong:   {says}" for says in looks_wrong(told)]
-    return [*lines, f"           ({tail})"] if tail else lines
+    lines += [f"           ({tail})"] if tail else []
+    return [*lines, *(f"  untold:  {says}" for says in untold(record.diagnoses))]

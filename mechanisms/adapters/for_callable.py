@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, checked, require
+from guarantees.checks import AboveZero, Positive, checked, require
+from mechanisms.adapters.told import told_gradients, told_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.release import leaves, stack
 
@@ -17,35 +18,16 @@ from mechanisms.release import leaves, stack
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallableStep(Described):
-    """Audit ``function(seed, dataset) -> output``, whatever it is written in.
-
-    An output is an array, a tensor or any pytree of them; in a transcript each one has the rounds as its first axis.
-    The seed, below 2^64, must be the function's only source of randomness: what it draws from elsewhere is audited too,
-    but no trial can be repeated.
-
-    Args:
-      function: what is audited. With ``workers`` it must be importable, that is defined at the top of a module.
-      settings: what the record says about it.
-      releases: how much of a training it releases: ``"update"``, ``"transcript"`` or ``"final"``.
-      workers: spawned processes that call it; 0 calls it here.
-      timeout: seconds after which a worker counts as stuck.
-
-    Raises:
-      ValueError: an argument is out of range.
-
-    Examples:
-      >>> import mechanisms, numpy as np
-      >>> def release(seed, gradients):
-      ...     return gradients.sum(0) + np.random.default_rng(seed).standard_normal(2)
-      >>> mechanisms.callable_step(release).name
-      'release'
-    """
+    """A function of a seed and a dataset: what ``callable_step`` builds."""
 
     function: Callable[[int, Any], Any] = dataclasses.field(kw_only=False)
     settings: Mapping[str, Any] | None = None
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     workers: int = 0
     timeout: AboveZero = 60.0
+    clip: Positive | None = None
+    noise_multiplier: Positive | None = None
+    own_gradients: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
         require("function", callable(self.function), "callable", self.function)
@@ -60,7 +42,12 @@ class CallableStep(Described):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What the record should say about the function."""
-        return dict(self.settings or {})
+        told = told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
+        return {**(self.settings or {}), **told}
+
+    def gradients(self, dataset: Any) -> Any:
+        """What the user tells."""
+        return told_gradients(self, self.own_gradients, dataset)
 
     @property
     def kind(self) -> OutputKind:
@@ -86,5 +73,52 @@ class CallableStep(Described):
         return draw
 
 
-callable_step = CallableStep
-"""The constructor, by the name that docs use."""
+@checked
+def callable_step(
+    function: Callable[[int, Any], Any],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    releases: Releases = "update",
+    workers: int = 0,
+    timeout: AboveZero = 60.0,
+    clip: Positive | None = None,
+    noise_multiplier: Positive | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+) -> CallableStep:
+    """Audit ``function(seed, dataset) -> output``, whatever it is written in.
+
+    An output is an array, a tensor or any pytree of them; in a transcript each one has the rounds as its first axis.
+    The seed, below 2^64, must be the function's only source of randomness: what it draws from elsewhere is audited too,
+    but no trial can be repeated.
+
+    Args:
+      function: what is audited. With ``workers`` it must be importable, that is defined at the top of a module.
+      settings: what the record says about it.
+      releases: how much of a training it releases: ``"update"``, ``"transcript"`` or ``"final"``.
+      workers: spawned processes that call it; 0 calls it here.
+      timeout: seconds after which a worker counts as stuck.
+      clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
+      noise_multiplier: deviation of its noise over ``clip``.
+      gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
+        diagnoses read them, nothing else does. Without it they are the records themselves, where those fit the output.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> def release(seed, gradients):
+      ...     return gradients.sum(0) + np.random.default_rng(seed).standard_normal(2)
+      >>> mechanisms.callable_step(release).name
+      'release'
+    """
+    return CallableStep(
+        function,
+        settings=settings,
+        releases=releases,
+        workers=workers,
+        timeout=timeout,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        own_gradients=gradients,
+    )

@@ -17,12 +17,13 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, checked, require
+from guarantees.checks import AboveZero, Positive, checked, require
+from mechanisms.adapters.told import told_gradients, told_numbers
 from mechanisms.contract import Described, Draw, Releases
 from mechanisms.pairs.neighbours import materialise
 
@@ -42,29 +43,7 @@ class CommandError(RuntimeError):
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommandStep(Described):
-    """One release by a program that speaks the protocol of docs/command-protocol.md.
-
-    The program is not confined in any way. It leads a process group of its own, which is ended as a whole.
-
-    Args:
-      command: the program and its arguments.
-      outputs: how many numbers each trial gives; by default the dataset's dimension.
-      folder: where the program runs.
-      depends_on: files and folders to watch beside the program's own: an interrupted run is not continued after one
-        changed.
-      releases: ``"update"`` or ``"final"``.
-      environment: variables that it is given, as names or as ``NAME=value``.
-      workers: how many copies run at once; 0 runs one.
-      timeout: seconds after which a program counts as stuck.
-
-    Raises:
-      ValueError: an argument is out of range.
-
-    Examples:
-      >>> import mechanisms
-      >>> mechanisms.command_step(command=("./step", "1.0")).name
-      'command_step'
-    """
+    """A program as a mechanism: what ``command_step`` builds."""
 
     command: Sequence[str]
     outputs: int | None = None
@@ -74,6 +53,9 @@ class CommandStep(Described):
     environment: Sequence[str] = ENVIRONMENT
     workers: int = 0
     timeout: AboveZero = 60.0
+    clip: Positive | None = None
+    noise_multiplier: Positive | None = None
+    own_gradients: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
         good = not isinstance(self.command, str) and len(self.command) > 0
@@ -91,7 +73,14 @@ class CommandStep(Described):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What its constructor was given, but for the values of variables: records are shown to others."""
-        return {**super().parameters, "environment": tuple(map(_without_value, self.environment))}
+        given = {**super().parameters, "environment": tuple(map(_without_value, self.environment))}
+        for name in ("clip", "noise_multiplier", "own_gradients"):
+            del given[name]
+        return {**given, **told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)}
+
+    def gradients(self, dataset: Any) -> Any:
+        """What the user tells."""
+        return told_gradients(self, self.own_gradients, dataset)
 
     def prepare(self, dataset: Any) -> Draw:
         """Start the program and send it the dataset."""
@@ -112,8 +101,61 @@ class CommandStep(Described):
         return draw
 
 
-command_step = CommandStep
-"""The constructor, by the name that suites and records use."""
+@checked
+def command_step(
+    *,
+    command: Sequence[str],
+    outputs: int | None = None,
+    folder: str | None = None,
+    depends_on: Sequence[str] = (),
+    releases: Releases = "update",
+    environment: Sequence[str] = ENVIRONMENT,
+    workers: int = 0,
+    timeout: AboveZero = 60.0,
+    clip: Positive | None = None,
+    noise_multiplier: Positive | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+) -> CommandStep:
+    """One release by a program that speaks the protocol of docs/command-protocol.md.
+
+    The program is not confined in any way. It leads a process group of its own, which is ended as a whole.
+
+    Args:
+      command: the program and its arguments.
+      outputs: how many numbers each trial gives; by default the dataset's dimension.
+      folder: where the program runs.
+      depends_on: files and folders to watch beside the program's own: an interrupted run is not continued after one
+        changed.
+      releases: ``"update"`` or ``"final"``.
+      environment: variables that it is given, as names or as ``NAME=value``.
+      workers: how many copies run at once; 0 runs one.
+      timeout: seconds after which a program counts as stuck.
+      clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
+      noise_multiplier: deviation of its noise over ``clip``.
+      gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
+        diagnoses read them, nothing else does. Without it they are the records themselves, where those fit the output.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.command_step(command=("./step", "1.0")).name
+      'command_step'
+    """
+    return CommandStep(
+        command=command,
+        outputs=outputs,
+        folder=folder,
+        depends_on=depends_on,
+        releases=releases,
+        environment=environment,
+        workers=workers,
+        timeout=timeout,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        own_gradients=gradients,
+    )
 
 
 def _without_value(entry: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from guarantees.checks import require
 from mechanisms import sampling
+from mechanisms.adapters.told import told_numbers
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
@@ -31,6 +32,8 @@ class JaxTraining(Described):
     weights: Callable[[Any], Any] | None
     loss: Callable[[Any, Any], jax.Array] | None
     own_gradients: Callable[[Any], Any] | None
+    clip: float | None = None
+    noise_multiplier: float | None = None
 
     @property
     def name(self) -> str:
@@ -47,6 +50,7 @@ class JaxTraining(Described):
             "sampler": {"kind": name_of(self.sampler), **sampler},
             "steps": self.steps,
             "releases": self.releases,
+            **told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier),
         }
 
     @property
@@ -137,6 +141,8 @@ def jax_training(
     weights: Callable[[Any], Any] | None = None,
     loss: Callable[[Any, Any], jax.Array] | None = None,
     gradients: Callable[[Any], Any] | None = None,
+    clip: float | None = None,
+    noise_multiplier: float | None = None,
 ) -> JaxTraining:
     """A user's own training: any Flax model, Optax chain and sampler that JAX can trace.
 
@@ -157,6 +163,8 @@ def jax_training(
       weights: ``weights(state)``; by default the state itself.
       loss: ``loss(weights, record)``, for scores that need per-example gradients; nothing else reads it.
       gradients: ``gradients(dataset)``, the same if there is no loss.
+      clip: the bound that ``update`` clips to; with ``noise_multiplier`` diagnoses can ask about its noise.
+      noise_multiplier: deviation of its noise over ``clip``.
 
     Returns:
       The mechanism.
@@ -178,6 +186,8 @@ def jax_training(
         require(name, callable(value), "a function", value)
     require("steps", isinstance(steps, int) and steps >= 1, "an integer >= 1", steps)
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
+    for name, value in (("clip", clip), ("noise_multiplier", noise_multiplier)):
+        require(name, value is None or value > 0, "> 0, or None where it is not known", value)
     own = sampling.sampler(sampler) if isinstance(sampler, Mapping) else sampler
     require("sampler", callable(own), "one of mechanisms.sampling, or a function of a key and a number", sampler)
     return JaxTraining(
@@ -189,6 +199,8 @@ def jax_training(
         weights=weights,
         loss=loss,
         own_gradients=gradients,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
     )
 
 

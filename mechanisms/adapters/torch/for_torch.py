@@ -12,9 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from guarantees.checks import AboveZero, checked, require
+from guarantees.checks import AboveZero, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
+from mechanisms.adapters.told import told_numbers
 from mechanisms.adapters.torch.for_opacus import quiet
 from mechanisms.adapters.torch.watch import Watch, plain_name
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
@@ -31,45 +32,16 @@ MOST_RECORDS = 256
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TorchTraining(Described):
-    """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
-
-    An update is the gradient with which the optimizer steps, after clipping and noise: what the claim speaks about; all
-    that Adam or a schedule makes of it is post-processing. Final weights are those of the model that ``train`` gives
-    back,
-    with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors, arrays,
-    dicts of them) is released as it is.
-
-    Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
-    optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
-    ``train`` seeds itself follows what it was given: the trial's seed is handed over for that. Random numbers
-    from elsewhere (``secure_mode``, a GPU's atomics) are audited all the same, but no trial can be repeated.
-
-    Args:
-      train: what is audited. With ``workers`` it must be importable.
-      releases: the first ``"update"`` (the training is stopped there), the ``"transcript"`` of all updates, or the
-        ``"final"``
-        weights. An update is judged against one step's claim, the others against the whole training's.
-      steps: ends a transcript early.
-      workers: spawned processes that train; 0 trains here.
-      timeout: seconds after which a worker counts as stuck.
-
-    Raises:
-      ValueError: an argument is out of range.
-      TypeError: ``train`` is a model, not a function that trains one.
-
-    Examples:
-      >>> import mechanisms
-      >>> def train(dataset, seed):
-      ...     raise NotImplementedError("build the model, the optimizer and the loader here, and train")
-      >>> mechanisms.torch_training(train, releases="transcript", steps=2).kind
-      'transcript'
-    """
+    """A user's training in PyTorch: what ``torch_training`` builds."""
 
     train: Callable[[Any, int], Any] = dataclasses.field(kw_only=False)
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     steps: int | None = None
     workers: int = 0
     timeout: AboveZero = 60.0
+    clip: Positive | None = None
+    noise_multiplier: Positive | None = None
+    own_gradients: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
         require("train", callable(self.train), "a function of a dataset and a seed", self.train)
@@ -91,7 +63,8 @@ class TorchTraining(Described):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """Where it is ended, and the versions that train."""
-        own = {} if self.steps is None else {"steps": self.steps}
+        own = dict(told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier))
+        own |= {} if self.steps is None else {"steps": self.steps}
         return own | {library: _version(library) for library in ("torch", "opacus") if _version(library)}
 
     @property
@@ -150,12 +123,14 @@ class TorchTraining(Described):
             for name, tensor in _ends(watch):
                 tell(name, tensor)
 
-    def gradients(self, dataset: Any) -> dict[str, np.ndarray]:
-        """Per-example gradients of every weight at its initial value, (records, ...), as Opacus computes them.
+    def gradients(self, dataset: Any) -> Any:
+        """Per-example gradients: the user's own, or of every weight at its initial value, as Opacus computes them.
 
         Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes
         none one by one, it is clipped.
         """
+        if self.own_gradients is not None:
+            return self.own_gradients(dataset)
         records = records_of(dataset)
         good = records is not None and records <= MOST_RECORDS
         require("dataset", good, f"of a known number of records, at most {MOST_RECORDS}, for their gradients", records)
@@ -279,8 +254,66 @@ class TorchTraining(Described):
         return {name: np.stack(part) for name, part in zip(watch.names, parts, strict=True)}
 
 
-torch_training = TorchTraining
-"""The constructor, by the name that docs use."""
+@checked
+def torch_training(
+    train: Callable[[Any, int], Any],
+    *,
+    releases: Releases = "update",
+    steps: int | None = None,
+    workers: int = 0,
+    timeout: AboveZero = 60.0,
+    clip: Positive | None = None,
+    noise_multiplier: Positive | None = None,
+    gradients: Callable[[Any], Any] | None = None,
+) -> TorchTraining:
+    """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
+
+    An update is the gradient with which the optimizer steps, after clipping and noise: what the claim speaks about; all
+    that Adam or a schedule makes of it is post-processing. Final weights are those of the model that ``train`` gives
+    back,
+    with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors, arrays,
+    dicts of them) is released as it is.
+
+    Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
+    optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
+    ``train`` seeds itself follows what it was given: the trial's seed is handed over for that. Random numbers
+    from elsewhere (``secure_mode``, a GPU's atomics) are audited all the same, but no trial can be repeated.
+
+    Args:
+      train: what is audited. With ``workers`` it must be importable.
+      releases: the first ``"update"`` (the training is stopped there), the ``"transcript"`` of all updates, or the
+        ``"final"``
+        weights. An update is judged against one step's claim, the others against the whole training's.
+      steps: ends a transcript early.
+      workers: spawned processes that train; 0 trains here.
+      timeout: seconds after which a worker counts as stuck.
+      clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
+      noise_multiplier: deviation of its noise over ``clip``.
+      gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
+        diagnoses read them, nothing else does. Without it they
+        are taken from runs on one record each, where Opacus computes them.
+
+    Raises:
+      ValueError: an argument is out of range.
+      TypeError: ``train`` is a model, not a function that trains one.
+
+    Examples:
+      >>> import mechanisms
+      >>> def train(dataset, seed):
+      ...     raise NotImplementedError("build the model, the optimizer and the loader here, and train")
+      >>> mechanisms.torch_training(train, releases="transcript", steps=2).kind
+      'transcript'
+    """
+    return TorchTraining(
+        train,
+        releases=releases,
+        steps=steps,
+        workers=workers,
+        timeout=timeout,
+        clip=clip,
+        noise_multiplier=noise_multiplier,
+        own_gradients=gradients,
+    )
 
 
 def one_record(dataset: Any, index: int) -> Any:

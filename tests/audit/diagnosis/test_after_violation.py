@@ -3,6 +3,7 @@ import json
 
 import foreign
 import jax
+import numpy as np
 import pytest
 from toys import PAIR as SCALAR_PAIR
 from toys import Shift
@@ -225,3 +226,39 @@ def test_suites_diagnose_resume_and_can_be_told_not_to(tmp_path):
 def test_a_wrong_word_for_diagnose_is_refused():
     with pytest.raises(SuiteError, match="diagnose must be true or false, got 'no'"):
         suite('diagnose = "no"')
+
+
+def test_a_pair_of_one_exchanged_record_is_diagnosed():
+    """Local DP: no record is common to both sides."""
+    rows = np.zeros((2, 1, 40), np.float32)
+    rows[0, 0, 0], rows[1, 0, 0] = 1.0, -1.0
+    local = mechanisms.pair(rows[0], rows[1], relation="substitution")
+
+    def quiet(seed, gradients):
+        return gradients.sum(0) + 0.25 * np.random.default_rng(seed).standard_normal(40)
+
+    told = mechanisms.callable_step(quiet, clip=1.0, noise_multiplier=1.0)
+    claim = guarantees.gaussian(mu=2.0, relation="substitution")
+    record = audit.run_audit(told, local, lambda output: -output[0], claim=claim, trials=400, risk=0.05, key=KEY)
+    assert record.verdict == "violation"
+    said = [answer.says for answer in record.diagnoses if answer.wrong]
+    assert any("0.25" in says for says in said), [answer.says for answer in record.diagnoses]
+
+
+def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
+    records = np.vstack([np.eye(3), np.ones(3)]).astype(np.float32)
+    own = mechanisms.pair(records[:3], records)
+
+    def wide(seed, rows):
+        return np.repeat(rows.sum(0), 10) + np.random.default_rng(seed).standard_normal(30)
+
+    step, claim = mechanisms.callable_step(wide), guarantees.gaussian(mu=0.3)
+    record = audit.run_audit(step, own, lambda output: output.sum(), claim=claim, trials=600, risk=0.05, key=KEY)
+    untold, moved = record.diagnoses[:2]
+    assert "gradients=" in untold.says
+    assert moved.code == "moves_more_than_allowed"
+    assert moved.wrong
+    low, high = moved.interval
+    assert low < 30**0.5 < high
+    assert "the claim allows 0.3" in moved.says
+    assert "Tell clip=" in "\n".join(record_lines(record))

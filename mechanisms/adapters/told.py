@@ -1,0 +1,24 @@
+"""What a user tells about code of their own: the bound, the noise, and the gradients that it clips.
+
+Nothing of it changes what is run or judged; scores and diagnoses read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mechanisms.contract import Described
+
+
+def told_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:
+    """What is known of the two, as records say it."""
+    both = {"clip": clip, "noise_multiplier": noise_multiplier}
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def told_gradients(mechanism: Described, own: Callable[[Any], Any] | None, dataset: Any) -> Any:
+    """The user's per-example gradients; a ValueError says how to tell them."""
+    if own is None:
+        raise ValueError(f"{mechanism.name} does not tell its per-example gradients; gradients= would.")
+    return own(dataset)
