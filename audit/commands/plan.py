@@ -27,7 +27,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue
     from audit.suites.parts import code_of
-    from audit.suites.plan import plan_audit
+    from audit.suites.plan import plan_audit, seconds_per_trial
     from audit.suites.run import audit_key
     from audit.trials.threefry import fold_in
 
@@ -39,15 +39,14 @@ def execute(arguments: argparse.Namespace) -> int:
             told = f"{spec.name}: not planned, since that would run {named}; --run-code allows it."
             print(printable(told), file=sys.stderr)
     built = build_suite(suite, kept, run_code=arguments.run_code)
-    plans = [
-        plan_audit(
-            audit,
-            risk=suite.risk / len(suite.audits),
-            key=fold_in(audit_key(suite.seed, audit.spec.name), 1),
-            power=arguments.power,
-        )
-        for audit in built
-    ]
+    plans = []
+    for audit in built:
+        key = fold_in(audit_key(suite.seed, audit.spec.name), 1)
+        if code[audit.spec.name] and not arguments.quiet:
+            pace = seconds_per_trial(audit, key=key)
+            told = f"{audit.spec.name}: two trials took {duration(2 * pace)}, so {audit.spec.trials:,} take about "
+            print(printable(f"{told}{duration(pace * audit.spec.trials)} in one process."), file=sys.stderr)
+        plans.append(plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power))
     if arguments.json:
         print(json_text([plain(plan) for plan in plans]))
     elif plans and not arguments.quiet:
@@ -108,6 +107,9 @@ def _print_table(plans: list[AuditPlan]) -> None:
     for entry in plans:
         table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
     console.print(table)
+    for entry in plans:
+        if entry.note:
+            console.print(f"{visible(entry.name)}: {entry.note}", highlight=False, markup=False)
 
 
 def _cells(entry: AuditPlan) -> list[str]:

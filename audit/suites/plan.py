@@ -12,6 +12,7 @@ from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.planning import plan as planning
 from audit.planning.plan import Plan
+from audit.planning.refutable import refutable
 from audit.suites.build import Built
 from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
@@ -32,6 +33,29 @@ class AuditPlan:
     source: str
     """'exact curve' or 'pilot of n trials'."""
     plan: Plan
+    note: str = ""
+    """What to know before a trial is drawn."""
+
+
+def seconds_per_trial(audit: Built, *, key: jax.Array) -> float:
+    """By two trials, one on each dataset, after two that may still have to start or compile something."""
+    both = both_sides(audit.mechanism, audit.neighbours)
+    warm, timed = split(key)
+    both.outputs(warm, 1, size=1)
+    began = time.monotonic()
+    both.outputs(timed, 1, size=1)
+    return (time.monotonic() - began) / 2
+
+
+def note_on(audit: Built, *, risk: float) -> str:
+    """Says so where counting cannot refute the claim, whatever the code does."""
+    if refutable(audit.claim, trials_per_side=audit.spec.trials // 2, risk=risk):
+        return ""
+    return (
+        f"{audit.spec.trials:,} trials cannot refute {audit.claim.describe()}: even an attack that never errs would "
+        "not. More trials, a smaller claim (one step instead of a training, say), or conformance tests, which look at "
+        "the noise itself."
+    )
 
 
 @contained()
@@ -53,7 +77,8 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         seconds_per_trial=pace,
     )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
-    return AuditPlan(name=audit.spec.name, claim=audit.claim.describe(), source=source, plan=plan)
+    note = note_on(audit, risk=risk)
+    return AuditPlan(name=audit.spec.name, claim=audit.claim.describe(), source=source, plan=plan, note=note)
 
 
 def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray], float]:

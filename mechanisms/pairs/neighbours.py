@@ -82,9 +82,14 @@ def prepare(mechanism: Mechanism, dataset: Any) -> Any:
                 f"{mechanism.name!r} is traced by JAX and cannot read a PyTorch dataset; give it arrays, or make it a "
                 "mechanisms.callable_step or torch_training."
             )
-        return dataset
+        # NumPy's own indexing fails where an index is traced: data["x"][index] in a user's step
+        return jax.tree.map(_traceable, dataset)
     reads = mechanism.reads_tables
     return dataset if reads and (mechanism.kind == "collapsed" or dataset.basis is None) else dataset.dense()
+
+
+def _traceable(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc" else leaf
 
 
 def shape_of(dataset: Any) -> tuple[int, ...] | None:

@@ -136,3 +136,23 @@ def test_gradients_of_a_training_are_checked_too():
     claim = guarantees.gaussian(mu=2.0)
     with pytest.raises(mechanisms.GradientsError, match=r"gradients= of '<lambda>'.*each of the 3 records"):
         audit.run_audit(training, PAIR, claim=claim, trials=40, risk=0.05, key=KEY)
+
+
+def test_a_step_may_gather_records_by_a_traced_index():
+    rows = {"x": np.eye(4, dtype=np.float32), "y": np.arange(4)}
+    own = mechanisms.pair({key: leaf[:3] for key, leaf in rows.items()}, rows)
+
+    def step(key, data):
+        index = jax.random.randint(key, (2,), 0, len(data["y"]))
+        return data["x"][index].sum(0) + data["y"][index].sum() + jax.random.normal(key, (4,))
+
+    record = audit.run_audit(
+        step,
+        own,
+        lambda output: output[3],
+        claim=guarantees.gaussian(mu=9.0),
+        trials=100,
+        risk=0.05,
+        key=jax.random.key(0),
+    )
+    assert record.verdict != "violation"
