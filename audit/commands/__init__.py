@@ -192,7 +192,18 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS.json")
     parser.add_argument(
         "--format",
-        choices=["html", "text", "markdown", "junit", "sarif", "latex", "csv", "bibtex"],
+        choices=[
+            "html",
+            "text",
+            "markdown",
+            "model-card",
+            "statement",
+            "junit",
+            "sarif",
+            "latex",
+            "csv",
+            "bibtex",
+        ],
         default="html",
         help="(default: %(default)s)",
     )
@@ -201,7 +212,9 @@ def _report(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", default="3.3in", help="of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)")
     parser.add_argument(
-        "--out", metavar="PATH", help="a folder for html and figures, a file otherwise (default: standard output)"
+        "--out",
+        metavar="PATH",
+        help="a folder for html, figures and, without an ending, LaTeX; else a file (default: standard output)",
     )
     parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
     _speech(parser)

@@ -11,10 +11,11 @@ from audit.record.record import AuditRecord, load_records
 from audit.report.escaping import json_text, visible
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
-from audit.report.latex import bibtex, latex
+from audit.report.latex import bibtex, files, latex
 from audit.report.page import write_report
 from audit.report.sarif import sarif
 from audit.report.short_story import ten_lines
+from audit.report.statement import model_card, statement
 from audit.report.table import log_width
 
 FORMATS = {
@@ -24,6 +25,8 @@ FORMATS = {
     "sarif": lambda records, title: sarif(records),
     "latex": latex,
     "csv": lambda records, title: separated(records),
+    "statement": statement,
+    "model-card": model_card,
     "bibtex": lambda records, title: bibtex(records),
 }
 
@@ -33,6 +36,8 @@ def execute(arguments: argparse.Namespace) -> int:
     records = tuple(itertools.chain.from_iterable(load_records(path) for path in arguments.records))
     if arguments.figures or arguments.format == "html":
         written = _in_folder(records, arguments)
+    elif arguments.format == "latex" and arguments.out and not Path(arguments.out).suffix:
+        written = _files(records, arguments)
     else:
         text = FORMATS[arguments.format](records, title=arguments.title)
         if not arguments.out:
@@ -51,6 +56,16 @@ def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) 
     if not arguments.figures:
         return [write_report(records, out, title=arguments.title)]
     return save_figures(records, out, ending=arguments.figures, width=width_in_inches(arguments.width))
+
+
+def _files(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:
+    """A paper's files in a folder: LaTeX whose ``--out`` has no ending."""
+    out = make_folder(arguments.out)
+    written = []
+    for name, text in files(records, title=arguments.title).items():
+        write_whole(out / name, text)
+        written.append(out / name)
+    return written
 
 
 def _say(arguments: argparse.Namespace, *, told: dict[str, object], text: str) -> None:

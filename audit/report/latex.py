@@ -10,6 +10,7 @@ from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
+from audit.report.formulas import formula, number
 from audit.report.story import RELATIONS
 from audit.report.table import readable
 
@@ -41,6 +42,9 @@ TOOL = """@software{dpsgdaudit,
 """
 LONGEST = 120
 """Characters of a name that a table shows; CSV has all of them."""
+NARROW = 28
+"""The same in a table for one column."""
+CEILING = " Ceiling: what the same trials would prove without an error."
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
@@ -55,41 +59,70 @@ def escape(text: str) -> str:
     return "".join(SPECIAL.get(c, c if c.isascii() and c.isprintable() else "?") for c in flat)
 
 
-def _short(text: str) -> str:
-    return escape(text) if len(text) <= LONGEST else escape(text[:LONGEST]) + r"\ldots{}"
+def _short(text: str, longest: int = LONGEST) -> str:
+    return escape(text) if len(text) <= longest else escape(text[:longest]) + r"\ldots{}"
 
 
 def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """A document fragment: the table, the methods paragraph, and as comments the BibTeX entries that both cite."""
+    """A document fragment: the wide table, the methods paragraph, and as comments the BibTeX entries that both cite."""
     entries = "".join(f"% {line}\n" for line in bibtex(records).splitlines())
-    return f"{table(records, title=title)}\n{methods(records)}\n\n{entries}"
+    return f"{table(records, title=title, wide=True)}\n{methods(records)}\n\n{entries}"
 
 
-def table(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """One row an audit. Needs the packages booktabs and amsmath."""
+def files(records: tuple[AuditRecord, ...], *, title: str) -> dict[str, str]:
+    """The same apart, by file name: a table for one column, one for both, the paragraph, the sources."""
+    return {
+        "table.tex": table(records, title=title, wide=False),
+        "table-wide.tex": table(records, title=title, wide=True),
+        "methods.tex": methods(records) + "\n",
+        "references.bib": bibtex(records),
+    }
+
+
+def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
+    """One row an audit: what is proven beside what is claimed, in one column of a paper, or (``wide``) all of it."""
+    deltas = sorted({record.report_delta for record in records})
+    at = rf" at $\delta = {number(deltas[0])}$" if len(deltas) == 1 else ""
+    epsilon = r"$\varepsilon$" + at
+    caption = f"{_short(title)}. Lower bounds proven together at risk ${_risk(records)}$, claimed values in parentheses"
+    caption += f"; {epsilon}." if at else "."
+    kind, columns = ("table*", "lrrrrrll") if wide else ("table", "@{}lrrl@{}")
+    heads = ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
+    if wide:
+        heads = ["audit", "trials", epsilon, "ceiling", r"$\delta$ at $\varepsilon = 0$", r"$\mu$", "verdict", "claim"]
     lines = [
-        r"\begin{table}",
-        r"\centering\small",
-        rf"\caption{{{_short(title)}. Lower bounds proven together at risk {_risk(records)}; claimed values in "
-        r"parentheses. Ceiling: what the same trials would prove without an error.}",
-        r"\begin{tabular}{lrrrrrl}",
+        r"% needs \usepackage{booktabs,amsmath}",
+        rf"\begin{{{kind}}}",
+        r"\centering\small" if wide else r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{caption}{CEILING if wide else ''}}}",
+        rf"\label{{tab:audit{'-wide' if wide else ''}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        r"audit & trials & $\varepsilon$ & ceiling & $\delta$ at $\varepsilon = 0$ & $\mu$ & verdict \\",
+        " & ".join(heads) + r" \\",
         r"\midrule",
     ]
     for record in records:
-        most = ceiling(record)
-        cells = [
-            _short(visible(record.name)),
-            f"{record.trials:,}".replace(",", "{,}"),
-            f"{at_least(record.epsilon(record.report_delta), '.2f')} (${_number(record.claim.epsilon)}$)",
-            "--" if most is None else f"{most.epsilon:.2f}",
-            f"{at_least(record.delta(0.0), '.3f')} (${_number(record.claim.advantage)}$)",
-            at_least(record.mu, ".2f"),
-            escape(readable(record.verdict)),
-        ]
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+        lines.append(" & ".join(_cells(record, wide=wide)) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}", ""])
+
+
+def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
+    most, longest = ceiling(record), LONGEST if wide else NARROW
+    epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} (${number(record.claim.epsilon)}$)"
+    advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
+    verdict = escape(readable(record.verdict))
+    if not wide:
+        return [_short(visible(record.name), longest), epsilon, advantage, verdict]
+    return [
+        _short(visible(record.name), longest),
+        f"{record.trials:,}".replace(",", "{,}"),
+        epsilon,
+        "--" if most is None else f"{most.epsilon:.2f}",
+        advantage,
+        at_least(record.mu, ".2f"),
+        verdict,
+        formula(record.claim),
+    ]
 
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
@@ -97,7 +130,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({record.distinguisher.name for record in records})
-    claims = sorted({record.claim.describe() for record in records})
+    claims = sorted({formula(record.claim) for record in records})
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
@@ -113,7 +146,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
             f"probability at least ${1 - sum(r.risk for r in records):.4g}$.",
             *(["Audits could end early; their bounds hold at every time."] if early else []),
-            f"The claims are {'; '.join(map(_short, claims[:6]))}{' and others' if len(claims) > 6 else ''}.",
+            f"The claims are {'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
             "Absence of a violation is no proof of privacy.",
         ]
     )
@@ -145,14 +178,4 @@ def _risk(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _list(numbers: list[float]) -> str:
-    return ", ".join(_number(number) for number in numbers)
-
-
-def _number(value: float) -> str:
-    """Three digits, for math mode."""
-    mantissa, _, power = f"{value:.3g}".partition("e")
-    if mantissa == "inf":
-        return r"\infty"
-    if not power:
-        return mantissa
-    return rf"{mantissa} \cdot 10^{{{int(power)}}}" if mantissa != "1" else rf"10^{{{int(power)}}}"
+    return ", ".join(number(each) for each in numbers)

@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 import audit
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
-from audit.report.latex import bibtex, escape, methods
+from audit.report.formulas import formula
+from audit.report.latex import bibtex, escape, files, methods
+from audit.report.statement import model_card, statement
 
 
 def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
     said = methods((violation,))
-    for word in ("2{,}000 outputs", "joint exact test", "at least $0.95$", r"\delta = 10^{-5}", "gaussian(mu=1.0)"):
+    for word in ("2{,}000 outputs", "joint exact test", "at least $0.95$", r"\delta = 10^{-5}", r"GDP ($\mu = 1$)"):
         assert word in said
 
 
@@ -81,3 +83,37 @@ def test_a_record_is_drawn_on_the_users_own_axes(violation):
         audit.draw(violation, right, logarithmic=True)
     assert {"claimed", "exact", "observed", "proven", "ceiling"} <= set(left.get_legend_handles_labels()[1])
     assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
+
+
+def test_a_paper_gets_its_files_apart(violation):
+    found = files((violation,), title="t")
+    assert list(found) == ["table.tex", "table-wide.tex", "methods.tex", "references.bib"]
+    narrow, wide = found["table.tex"], found["table-wide.tex"]
+    for text, label in ((narrow, "tab:audit}"), (wide, "tab:audit-wide}")):
+        assert rf"\label{{{label}" in text
+        assert r"at $\delta = 10^{-5}$" in text
+        assert "risk $0.05$" in text
+    assert r"\begin{table*}" in wide
+    assert r"GDP ($\mu = 1$)" in wide
+    assert narrow.count("&") == 6, "four columns fit one column of a paper"
+
+
+def test_formulas_hold_numbers_only(violation):
+    odd = dataclasses.replace(
+        violation.claim, name="my_claim", parameters={"a_b": 2.0, "x": "$", "rate": 1e-4}, times=3
+    )
+    assert formula(odd) == r"my claim ($\text{a b} = 2, q = 0.0001$), $3$ times"
+
+
+def test_the_card_has_the_fields_that_guides_ask_for(violation, hostile):
+    card = model_card((violation, hostile), title="t")
+    for field in ("unit of privacy", "relation", "accountant", "sampler assumed", "sampler used", "divisor", "delta"):
+        assert card.count(f"| {field} |") == 2
+    for field in ("proven epsilon", "risk of a wrong bound", "tool"):
+        assert f"| {field} |" in card
+
+
+def test_the_statement_is_sentences(violation):
+    said = statement((violation,))
+    for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "no proof of privacy"):
+        assert words in said

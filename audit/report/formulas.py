@@ -1,0 +1,64 @@
+"""Claims as mathematics: what a reader of a paper expects instead of a Python call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from audit.record.record import ClaimPart
+
+SYMBOLS: Mapping[str, str] = {
+    "epsilon": r"\varepsilon",
+    "delta": r"\delta",
+    "mu": r"\mu",
+    "rho": r"\rho",
+    "rate": "q",
+    "sample_rate": "q",
+    "noise_multiplier": r"\sigma",
+    "steps": "T",
+    "rounds": "T",
+    "epochs": "E",
+    "records": "N",
+    "dimension": "d",
+}
+NAMES: Mapping[str, str] = {
+    "gaussian": "GDP",
+    "epsilon_delta": "DP",
+    "zcdp": "zCDP",
+    "laplace": "DP, Laplace",
+    "subsampled_gaussian": "subsampled Gaussian",
+    "poisson_training": "subsampled Gaussian, composed",
+}
+
+
+def formula(claim: ClaimPart) -> str:
+    """A claim's family and its numbers in math mode, as LaTeX that needs no escaping; what is no number is left out."""
+    numbers = {key: value for key, value in claim.parameters.items() if _is_number(value)}
+    inside = ", ".join(f"{SYMBOLS.get(key) or _upright(key)} = {number(value)}" for key, value in numbers.items())
+    name = NAMES.get(claim.name) or _word(claim.name)
+    times = f", ${claim.times}$ times" if claim.times > 1 else ""
+    return f"{name} (${inside}$){times}" if inside else f"{name}{times}"
+
+
+def number(value: float) -> str:
+    """Three digits, for math mode."""
+    mantissa, _, power = f"{value:.3g}".partition("e")
+    if mantissa.lstrip("-") == "inf":
+        return mantissa.replace("inf", r"\infty")
+    if not power:
+        return mantissa
+    return rf"{mantissa} \cdot 10^{{{int(power)}}}" if mantissa != "1" else rf"10^{{{int(power)}}}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _upright(key: str) -> str:
+    return rf"\text{{{_word(key)}}}"
+
+
+def _word(name: str) -> str:
+    """A name's letters and digits: nothing that TeX reads otherwise."""
+    return " ".join("".join(c if c.isascii() and c.isalnum() else " " for c in name).split())

@@ -1,0 +1,81 @@
+"""Records as sentences for a methods section, and as a model card: plain text that can be pasted anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from audit.bounds.rounding import at_least
+from audit.record.record import AuditRecord
+from audit.report.escaping import markdown_text, shown
+from audit.report.story import RELATIONS
+from audit.report.table import readable
+
+UNKNOWN = "not stated in the record"
+SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate")
+DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
+ABSENCE = "Absence of a violation is no proof of privacy."
+
+
+def statement(records: tuple[AuditRecord, ...], *, title: str = "") -> str:
+    """What was tested, how often, by which bound, at which risk, and what came out, in sentences."""
+    del title
+    risk = sum(record.risk for record in records)
+    versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
+    lines = [
+        f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit {versions}. "
+        f"All lower bounds hold together with probability at least {1 - risk:.4g}."
+    ]
+    lines += [_sentence(record) for record in map(shown, records)]
+    return "\n\n".join([*lines, ABSENCE]) + "\n"
+
+
+def _sentence(record: AuditRecord) -> str:
+    relation = RELATIONS.get(record.neighbours.kind, "one record")
+    delta = f"{record.report_delta:g}"
+    return (
+        f"{record.name}: {record.trials_per_side:,} outputs were drawn on each of two datasets that differ in "
+        f"{relation} and scored by {readable(record.distinguisher.name)}. The claim is {record.claim.describe()}, that "
+        f"is epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
+        f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
+        f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
+        f"Verdict: {readable(record.verdict)}."
+    )
+
+
+def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
+    """Markdown with the fields that guides for reporting differential privacy ask for, audit by audit."""
+    parts = [f"## Differential privacy: {markdown_text(title)}"]
+    for record in map(shown, records):
+        rows = [f"| {name} | {markdown_text(value)} |" for name, value in _fields(record).items()]
+        parts += ["", f"### {markdown_text(record.name)}", "", "| field | value |", "|---|---|", *rows]
+    return "\n".join([*parts, "", ABSENCE, ""])
+
+
+def _fields(record: AuditRecord) -> Mapping[str, str]:
+    claim, group = record.claim, record.neighbours.parameters.get("group", 1)
+    return {
+        "unit of privacy": "one record" if group == 1 else f"{group} records together",
+        "relation": f"{readable(record.neighbours.kind)} ({RELATIONS.get(record.neighbours.kind, 'one record')})",
+        "promise covers": f"one {claim.unit}" + (f", {claim.times} times" if claim.times > 1 else ""),
+        "adversary sees": claim.observation,
+        "accountant": claim.describe() + (f" ({claim.source})" if claim.source else ""),
+        "promised epsilon": claim.epsilon_at(record.report_delta),
+        "delta": f"{record.report_delta:g}",
+        "sampler assumed": _stated(claim.parameters, SAMPLERS),
+        "sampler used": _stated(record.mechanism.parameters, SAMPLERS),
+        "divisor": _stated(record.mechanism.parameters, DIVISORS),
+        "audited": f"{record.mechanism.name}, {record.releases or 'update'}",
+        "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta), '.4g')}",
+        "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0), '.4g')}",
+        "proven mu": f"at least {at_least(record.mu, '.4g')}",
+        "risk of a wrong bound": f"{record.risk:g}",
+        "trials": f"{record.trials:,}",
+        "verdict": readable(record.verdict),
+        "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
+    }
+
+
+def _stated(parameters: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    found = [f"{name} = {parameters[name]}" for name in names if parameters.get(name) is not None]
+    return ", ".join(found) or UNKNOWN
