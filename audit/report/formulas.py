@@ -32,9 +32,13 @@ NAMES: Mapping[str, str] = {
 }
 
 
+LONGEST, MOST_NUMBERS = 40, 6
+"""Of a claim that is not ours: characters of a word, and numbers."""
+
+
 def formula(claim: ClaimPart) -> str:
     """A claim's family and its numbers in math mode, as LaTeX that needs no escaping; what is no number is left out."""
-    numbers = {key: value for key, value in claim.parameters.items() if _is_number(value)}
+    numbers = dict([(key, value) for key, value in claim.parameters.items() if _is_number(value)][:MOST_NUMBERS])
     inside = ", ".join(f"{SYMBOLS.get(key) or _upright(key)} = {number(value)}" for key, value in numbers.items())
     name = NAMES.get(claim.name) or _word(claim.name)
     times = f", ${claim.times}$ times" if claim.times > 1 else ""
@@ -60,5 +64,5 @@ def _upright(key: str) -> str:
 
 
 def _word(name: str) -> str:
-    """A name's letters and digits: nothing that TeX reads otherwise."""
-    return " ".join("".join(c if c.isascii() and c.isalnum() else " " for c in name).split())
+    """A name's letters and digits, the first of them: nothing that TeX reads otherwise."""
+    return " ".join("".join(c if c.isascii() and c.isalnum() else " " for c in name).split())[:LONGEST]
