@@ -30,6 +30,8 @@ from mechanisms.pairs.neighbours import materialise
 PIECE = 2**16
 STDERR_SHOWN = 4000
 """Of what a program writes to its standard error the last so many bytes are kept."""
+SHOWN = 60
+"""Of an answer that seems to be text the first so many bytes are shown."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 """Variables that a program is given unless told otherwise."""
 NOT_SHOWN = "(not shown)"
@@ -254,7 +256,7 @@ class Program:
                         if not unsent:
                             selector.unregister(self._input)
         if len(answer) > wanted:
-            self._fail(f"answered {len(answer)} bytes where {wanted} were asked for")
+            self._fail(f"answered {len(answer)} bytes where {wanted} were asked for{_printed(bytes(answer))}")
         return bytes(answer)
 
     def _read(self, have: int, wanted: int) -> bytes:
@@ -278,6 +280,14 @@ class Program:
         self._close()
         said = self._errors.text()
         raise CommandError(f"the program {' '.join(self._command)!r} {what}. Its standard error: {said or 'nothing'}")
+
+
+def _printed(answer: bytes) -> str:
+    """The text that an answer begins with, where it does: somebody printed to standard output."""
+    first = answer[:SHOWN].split(b"\n")[0]
+    if len(first) < 3 or not all(32 <= byte < 127 for byte in first):
+        return ""
+    return f" (it begins with the text {first.decode()!r}: print to standard error, or use examples/command/serve.py)"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,3 +1,4 @@
+import ast
 import shutil
 import subprocess
 import sys
@@ -137,3 +138,32 @@ def test_a_program_is_given_the_environment_that_is_listed(monkeypatch):
     with pytest.raises(CommandError) as raised:
         python(code)(SEEDS[:1])
     assert "SECRET_TOKEN" not in str(raised.value)
+
+
+LIBRARY = """
+import os
+import numpy as np
+print("a library that greets")
+def release(seed, rows):
+    print("and chats")
+    os.write(1, b"in C too")
+    return rows.sum(0) + np.random.default_rng(seed).standard_normal(rows.shape[1])
+"""
+
+
+def test_serve_answers_for_a_library_that_prints(tmp_path):
+    (tmp_path / "chatty.py").write_text(LIBRARY)
+    command = (sys.executable, str(EXAMPLES / "serve.py"), "chatty:release")
+    draw = command_step(command=command, folder=str(tmp_path)).prepare(ROWS)
+    expected = ROWS.sum(0) + np.random.default_rng(int(SEEDS[1])).standard_normal(3)
+    np.testing.assert_allclose(draw(SEEDS[:2])[1], expected, rtol=1e-6)
+
+
+def test_serve_is_python_3_6():
+    ast.parse((EXAMPLES / "serve.py").read_text(), feature_version=(3, 6))
+
+
+def test_what_was_printed_is_recognised():
+    code = "import sys; sys.stdin.buffer.read(48); print('Epoch 1 of 3 and so on and so on'); sys.stdout.flush()"
+    with pytest.raises(CommandError, match="begins with the text 'Epoch 1 of 3"):
+        python(code + "; import time; time.sleep(5)")(SEEDS[:1])
