@@ -16,13 +16,13 @@ from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.signal import read_signal
-from audit.record.diagnosis_answer import Diagnosis, not_asked
+from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.record import AuditRecord
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.threefry import fold_in
-from mechanisms.pairs.gradient_pairs import told_pair
+from mechanisms.pairs.gradient_pairs import told_by_user, told_pair
 from mechanisms.pairs.neighbours import Neighbours
 
 SHARE = 0.2
@@ -97,8 +97,12 @@ def _answers(
         read_as = _gradients(mechanism, neighbours, executor)
         signal = read_signal(read_as)
     except ValueError as error:
-        reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}. {TELL}"
-        return (not_asked(reason), *_of_the_claim(record, mechanism, neighbours, key, deadline, executor))
+        reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
+        # only code of the user's own can be told more of, and rows that are gradients say all
+        if not hasattr(mechanism, "own_gradients") or told_by_user(mechanism) or _is_vector(neighbours.without):
+            return (not_asked(reason),)
+        untold = not_asked(f"{reason} {TELL}", code=NOT_TOLD)
+        return (untold, *_of_the_claim(record, mechanism, neighbours, key, deadline, executor))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         return (not_asked("fewer than two coordinates carry noise alone."),)
     clip, noise_multiplier, rate = stated(record)
@@ -118,6 +122,10 @@ def _answers(
     )
 
 
+def _is_vector(dataset: Any) -> bool:
+    return getattr(dataset, "ndim", 2) == 1
+
+
 def _of_the_claim(
     record: AuditRecord,
     mechanism: Auditable,
@@ -127,8 +135,12 @@ def _of_the_claim(
     executor: Executor,
 ) -> tuple[Diagnosis, ...]:
     """The one question that needs nothing but outputs and the claim."""
-    sides = executor.sides(mechanism, neighbours)
-    layout = sides.layout()
+    try:
+        sides = executor.sides(mechanism, neighbours)
+        layout = sides.layout()
+    except Exception:
+        # what the code cannot read is said already
+        return ()
     trials = max(FEWEST_TRIALS, min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // layout.entries))
     first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
     try:

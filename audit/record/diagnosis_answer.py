@@ -8,6 +8,10 @@ NOT_ASKED = "not_asked"
 """The code of an answer that says why nothing was asked."""
 
 
+NOT_TOLD = "not_told"
+"""The same where the user can change that by telling more of the code: reports show it."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """The answer to one question about the noise or the sum."""
@@ -31,11 +35,11 @@ class Diagnosis:
     """Codes of what may have caused an answer 'wrong'. One: the others that are known are excluded."""
 
 
-def not_asked(reason: str) -> Diagnosis:
+def not_asked(reason: str, *, code: str = NOT_ASKED) -> Diagnosis:
     """No question was asked, and why."""
     says = f"not asked: {reason}"
     return Diagnosis(
-        code=NOT_ASKED,
+        code=code,
         question="what looks wrong?",
         wrong=False,
         says=says,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.diagnosis_answer import NOT_ASKED, Diagnosis
+from audit.record.diagnosis_answer import NOT_ASKED, NOT_TOLD, Diagnosis
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
@@ -16,7 +16,7 @@ def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """Statements that are no tests: which direction leaks more."""
-    return [d.says for d in diagnoses if d.risk == 0 and not d.wrong and d.code != NOT_ASKED]
+    return [d.says for d in diagnoses if d.risk == 0 and not d.wrong and d.code not in (NOT_ASKED, NOT_TOLD)]
 
 
 def code_lines(diagnoses: tuple[Diagnosis, ...]) -> list[tuple[str, int]]:
@@ -30,7 +30,7 @@ def _place(answer: Diagnosis) -> str:
 
 def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """Why questions could not be asked, and what to tell so that they can."""
-    return [d.says for d in diagnoses if d.code == NOT_ASKED]
+    return [d.says for d in diagnoses if d.code == NOT_TOLD]
 
 
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
