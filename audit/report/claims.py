@@ -97,6 +97,38 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
     console.print(table)
     for claim, summary in zip(claims, summaries, strict=True):
         console.print(f"{claim.describe()}: {summary.recommendation}.", highlight=False)
+    for line in shuffled_answer(claims, summaries):
+        console.print(line, highlight=False)
+
+
+def shuffled_answer(claims: list[Claim], summaries: list[Summary]) -> list[str]:
+    """What holds if the accountant says Poisson and the loader shuffles, where both stand side by side."""
+    found = {claim.name: (claim, summary) for claim, summary in zip(claims, summaries, strict=True)}
+    if "poisson_training" not in found:
+        return []
+    training, said = found["poisson_training"]
+
+    def of(name: str) -> Summary | None:
+        claim, summary = found.get(name, (None, None))
+        noise = training.parameters["noise_multiplier"]
+        same = claim is not None and claim.steps == training.steps and claim.parameters["noise_multiplier"] == noise
+        return summary if same else None
+
+    leak, guarantee, lines = of("fixed_batch_shuffle"), of("fixed_batch_upper"), list[str]()
+    if leak is None and guarantee is None:
+        return []
+    for at, promised in enumerate(said.ranges):
+        parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {promised.epsilon:.4g} is"]
+        broken = leak is not None and leak.ranges[at].at_least > promised.at_most
+        parts.append("broken;" if broken else "no promise about them;")
+        if leak is not None:
+            parts.append(f"at least {leak.ranges[at].at_least:.4g} leaks (fixed_batch_shuffle);")
+        if guarantee is None:
+            parts.append("add --sampler shuffle-upper for what is guaranteed.")
+        else:
+            parts.append(f"at most {guarantee.ranges[at].at_most:.4g} is guaranteed (fixed_batch_upper).")
+        lines.append(" ".join(parts))
+    return lines
 
 
 def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
