@@ -58,7 +58,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
 
 
 def _finding(fact: Any) -> Finding:
-    places = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
+    places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
