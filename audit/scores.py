@@ -32,7 +32,7 @@ NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Test:
+class ScoreTest:
     """One test and what it counted on the scores that did not choose it."""
 
     purpose: Statement
@@ -48,7 +48,7 @@ class ScoreBounds:
     budget: RiskBudget
     """How the risk is spent: fixed before looking."""
     numbers: tuple[ProvenNumber, ...]
-    tests: tuple[Test, ...]
+    tests: tuple[ScoreTest, ...]
     seed: int | None
     """What set scores aside to choose thresholds; None where they were given."""
     conditions: tuple[str, ...]
@@ -185,9 +185,9 @@ def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, .
 
 def _fixed(
     given: tuple[Array, Array], thresholds: tuple[float, ...], stated: tuple[Statement, ...]
-) -> tuple[Test, ...]:
+) -> tuple[ScoreTest, ...]:
     return tuple(
-        Test(
+        ScoreTest(
             purpose=name,
             threshold=float(t),
             rejects="above",
@@ -201,7 +201,7 @@ def _fixed(
 
 def chosen_tests(
     given: tuple[Array, Array], share: Mapping[Statement, float], claim: Claim | None, delta: float, seed: int
-) -> tuple[Test, ...]:
+) -> tuple[ScoreTest, ...]:
     """A test for every number, chosen on scores set aside and counted on the others."""
     rng = np.random.default_rng(seed)
 
@@ -223,11 +223,11 @@ def chosen_tests(
         else:
             test = best_threshold(*placed, asked[name], trials=trials, risk=risk)
         counts = _less(_counts(given, test), _counts(aside, test))
-        found.append(Test(purpose=name, threshold=test.threshold, rejects=test.rejects, counts=counts))
+        found.append(ScoreTest(purpose=name, threshold=test.threshold, rejects=test.rejects, counts=counts))
     return tuple(found)
 
 
-def _counts_for(tests: tuple[Test, ...], purpose: str) -> tuple[ErrorCounts, ...]:
+def _counts_for(tests: tuple[ScoreTest, ...], purpose: str) -> tuple[ErrorCounts, ...]:
     return tuple(test.counts for test in tests if test.purpose == purpose)
 
 

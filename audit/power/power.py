@@ -29,7 +29,7 @@ Power = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Of tests with these false-alarm and miss rates."""
 
 
-class Test(Protocol):
+class TestKind(Protocol):
     """A kind of test: given a claim, a size and a risk, its power as a function of its error rates."""
 
     def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Power:
@@ -192,7 +192,7 @@ def _smallest(
 
 
 def trials_needed(
-    claim: Claim, *, delta: float, risk: float, test: Test, more_than: int = 1, at_most: int = 2**30
+    claim: Claim, *, delta: float, risk: float, test: TestKind, more_than: int = 1, at_most: int = 2**30
 ) -> int | None:
     """Smallest even number of trials, both sides together, at which a default target has power 0.8.
 

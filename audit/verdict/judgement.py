@@ -221,7 +221,7 @@ def conclude(
 
     ``jointly``: the test that decides is the joint one, not the rectangle.
     """
-    test: power.Test = jointly_refuting if jointly else power.refuting
+    test: power.TestKind = jointly_refuting if jointly else power.refuting
     able = test(claim, trials_per_side=trials_per_side, risk=risk)
     at_once = power.TOGETHER if jointly else power.ONE_BY_ONE
     found = power.detectable(
