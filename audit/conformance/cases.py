@@ -128,7 +128,7 @@ STEP_CASES: Mapping[str, Case] = {
         direction="first",
         first=True,
         rate=0.7,
-        noise_multiplier=0.5,
+        noise_multiplier=0.2,
     ),
 }
 """What a single step is audited on."""

@@ -81,6 +81,3 @@ BUGS = {
     "last_step_dropped": Bug("the last batch is dropped: its update is zero", "a_training_is", DIFFERS),
 }
 """Bugs by the name of their switch."""
-
-MISSED = {("torch", "one_key")}
-"""Libraries and bugs that no pair finds yet: the shared bits give only the radius of a pair of PyTorch's normals."""

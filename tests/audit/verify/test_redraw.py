@@ -178,6 +178,12 @@ def test_changed_steps_are_found_by_drawing_again(gaussian, steps):
         assert "steps" in check.says
 
 
+def test_more_fit_trials_than_the_policy_draws_are_found_by_drawing_again(gaussian):
+    check = checked(dataclasses.replace(gaussian, fit_trials=gaussian.fit_trials + 2), 1.0)
+    assert check.state == "wrong"
+    assert "fit_trials: 2 recorded, 0 drawn again" in check.says
+
+
 def test_code_without_a_seed_is_not_called_wrong(gaussian):
     check = checked(dataclasses.replace(moved(gaussian, 1), repeatable=False), 1.0)
     assert check.state == "not checked"
