@@ -130,4 +130,5 @@ def test_every_document_with_code_is_run():
         "docs/theorems.md",
         "docs/trainings.md",
         "docs/tutorial.md",
+        "docs/which-line-torch.md",
     }

@@ -25,6 +25,7 @@ FACTOR = 50.0
 SLACK = 0.02
 """What rounding may add to a difference, over it."""
 OUTPUT_SLACK = 2e-5
+OTHER_NUMBER = ", as a number that is not the same for both datasets"
 
 Code = Callable[[Any, int, Callable[[str, Any], None]], None]
 """Runs on a dataset with a seed and tells of every tensor that it releases."""
@@ -177,7 +178,7 @@ class Replay:
 
     def _about_rounds(self, one: Run, other: Run) -> None:
         for at in dict.fromkeys(other.releases.reached):
-            self._say("changed_after_release", {"at": at}, origin="")
+            self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
         if other.releases.reached:
             return
         ended = min((one, other), key=lambda run: run.ledger.phase)
@@ -201,7 +202,7 @@ class Replay:
         said: set[tuple[str, Stack]] = set()
         for at in dict.fromkeys(other.releases.reached):
             said.add(("changed_after_release", at))
-            self._say("changed_after_release", {"at": at}, origin="")
+            self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
         for name, mine in other.outputs.items():
             if not _apart(one.outputs[name].value, mine.value):
                 continue
@@ -214,7 +215,8 @@ class Replay:
                 )
             elif cell.changed:
                 if ("changed_after_release", cell.changed) not in said:
-                    self._say("changed_after_release", {"at": cell.changed}, origin="")
+                    origin = OTHER_NUMBER if cell.changed in other.releases.leaked else ""
+                    self._say("changed_after_release", {"at": cell.changed}, origin=origin)
                 said.add(("changed_after_release", cell.changed))
             else:
                 at = cell.summed or next((event.origin for event in cell.events), ())
