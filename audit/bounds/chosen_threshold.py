@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr, ndtri
-from scipy.stats import binom
 
 from audit.bounds.inversion import approximate_bound
 from audit.bounds.joint import divergence
@@ -34,7 +33,8 @@ REACH = 6.0
 """Standard deviations up to which the models place thresholds."""
 LEAST = 0.05
 """A rate is not taken for lower than what so few scores beyond a threshold make plausible at this level."""
-LEVELS = np.array([0.15, 0.5, 0.85])
+DEVIATES = ndtri((np.arange(7) + 0.5) / 7)
+"""Normal deviates of seven equally likely counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,11 +118,25 @@ def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshol
 
 
 def expected_bound(alpha: Array, beta: Array, question: Question, *, trials: tuple[int, int], risk: float) -> Array:
-    """The mean of ``approximate_bound`` over three quantiles of each count."""
-    levels = LEVELS.reshape(-1, *[1] * np.ndim(alpha))
-    false_alarms, misses = binom.ppf(levels, trials[0], alpha), binom.ppf(levels, trials[1], beta)
-    bounds = approximate_bound(false_alarms[:, None], misses[None], trials=trials, question=question, risk=risk)
-    return bounds.mean(axis=(0, 1))
+    """The mean of ``approximate_bound`` over seven typical counts of either error.
+
+    One count varies at a time, the other being its median: a bound is nearly a sum of what the two say.
+    """
+    false_alarms, misses = _typical_counts(alpha, trials[0]), _typical_counts(beta, trials[1])
+    middle = len(DEVIATES) // 2
+    pairs = (false_alarms, misses[middle]), (false_alarms[middle], misses)
+    first, second = (approximate_bound(*pair, trials=trials, question=question, risk=risk) for pair in pairs)
+    return first.mean(0) + second.mean(0) - first[middle]
+
+
+def _typical_counts(rate: Array, trials: int) -> Array:
+    """Quantiles of a binomial law by its deviation and skewness; no whole numbers, whose steps would look like gains.
+
+    [cornish1938]
+    """
+    deviate = DEVIATES.reshape(-1, *[1] * np.ndim(rate))
+    spread = np.sqrt(trials * rate * (1 - rate))
+    return np.clip(trials * rate + deviate * spread + (deviate**2 - 1) * (1 - 2 * rate) / 6, 0.0, trials)
 
 
 def _thresholds(without: Array, with_record: Array) -> Array:

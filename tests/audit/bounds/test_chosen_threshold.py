@@ -1,9 +1,17 @@
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
+from scipy.stats import binom
 
 import guarantees
-from audit.bounds.chosen_threshold import ScoreModel, best_threshold, scores_to_choose, strongest_threshold
+from audit.bounds.chosen_threshold import (
+    ScoreModel,
+    best_threshold,
+    expected_bound,
+    scores_to_choose,
+    strongest_threshold,
+)
+from audit.bounds.inversion import approximate_bound
 from audit.bounds.questions import DeltaAt, EpsilonAt
 
 TRIALS = (90_000, 90_000)
@@ -33,6 +41,20 @@ def test_the_threshold_for_epsilon_lies_in_the_tail_and_for_delta_in_the_middle(
     middle = best_threshold(*sides(2, 10_000), DeltaAt(epsilon=0.0), trials=TRIALS, risk=0.05)
     assert (far.threshold > 3.2 and far.rejects == "above") or far.threshold < -2.2
     assert middle.threshold == pytest.approx(0.5, abs=0.2)
+
+
+def test_what_a_threshold_is_expected_to_prove_follows_the_exact_mean_without_steps():
+    """A few whole-numbered quantiles of some ten false alarms jump by .03, and a jump upwards was taken for the best."""
+    question, n, risk = EpsilonAt(delta=1e-5), 10**5, 0.0325
+    alpha = np.linspace(6, 40, 69) / n
+    beta = ndtr(-ndtri(alpha) - 1)
+    counts = np.arange(90)[:, None]
+    misses = np.rint(n * beta)
+    bounds = approximate_bound(counts, misses, trials=(n, n), question=question, risk=risk)
+    mean = np.sum(binom.pmf(counts, n, alpha) * bounds, axis=0)
+    off = expected_bound(alpha, beta, question, trials=(n, n), risk=risk) - mean
+    assert np.ptp(off) < 0.012
+    assert mean[np.argmax(mean + off)] > mean.max() - 0.002
 
 
 def test_a_reversed_score_rejects_below():
