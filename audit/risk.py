@@ -23,6 +23,8 @@ STOPPING_WEIGHTS: Mapping[Statement, float] = MappingProxyType(
     {"verdict": 0.6, "epsilon": 0.3, "rest": 0.06, "delta": 0.04, "mu": 0.04}
 )
 """Where an audit may stop early the verdict comes first: trials to it grow with the logarithm of its share."""
+FOR_EXCESS = 0.25
+"""The part of its share that a verdict keeps to prove by how much the claim is exceeded; epsilon gets the rest."""
 REST_BESIDE_ONE = 0.02
 """What is left for other questions where the risk is spent on one number."""
 ROUNDING = 1e-9
@@ -79,6 +81,18 @@ class RiskBudget:
             "rest": self.rest,
         }
         return {name: share for name, share in every.items() if share > 0}
+
+    @property
+    def for_excess(self) -> float:
+        """What the verdict's test keeps of its share, to prove by how much the claim is exceeded."""
+        return self.verdict * (FOR_EXCESS if self.epsilon else 1.0)
+
+    def passed_on(self, *, refuted: bool) -> dict[Statement, float]:
+        """What epsilon gains where the verdict's own test has ``refuted`` the claim: all that the excess leaves.
+
+        [docs/validity.md, section 14]
+        """
+        return {"epsilon": self.verdict - self.for_excess} if refuted and self.epsilon else {}
 
 
 def shared(

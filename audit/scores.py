@@ -15,7 +15,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, short_band_from_scores, wider_rate_band
 from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.risk import RiskBudget, Statement, shared
-from audit.verdict.judgement import Judgement, against_band, against_jointly, judge_statements
+from audit.verdict.judgement import Against, Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
 from guarantees.checks import Delta, Share, checked, require
@@ -158,8 +158,12 @@ def from_scores(
     share = budget.shares
     chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
     asked = questions(delta)
+    verdict = None if claim is None else _against(claim, chosen, budget)
+    gained = budget.passed_on(refuted=verdict is not None and verdict.refutes)
     numbers = tuple(
-        prove(_counts_for(chosen, name), asked[name], risk=share[name]) for name in NUMBERS if name in share
+        prove(_counts_for(chosen, name), asked[name], risk=share[name], passed_on=gained.get(name, 0.0))
+        for name in NUMBERS
+        if name in share
     )
     zero, one = _finite(given)
     found = ScoreBounds(
@@ -171,7 +175,9 @@ def from_scores(
         judgement=None,
         sides=(np.sort(zero), np.sort(one)),
     )
-    return found if claim is None else dataclasses.replace(found, judgement=_judged(claim, found, delta))
+    if claim is None or verdict is None:
+        return found
+    return dataclasses.replace(found, judgement=_judged(claim, found, verdict, delta))
 
 
 def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:
@@ -231,14 +237,20 @@ def _counts_for(tests: tuple[ScoreTest, ...], purpose: str) -> tuple[ErrorCounts
     return tuple(test.counts for test in tests if test.purpose == purpose)
 
 
-def _judged(claim: Claim, found: ScoreBounds, delta: float) -> Judgement:
+def _against(claim: Claim, tests: tuple[Test, ...], budget: RiskBudget) -> Against:
+    own = _counts_for(tests, "verdict")
+    return against_jointly(own, claim, risk=budget.verdict, for_excess=budget.for_excess)
+
+
+def _judged(claim: Claim, found: ScoreBounds, verdict: Against, delta: float) -> Judgement:
     """By every statement that has a share of the risk."""
     asked, tests, share = questions(delta), found.tests, found.shares
-    own = _counts_for(tests, "verdict")
-    statements = [against_jointly(own, claim, risk=share["verdict"])]
+    own, gained = _counts_for(tests, "verdict"), found.budget.passed_on(refuted=verdict.refutes)
+    statements = [verdict]
     for name in NUMBERS:
         if name in share:
-            statements.append(against(claim, _counts_for(tests, name), asked[name], risk=share[name]))
+            counts, gain = _counts_for(tests, name), gained.get(name, 0.0)
+            statements.append(against(claim, counts, asked[name], risk=share[name], passed_on=gain))
     if found.band is not None:
 
         def wider_at(risk: float) -> tuple[Limits, ...]:

@@ -82,23 +82,31 @@ def read_off(points, goal):
 
 def default_now(goal):
     """Verdict, epsilon and delta by joint inversions at their shares."""
-    share = shared(goal.risk, (*ONE_THIRD, "rest")).shares
+    budget = shared(goal.risk, (*ONE_THIRD, "rest"))
     test = FromTheory().fix(TRUTH.curve, lambda _: None, goal)
 
     def once(rng):
         counts = {cut.target: (counted(rng, cut.threshold, goal.trials_per_side),) for cut in test.cuts}
-        said = [against_jointly(counts["verdict"], goal.claim, risk=share["verdict"])]
-        return numbers_and_verdict(counts, said, share, goal)
+        return numbers_and_verdict(counts, jointly(counts, budget, goal), budget.shares, goal, budget=budget)
 
     return once
 
 
-def numbers_and_verdict(counts, said, share, goal):
+def jointly(counts, budget, goal):
+    """What the verdict's own test says against the claim."""
+    return [against_jointly(counts["verdict"], goal.claim, risk=budget.verdict, for_excess=budget.for_excess)]
+
+
+def numbers_and_verdict(counts, said, share, goal, *, budget=None):
     """Epsilon and delta by their own tests, and whether one of all statements refutes the claim."""
     asked = questions(DELTA)
-    found = [prove(counts[name], asked[name], risk=share[name]).at_least for name in ("epsilon", "delta")]
+    gained = budget.passed_on(refuted=any(one.refutes for one in said)) if budget else {}
+    found = [
+        prove(counts[name], asked[name], risk=share[name], passed_on=gained.get(name, 0.0)).at_least
+        for name in ("epsilon", "delta")
+    ]
     said = [*said, *(against(goal.claim, counts[name], asked[name], risk=share[name]) for name in ("epsilon", "delta"))]
-    return (*found, any(one.p_value <= one.risk for one in said))
+    return (*found, any(one.refutes for one in said))
 
 
 def bound_before(goal):
@@ -114,13 +122,12 @@ def bound_before(goal):
 
 def bound_now(goal):
     """A tenth of the scores chooses, the joint inversion judges the others."""
-    n, share = goal.trials_per_side, shared(RISK, (*ONE_THIRD, "mu", "rest"), on_band=1.0).shares
+    n, budget = goal.trials_per_side, shared(RISK, (*ONE_THIRD, "mu", "rest"), on_band=1.0)
 
     def once(rng):
-        tests = chosen_tests((rng.normal(size=n), rng.normal(size=n) + 1), share, goal.claim, DELTA, 0)
+        tests = chosen_tests((rng.normal(size=n), rng.normal(size=n) + 1), budget.shares, goal.claim, DELTA, 0)
         counts = {test.purpose: (test.counts,) for test in tests}
-        said = [against_jointly(counts["verdict"], goal.claim, risk=share["verdict"])]
-        return numbers_and_verdict(counts, said, share, goal)
+        return numbers_and_verdict(counts, jointly(counts, budget, goal), budget.shares, goal, budget=budget)
 
     return once
 

@@ -188,16 +188,19 @@ def _limits(false_alarms: Array, counts: ErrorCounts, question: Question, *, see
 
 
 @functools.lru_cache(maxsize=4096)
-def joint_bound(counts: ErrorCounts, question: Question, *, risk: float) -> float:
-    """Largest theta whose hypothesis has a p-value of at most the risk; 0 if there is none.
+def joint_bound(counts: ErrorCounts, question: Question, *, risk: float, passed_on: float = 0.0) -> float:
+    """Largest theta whose hypothesis has a p-value of at most ``risk + passed_on``; 0 if there is none.
 
-    The root is found among a few false-alarm rates; the worst rate there joins them until none is worse.
+    The p-values are those made for ``risk`` alone: with more passed on to it a bound only grows, so that one which is
+    too high without is too high with it. [docs/validity.md, section 14] The root is found among a few false-alarm
+    rates; the worst rate there joins them until none is worse.
     """
     test = inversion(counts, question, risk=risk)
     if test is None:
         return 0.0
     trials = counts.trials_without, counts.trials_with
     theta = float(approximate_bound(counts.false_alarms, counts.misses, trials=trials, question=question, risk=risk))
+    risk += passed_on
     alpha, beta = np.zeros(0), np.zeros(0)
     for _ in range(MOST_ROUNDS):
         p, rate = test.worst(theta)

@@ -166,12 +166,14 @@ class Anytime(Policy):
             against_points(points_at, goal.claim, risk=float(risks.sum())),
         ]
         seen, spent = _last_look(wealth, test, goal)
+        # The e-value proves no excess, so that epsilon gets the whole share of a verdict that refuted the claim.
+        gained = {"epsilon": budget.verdict} if said[0].refutes else {}
         numbers = []
         for name, question in questions(goal.delta).items():
             if name in share and seen:
-                tests = tests_of(name, test, seen)
-                said.append(against(goal.claim, tests, question, risk=share[name] * spent))
-                numbers.append(prove(tests, question, risk=share[name] * spent))
+                tests, gain = tests_of(name, test, seen), gained.get(name, 0.0) * spent
+                said.append(against(goal.claim, tests, question, risk=share[name] * spent, passed_on=gain))
+                numbers.append(prove(tests, question, risk=share[name] * spent, passed_on=gain))
         judgement = judge_statements(
             tuple(said),
             goal.claim,

@@ -13,7 +13,7 @@ from audit.policies.policy import ANY_TARGET, Cut, Finding, Target, Test, error_
 from audit.policies.rectangles import against_first_band, first_band
 from audit.risk import RiskBudget, Statement
 from audit.trials.source import Tally
-from audit.verdict.judgement import against_jointly, against_points, judge_statements
+from audit.verdict.judgement import Against, against_jointly, against_points, judge_statements
 from audit.verdict.numbers import against, prove, questions
 
 NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
@@ -44,9 +44,16 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal) -> Finding:
     def points_at(risk: float) -> tuple[Limits, ...]:
         return rectangles(counts, risks * (risk / risks.sum()), on_alpha=on_alpha)
 
-    said = [against(goal.claim, tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated]
+    said: list[Against] = []
     if "verdict" in share:
-        said.insert(0, against_jointly(tests_of("verdict", test, counts), goal.claim, risk=share["verdict"]))
+        own = tests_of("verdict", test, counts)
+        said.append(against_jointly(own, goal.claim, risk=budget.verdict, for_excess=budget.for_excess))
+    gained = budget.passed_on(refuted=any(one.refutes for one in said))
+    numbers = []
+    for name in stated:
+        tests, gain = tests_of(name, test, counts), gained.get(name, 0.0)
+        said.append(against(goal.claim, tests, asked[name], risk=share[name], passed_on=gain))
+        numbers.append(prove(tests, asked[name], risk=share[name], passed_on=gain))
     band = first_band(tally, test, risk=budget.band)
     said.append(against_points(points_at, goal.claim, risk=float(risks.sum())))
     said.append(against_first_band(band, tally, test, goal.claim, risk=budget.band))
@@ -67,5 +74,5 @@ def judge_by_statements(tally: Tally, test: Test, goal: Goal) -> Finding:
         points=points_at(float(risks.sum())),
         band=band,
         band_risk=budget.band,
-        numbers=tuple(prove(tests_of(name, test, counts), asked[name], risk=share[name]) for name in stated),
+        numbers=tuple(numbers),
     )

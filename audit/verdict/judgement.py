@@ -123,19 +123,24 @@ class Against:
     proves: Literal["number", "point", "curve"]
     """What refutes: a number that people report, another point of the claim, or only the curve as a whole."""
 
+    @property
+    def refutes(self) -> bool:
+        """Whether the claim is refuted at this statement's share."""
+        return self.p_value <= self.risk
+
 
 def refuted_by(statements: Sequence[Against]) -> Refuted | None:
     """What leads the message: of the statements that refute the claim at their shares the plainest."""
-    refuting = [said for said in statements if said.p_value <= said.risk]
+    refuting = [said for said in statements if said.refutes]
     if not refuting:
         return None
     lead = min(refuting, key=lambda said: (PLAINEST.index(said.proves), said.p_value / said.risk))
     return Refuted(reason=lead.reason, at=lead.at())
 
 
-def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float) -> Against:
-    """The joint p-value of tests that divide a share of the risk evenly."""
-    each = risk / len(tests)
+def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float, for_excess: float) -> Against:
+    """The joint p-value of tests that divide a share of the risk evenly; ``for_excess`` of it proves an excess."""
+    each, kept = risk / len(tests), for_excess / len(tests)
     found = [joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests]
     smallest = min(found)
     strongest = tests[found.index(smallest)]
@@ -143,7 +148,7 @@ def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float
         reason=JOINTLY,
         p_value=min(1.0, smallest * len(tests)),
         risk=risk,
-        at=lambda: by_counts(strongest, claim, risk=each),
+        at=lambda: by_counts(strongest, claim, risk=kept),
         proves="curve",
     )
 

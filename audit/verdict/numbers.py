@@ -33,30 +33,36 @@ class ProvenNumber:
     """The delta of an epsilon, the epsilon of a delta."""
     at_least: float
     risk: float
-    """Its share of the audit's risk: fixed before the trials, spent on this number alone."""
+    """Its share of the audit's risk, fixed before the trials, and what a verdict that refuted the claim passed on."""
     rectangle: float
     """What Clopper-Pearson limits on both error rates would prove at the same share."""
 
 
-def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> ProvenNumber:
-    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 14]"""
-    each = risk / len(tests)
+def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0) -> ProvenNumber:
+    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 14]
+
+    ``passed_on`` is what a verdict that refuted its claim adds to the share.
+    """
+    each, more = risk / len(tests), passed_on / len(tests)
     return ProvenNumber(
         name=question.name,
         given=_given(question),
-        at_least=max(joint_bound(counts, question, risk=each) for counts in tests),
-        risk=risk,
-        rectangle=max(_rectangle(counts, question, risk=each) for counts in tests),
+        at_least=max(joint_bound(counts, question, risk=each, passed_on=more) for counts in tests),
+        risk=risk + passed_on,
+        rectangle=max(_rectangle(counts, question, risk=each + more) for counts in tests),
     )
 
 
-def against(claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float) -> Against:
+def against(
+    claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0
+) -> Against:
     """What the tests of one number say against the claim: its p-value is at most ``risk`` iff the bound exceeds it.
 
     The order of the counts is that of the bound at ``risk``, so that verdict and bound never contradict each other.
+    What was passed on to the bound is in what it tells of the violation, not in the p-value.
     """
     reason, promised = NUMBER.format(question.name), promise(claim, question)
-    where = functools.partial(_exceeded, tests, question, promised, risk=risk)
+    where = functools.partial(_exceeded, tests, question, promised, risk=risk, passed_on=passed_on)
     if not np.isfinite(promised) or promised >= question.largest:
         return Against(reason=reason, p_value=1.0, risk=risk, at=where, proves="number")
     each = risk / len(tests)
@@ -65,9 +71,11 @@ def against(claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *,
     return Against(reason=reason, p_value=min(1.0, smallest * len(tests)), risk=risk, at=where, proves="number")
 
 
-def _exceeded(tests: tuple[ErrorCounts, ...], question: Question, promised: float, *, risk: float) -> ViolatedAt:
+def _exceeded(
+    tests: tuple[ErrorCounts, ...], question: Question, promised: float, *, risk: float, passed_on: float
+) -> ViolatedAt:
     """The proven number beside what the claim promises of it."""
-    proven = prove(tests, question, risk=risk)
+    proven = prove(tests, question, risk=risk, passed_on=passed_on)
     assert proven.name in ("epsilon", "delta")
     assert proven.given is not None
     return by_number(proven.name, proven.given, at_least=proven.at_least, claimed=promised)

@@ -44,7 +44,7 @@ def test_the_threshold_for_epsilon_lies_in_the_tail_and_for_delta_in_the_middle(
 
 
 def test_what_a_threshold_is_expected_to_prove_follows_the_exact_mean_without_steps():
-    """A few whole-numbered quantiles of some ten false alarms jump by .03, and a jump upwards was taken for the best."""
+    """Three whole-numbered quantiles of some ten false alarms jump by .03; a jump upwards was taken for the best."""
     question, n, risk = EpsilonAt(delta=1e-5), 10**5, 0.0325
     alpha = np.linspace(6, 40, 69) / n
     beta = ndtr(-ndtri(alpha) - 1)

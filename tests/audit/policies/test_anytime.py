@@ -253,6 +253,11 @@ def test_the_whole_risk_at_every_look_does_not_hold():
 def test_verdict_and_numbers_share_the_risk(broken):
     assert sum(broken.shares.values()) == pytest.approx(broken.risk)
     assert [number.name for number in broken.numbers] == ["epsilon", "delta"]
-    for number in broken.numbers:
-        assert number.risk < broken.shares[number.name]
+    assert broken.verdict == "violation"
+    epsilon, delta = (number.risk for number in broken.numbers)
+    assert delta < broken.shares["delta"]
+    # A look's part of both shares: the verdict's was not lost, so it is passed on.
+    assert epsilon / delta == pytest.approx(
+        (broken.shares["epsilon"] + broken.shares["verdict"]) / broken.shares["delta"]
+    )
     assert broken.epsilon(1e-5) >= broken.numbers[0].at_least

@@ -42,7 +42,7 @@ def suite():
     p = np.array([against(CLAIM, (one,), QUESTION, risk=EACH).p_value for one in counts])
     wrong = np.array([prove((one,), QUESTION, risk=EACH).at_least > BROKEN for one in counts])
     right_mass, right_counts = enumerated(RIGHT)
-    right_p = np.array([against_jointly((one,), CLAIM, risk=EACH).p_value for one in right_counts])
+    right_p = np.array([against_jointly((one,), CLAIM, risk=EACH, for_excess=EACH).p_value for one in right_counts])
     return (mass, p, wrong), (right_mass, right_p)
 
 

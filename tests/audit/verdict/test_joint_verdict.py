@@ -24,7 +24,7 @@ def test_both_counts_together_are_the_default_and_the_rectangle_stays_available(
     rectangle, joint = run("rectangle"), run("joint")
     assert audit.FromTheory() == audit.FromTheory(method="joint")
     assert joint.p_value < rectangle.p_value
-    assert run("joint", trials=2000).epsilon(1e-5) > run("rectangle", trials=2000).epsilon(1e-5)
+    assert all(number.at_least > number.rectangle for number in joint.numbers)
     assert joint.delta(0.0) > rectangle.delta(0.0)
     assert (rectangle.numbers, rectangle.shares) == ((), {"rest": rectangle.risk})
 
@@ -33,8 +33,15 @@ def test_the_shares_of_a_record_sum_to_its_risk_the_verdict_included():
     record = run("joint")
     assert list(record.shares) == ["verdict", "epsilon", "delta", "rest"]
     assert sum(record.shares.values()) == pytest.approx(record.risk)
+    assert record.verdict == "violation"
+    passed = 0.75 * record.shares["verdict"]
     assert {number.name: number.risk for number in record.numbers} == {
-        name: record.shares[name] for name in ("epsilon", "delta")
+        "epsilon": pytest.approx(record.shares["epsilon"] + passed),
+        "delta": record.shares["delta"],
+    }
+    kept = run("joint", mu=1.0)
+    assert {number.name: number.risk for number in kept.numbers} == {
+        name: kept.shares[name] for name in ("epsilon", "delta")
     }
     assert sum(point.risk for point in record.points) + record.band.risk == pytest.approx(record.shares["rest"])
     judged = next(point for point in record.points if point.target == "verdict")
