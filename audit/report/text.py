@@ -58,12 +58,14 @@ def _step_lines(record: AuditRecord) -> list[str]:
 
 
 def _share_lines(record: AuditRecord) -> list[str]:
-    """How the risk is shared, and what rectangles would prove of each number at the same share."""
+    """How the risk is shared, and what rectangles would prove of each number at the risk that it has in the end."""
     if not record.numbers:
         return []
     shared = ", ".join(f"{name} {share:.2g}" for name, share in record.shares.items())
-    beside = ", ".join(f"{number.name} >= {at_least(number.rectangle, '.4g')}" for number in record.numbers)
-    return [f"  shares:  {shared}; Clopper-Pearson rectangles at these: {beside}"]
+    beside = ", ".join(
+        f"{number.name} >= {at_least(number.rectangle, '.4g')} at risk {number.risk:.2g}" for number in record.numbers
+    )
+    return [f"  shares:  {shared}; Clopper-Pearson rectangles: {beside}"]
 
 
 def _wrong_lines(record: AuditRecord) -> list[str]:

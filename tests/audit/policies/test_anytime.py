@@ -13,7 +13,7 @@ import guarantees
 from audit.bounds.anytime_limits import anytime_upper
 from audit.bounds.betting import looks
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
-from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.inversion import joint_bound
 from audit.bounds.questions import EpsilonAt
 from audit.goal import Goal
 from audit.policies.anytime import Anytime
@@ -211,8 +211,11 @@ def test_looks_share_the_risk_and_half_of_it_is_for_the_last_planned_one():
     assert sum(parts) < 1
 
 
-def ever_wrong(share_at, *, runs, trials=300, risk=0.4):
-    """Runs in which epsilon at some look exceeds the truth, at thresholds good for the last one and for early ones."""
+def ever_wrong(share_at, *, runs, trials=300, risk=0.4, passed_on=0.0):
+    """Runs in which epsilon at some look exceeds the truth, at thresholds good for the last one and for early ones.
+
+    ``passed_on`` is what a verdict that has refuted its claim adds to the risk: here at every look.
+    """
     generator, planned, wrong = np.random.default_rng(3), looks(trials), 0
     alpha, delta = 0.15, 0.1
     beta = float(CLAIM.beta(alpha))
@@ -221,12 +224,13 @@ def ever_wrong(share_at, *, runs, trials=300, risk=0.4):
         alarms = np.cumsum(generator.random(trials) < alpha)
         misses = np.cumsum(generator.random(trials) < beta)
         wrong += any(
-            joint_epsilon_bound(
+            joint_bound(
                 ErrorCounts(
                     false_alarms=int(alarms[n - 1]), trials_without=n, misses=int(misses[n - 1]), trials_with=n
                 ),
-                delta=delta,
+                EpsilonAt(delta=delta),
                 risk=risk * share_at(n, planned),
+                passed_on=passed_on * share_at(n, planned),
             )
             > truth
             for n in planned[8:]
@@ -241,6 +245,12 @@ def test_numbers_hold_at_every_look_at_once():
 @pytest.mark.long
 def test_numbers_hold_at_every_look_at_once_over_2000_runs():
     assert_rate_at_most(ever_wrong(look_share, runs=2000), 2000, 0.4)
+
+
+@pytest.mark.long
+def test_numbers_with_what_a_verdict_passed_on_hold_at_every_look_at_once():
+    """Under a broken claim the verdict's share is not lost, whenever it refuted: epsilon keeps the sum of both."""
+    assert_rate_at_most(ever_wrong(look_share, runs=200, risk=0.15, passed_on=0.25), 200, 0.4)
 
 
 @pytest.mark.long
