@@ -20,7 +20,7 @@ POOL_EXPONENTS = (0.45, 0.7)
 SMALLEST_NOISE = 0.8
 """Below this noise multiplier displacement is not tried: at .7 it gained nothing."""
 SMALLEST_LEVELS = 1.2
-"""Below this noise multiplier weights are capped: at 1 levels gained nothing."""
+"""Below this noise multiplier levels are not tried yet: weights are capped there."""
 SMALLEST_POOLED_NOISE = 2.5
 """Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
 SMALL_DELTA, POOLED = 2e-5, 5e5
