@@ -237,7 +237,7 @@ def _counts_for(tests: tuple[ScoreTest, ...], purpose: str) -> tuple[ErrorCounts
     return tuple(test.counts for test in tests if test.purpose == purpose)
 
 
-def _against(claim: Claim, tests: tuple[ErrorCounts, ...], budget: RiskBudget) -> Against:
+def _against(claim: Claim, tests: tuple[ScoreTest, ...], budget: RiskBudget) -> Against:
     own = _counts_for(tests, "verdict")
     return against_jointly(own, claim, risk=budget.verdict, for_excess=budget.for_excess)
 
