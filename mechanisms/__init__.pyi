@@ -10,9 +10,9 @@ from mechanisms.adapters.for_optax import optax_step as optax_step
 from mechanisms.adapters.jax_privacy_banded import banded_claim as banded_claim
 from mechanisms.adapters.jax_privacy_banded import banded_training as banded_training
 from mechanisms.adapters.jax_privacy_training import jax_privacy_training as jax_privacy_training
-from mechanisms.adapters.torch.for_opacus import opacus_step as opacus_step
-from mechanisms.adapters.torch.for_torch import torch_training as torch_training
-from mechanisms.adapters.torch.opacus_claims import opacus_claim as opacus_claim
+from mechanisms.adapters.pytorch.for_opacus import opacus_step as opacus_step
+from mechanisms.adapters.pytorch.for_torch import torch_training as torch_training
+from mechanisms.adapters.pytorch.opacus_claims import opacus_claim as opacus_claim
 from mechanisms.contract import Described as Described
 from mechanisms.contract import mechanism as mechanism
 from mechanisms.pairs import canaries as canaries

@@ -1,4 +1,4 @@
-"""The tracer of PyTorch code: facts of a replay (mechanisms.adapters.torch.replay) as findings."""
+"""The tracer of PyTorch code: facts of a replay (mechanisms.adapters.pytorch.replay) as findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     import jax.random
 
     # imports PyTorch
-    replay = importlib.import_module("mechanisms.adapters.torch.replay.replay")
+    replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     code = getattr(mechanism, "given", mechanism).replayed
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)

@@ -10,8 +10,8 @@ import mechanisms
 from audit.trials.foreign import BATCH_TRIALS, batch_size
 from distinguishers import likelihood_ratio
 from mechanisms.adapters.batch import trial_seeds
-from mechanisms.adapters.torch.for_opacus import opacus_step
-from mechanisms.adapters.torch.opacus_claims import opacus_claim
+from mechanisms.adapters.pytorch.for_opacus import opacus_step
+from mechanisms.adapters.pytorch.opacus_claims import opacus_claim
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")

@@ -55,7 +55,7 @@ def rank_of(rank, store, rows, seeds, pipe):
     import torch
     import torch.distributed as distributed
 
-    from mechanisms.adapters.torch.for_torch import torch_training
+    from mechanisms.adapters.pytorch.for_torch import torch_training
 
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
     torch.set_num_threads(1)

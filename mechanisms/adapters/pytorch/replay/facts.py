@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

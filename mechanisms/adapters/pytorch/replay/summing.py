@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mechanisms.adapters.torch.replay import noise
-from mechanisms.adapters.torch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay import noise
+from mechanisms.adapters.pytorch.replay.operation import Operation
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "dot"))
 STRAIGHT = (

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 PURGE_EVERY = 4096
 

@@ -6,12 +6,12 @@ import dataclasses
 
 import torch
 
-from mechanisms.adapters.torch.replay import noise, traces
-from mechanisms.adapters.torch.replay.cells import Cell, Event, shadow
-from mechanisms.adapters.torch.replay.draws import Slot
-from mechanisms.adapters.torch.replay.ledger import Ledger
-from mechanisms.adapters.torch.replay.operation import Operation
-from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay import noise, traces
+from mechanisms.adapters.pytorch.replay.cells import Cell, Event, shadow
+from mechanisms.adapters.pytorch.replay.draws import Slot
+from mechanisms.adapters.pytorch.replay.ledger import Ledger
+from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 MOST_STORED = 2**28
 """Numbers of releases that are kept for comparison (1 GiB); a longer training is followed so far."""

@@ -13,8 +13,8 @@ from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
-from mechanisms.adapters.torch.for_opacus import OpacusStep, make_private, quiet
-from mechanisms.adapters.torch.opacus_versions import LEGACY
+from mechanisms.adapters.pytorch.for_opacus import OpacusStep, make_private, quiet
+from mechanisms.adapters.pytorch.opacus_versions import LEGACY
 from mechanisms.pairs.neighbours import Neighbours, materialise
 
 ACCOUNTANTS = ("prv", "rdp", "gdp")

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.torch.replay.records import Place
-from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.records import Place
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 CONTINUOUS = frozenset(
     [

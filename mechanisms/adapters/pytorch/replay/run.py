@@ -11,9 +11,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mechanisms.adapters.torch.replay import noise
-from mechanisms.adapters.torch.replay.cells import Cell, Memory, covers, merged, shadow
-from mechanisms.adapters.torch.replay.draws import (
+from mechanisms.adapters.pytorch.replay import noise
+from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, covers, merged, shadow
+from mechanisms.adapters.pytorch.replay.draws import (
     CONTINUOUS,
     DRAWS,
     SELECTING,
@@ -24,11 +24,11 @@ from mechanisms.adapters.torch.replay.draws import (
     generator_of,
     state_of,
 )
-from mechanisms.adapters.torch.replay.ledger import Ledger
-from mechanisms.adapters.torch.replay.operation import Operation
-from mechanisms.adapters.torch.replay.releases import Enough, Releases
-from mechanisms.adapters.torch.replay.stacks import Stack, stack
-from mechanisms.adapters.torch.replay.summing import WEIGHING, bends, record_sum
+from mechanisms.adapters.pytorch.replay.ledger import Ledger
+from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.releases import Enough, Releases
+from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
+from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
 
 MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from mechanisms.adapters.torch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.operation import Operation
 
 ADDING = frozenset(("add", "add_", "sub", "sub_", "rsub"))
 SCALING = frozenset(("mul", "mul_", "div", "div_"))

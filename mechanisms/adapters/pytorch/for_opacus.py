@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import AboveZero, Count, Finite, checked, require
-from mechanisms.adapters.torch.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
+from mechanisms.adapters.pytorch.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
 from mechanisms.contract import Described, Draw
 from mechanisms.networks import NETWORKS, PARAMETERS
 from mechanisms.networks.for_torch import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.torch.replay.cells import Cell, Event, variance_of
-from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.cells import Cell, Event, variance_of
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

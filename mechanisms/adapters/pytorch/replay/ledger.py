@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.torch.replay import noise, traces
-from mechanisms.adapters.torch.replay.cells import Cell
-from mechanisms.adapters.torch.replay.draws import Slot
-from mechanisms.adapters.torch.replay.operation import Operation
-from mechanisms.adapters.torch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay import noise, traces
+from mechanisms.adapters.pytorch.replay.cells import Cell
+from mechanisms.adapters.pytorch.replay.draws import Slot
+from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 MOST_BY_CHANCE = 2
 """Records that a rate of one over the number of records may choose otherwise."""

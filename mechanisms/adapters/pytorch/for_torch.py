@@ -15,9 +15,9 @@ import numpy as np
 from guarantees.checks import AboveZero, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
+from mechanisms.adapters.pytorch.for_opacus import quiet
+from mechanisms.adapters.pytorch.watch import Watch, plain_name
 from mechanisms.adapters.told import told_numbers
-from mechanisms.adapters.torch.for_opacus import quiet
-from mechanisms.adapters.torch.watch import Watch, plain_name
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.pairs.datasets import is_torch_dataset, records_of
 from mechanisms.pairs.neighbours import Neighbours

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.torch.replay import traces
-from mechanisms.adapters.torch.replay.cells import Event
-from mechanisms.adapters.torch.replay.draws import LARGEST_UNIFORM, Bank
-from mechanisms.adapters.torch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.torch.replay.records import among_others, enlarged, place_of_record, tensors_in
-from mechanisms.adapters.torch.replay.run import Run
-from mechanisms.adapters.torch.replay.stacks import Stack
-from mechanisms.adapters.torch.watch import generators_kept
+from mechanisms.adapters.pytorch.replay import traces
+from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
+from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
+from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, place_of_record, tensors_in
+from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.watch import generators_kept
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
