@@ -21,7 +21,7 @@ DEEPEST = 12
 def _told(path: str) -> bool:
     """Whether a frame of this file says anything: not PyTorch's, Python's or this toolkit's own."""
     toolkit = Path(__file__).parents[4]
-    homes = [Path(torch.__file__).parent, Path(sysconfig.get_paths()["stdlib"])]
+    homes = [Path(str(torch.__file__)).parent, Path(sysconfig.get_paths()["stdlib"])]
     homes += [toolkit / name for name in ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")]
     if path.startswith("<"):
         return False
