@@ -102,6 +102,9 @@ def callable_step(
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
         diagnoses read them, nothing else does. Without it they are the records themselves, where those fit the output.
 
+    Returns:
+      A mechanism for ``run_audit`` that calls the function once for every seed.
+
     Raises:
       ValueError: an argument is out of range.
 

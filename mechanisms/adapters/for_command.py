@@ -137,6 +137,9 @@ def command_step(
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
         diagnoses read them, nothing else does. Without it they are the records themselves, where those fit the output.
 
+    Returns:
+      A mechanism for ``run_audit``; the program is started when it first draws.
+
     Raises:
       ValueError: an argument is out of range.
 

@@ -293,6 +293,9 @@ def torch_training(
         diagnoses read them, nothing else does. Without it they
         are taken from runs on one record each, where Opacus computes them.
 
+    Returns:
+      A mechanism for ``run_audit`` that trains once for every seed.
+
     Raises:
       ValueError: an argument is out of range.
       TypeError: ``train`` is a model, not a function that trains one.
