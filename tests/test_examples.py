@@ -49,7 +49,7 @@ def alone(gradients, records):
     return lambda output: jnp.sum(output @ own)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("function", "wrong"), [("train", False), ("train_repeatably", True)])
 def test_the_broken_twin_of_the_opacus_example_goes_red(own_opacus, function, wrong):
     images, labels = own_opacus.load_images()

@@ -21,8 +21,6 @@ FEWER = {
     "one_run": {"CANARIES": 100, "SIZES": (50, 100)},
 }
 """What the tests put in place of each notebook's parameters."""
-QUICK = "reporting"
-"""The one that the fast tests run: it compiles nothing."""
 LARGEST = 300_000
 OF_A_MACHINE = re.compile(r"(?<![\w:/.])/(?:bin|home|mnt|opt|private|root|srv|tmp|usr|Users|var|work)/|[A-Z]:\\| at 0x")
 OURS = ("audit", "distinguishers", "guarantees", "mechanisms")
@@ -88,9 +86,8 @@ def test_a_notebook_has_a_title_in_the_contents_and_links_that_lead_somewhere(na
         assert (NOTEBOOKS / link).exists(), f"{name}: nothing at {link}"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == QUICK else pytest.mark.long) for name in FEWER]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", FEWER)
 def test_a_notebook_runs_with_fewer_trials(name):
     pytest.importorskip("nbclient", reason="nbclient is not installed: pip install dpsgd-audit[dev]")
     if name == "opacus":

@@ -37,6 +37,7 @@ def judge(step, claim):
     return audit.run_audit(step, PAIR, ratio, claim=claim, trials=4000, risk=0.01, key=KEY, diagnose=False)
 
 
+@pytest.mark.long
 @STEPS
 def test_a_right_training_keeps_the_claim_for_its_group(steps):
     claim = poisson_claim(GROUP, steps)

@@ -107,6 +107,7 @@ def test_a_fit_output_that_is_not_finite_is_named_with_its_side():
         audit.run_audit(breaks, trees(1.0), claim=CLAIM, trials=400, risk=0.05, key=KEY)
 
 
+@pytest.mark.long
 def test_known_members_are_kept_where_gradients_can_be_had():
     pair = pair_of(1, hidden=False)
     step = mechanisms.one_round(normalise_by="none", rate=1.0, clip=1.0, noise_multiplier=1.0)

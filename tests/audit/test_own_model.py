@@ -138,6 +138,7 @@ def test_gradients_of_a_training_are_checked_too():
         audit.run_audit(training, PAIR, claim=claim, trials=40, risk=0.05, key=KEY)
 
 
+@pytest.mark.long
 def test_a_step_may_gather_records_by_a_traced_index():
     rows = {"x": np.eye(4, dtype=np.float32), "y": np.arange(4)}
     own = mechanisms.pair({key: leaf[:3] for key, leaf in rows.items()}, rows)

@@ -134,6 +134,7 @@ def test_the_record_does_not_depend_on_chunks_or_interruptions():
     assert audit_shift(chunk=100, resume=seen[0]).points == whole.points
 
 
+@pytest.mark.long
 def test_too_few_trials_are_inconclusive_and_say_how_many_would_do():
     record = audit_shift(mu=1.0, trials=20)
     assert record.verdict == "inconclusive"

@@ -95,6 +95,7 @@ def test_the_command_to_reproduce_gives_the_same_counts(pytester):
     assert alone.points == whole[alone.name].points
 
 
+@pytest.mark.long
 def test_the_session_risk_is_shared_by_tests_and_by_their_calls(pytester):
     twice = """
 def test_twice(dp_audit):
@@ -143,6 +144,7 @@ def test_too_few_trials_warn_and_can_be_made_to_fail(pytester):
     strict.stdout.fnmatch_lines(["*::test_few: inconclusive*"])
 
 
+@pytest.mark.long
 def test_the_marker_gives_options_and_refuses_unknown_ones(pytester):
     marked = """
 @pytest.mark.dp_audit(trials=600, risk=0.02, delta=1e-3, time_budget="1m")

@@ -65,6 +65,7 @@ def test_a_test_carries_its_budget_and_its_cuts_keep_to_it(name):
         dataclasses.replace(test, cuts=cuts)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["from theory", "fixed", "anytime"])
 def test_judging_reads_the_budget_of_the_test_and_makes_none(name):
     policy = FIXED[name]

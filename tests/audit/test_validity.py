@@ -109,7 +109,7 @@ def check(name: str, policy_name: str, audits: int) -> None:
     assert_rate_at_most(beta_wrong, limits_seen, share)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("policy_name", POLICIES)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_false_violations_stay_within_the_risk(name, policy_name):

@@ -164,6 +164,7 @@ def test_a_distribution_installed_over_ours_is_named(neighbour):
     assert "ledger was installed over it" in told
 
 
+@pytest.mark.long
 def test_a_strangers_mechanisms_is_named_when_ours_needs_it(neighbour):
     (neighbour.project / "mechanisms.py").write_text("gears = 3\n")
     told = call(neighbour.python, "-c", "import audit; audit.run_audit", where=neighbour.project, code=1)

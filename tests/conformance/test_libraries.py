@@ -9,7 +9,7 @@ from conformance.session import GREEN, session
 
 REPETITIONS = 20
 ONE_OF_EACH = [
-    ("numpy", "max_norm", LEAKS),
+    pytest.param("numpy", "max_norm", LEAKS, marks=pytest.mark.long),
     ("torch", "too_much_noise", DIFFERS),
 ]
 

@@ -126,6 +126,7 @@ def test_the_counts_of_the_documents_add_up_and_are_those_of_the_code():
     assert stated() == counted
 
 
+@pytest.mark.long
 def test_limits_from_the_command(tmp_path, capsys):
     assert main(["ertan2026", "--quick", "--json", "--out", str(tmp_path)]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -175,6 +175,7 @@ def exceeded(draw, truth, *, delta, runs, seed):
     return wrong, picked
 
 
+@pytest.mark.long
 def test_bounds_keep_their_risk_and_the_best_number_picked_afterwards_does_not():
     wrong, picked = exceeded(lambda rng: clipped(rng, 800, 1.0), 1.0, delta=0.0, runs=250, seed=32)
     assert_rate_at_most(wrong, 250, 0.1)

@@ -15,6 +15,7 @@ def contaminated(rng, trials, scale):
     return rng.normal(size=trials) * np.where(rng.random(trials) < 0.01, scale, 1.0)
 
 
+@pytest.mark.long
 def test_gaussian_shift_covers_exactly_under_its_own_model():
     rng = np.random.default_rng(16)
     wrong = plug_in_wrong = 0

@@ -30,6 +30,7 @@ def explained(step, **stated):
     return explain(callable_step(step), pair(), key=KEY, **stated)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("step", steps.RIGHT + unseen.RIGHT, ids=lambda step: step.__name__)
 def test_right_code_stays_silent(step):
     told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
@@ -40,6 +41,7 @@ def test_right_code_stays_silent(step):
     assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.15) for one in told.rounds)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("step", steps.WRONG + unseen.WRONG, ids=lambda step: step.__name__)
 def test_a_fault_is_found_at_its_line(step):
     source, start = inspect.getsourcelines(step)
@@ -71,6 +73,7 @@ def opacus_explained(records, **settings):
     return explain(step, neighbours, key=KEY, noise_multiplier=2.0)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("settings", OPACUS.values(), ids=OPACUS)
 def test_opacus_stays_silent_where_its_divisor_does_not_change(settings):
     told = opacus_explained(10, **settings)

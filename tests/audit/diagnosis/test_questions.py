@@ -132,7 +132,7 @@ def test_without_nominal_values_the_others_are_asked():
 
 @functools.cache
 def right_runs():
-    return [asked(seed=seed, risk=0.05) for seed in range(250)]
+    return [asked(seed=seed, risk=0.05) for seed in range(120)]
 
 
 @pytest.mark.xdist_group("right_runs")
@@ -175,6 +175,7 @@ def test_a_record_that_hardly_moves_the_sum_keeps_the_risk_on_both_sides():
         assert_rate_at_most(low, runs, level / 4)
 
 
+@pytest.mark.long
 def test_a_divisor_that_reads_the_batch_alike_on_both_sides_does_not_read_the_record():
     runs = 100
     low = sum(

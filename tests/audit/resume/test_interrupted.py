@@ -110,6 +110,7 @@ def test_sigterm_ends_with_one_line(monkeypatch, capsys, tmp_path, swallowed):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_with_one_line_and_is_continued(tmp_path, monkeypatch, capsys):
     path, out = tmp_path / "suite.toml", tmp_path / "out"
     path.write_text(SUITE.split('[[audit]]\nname = "fit"')[0].replace("8_000_000", "400_000"))

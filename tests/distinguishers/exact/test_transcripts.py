@@ -242,6 +242,7 @@ def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):
         assert_rate_is(int(np.sum(with_record <= threshold)), TRIALS, exact_beta)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normalise_by", ["expected_batch", pytest.param("realised_batch", marks=pytest.mark.long)])
 def test_repeated_rounds_have_the_composed_curve(normalise_by):
     pair = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)

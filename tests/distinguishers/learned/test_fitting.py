@@ -141,6 +141,7 @@ def test_collapsed_outputs_are_read_as_the_tensors_they_are():
     assert without.mean() < with_record.mean()
 
 
+@pytest.mark.long
 def test_a_network_learns_what_no_single_feature_shows():
     """Two bits that agree without the record and differ with it: each alone is a fair coin."""
     rng = np.random.default_rng(5)

@@ -158,6 +158,7 @@ def test_guarantee_lies_between_the_pair_and_the_older_bounds(sigma, rounds):
         assert claim.delta(epsilon) <= old * (1 + 1e-3) + 1e-10
 
 
+@pytest.mark.long
 def test_guarantee_is_a_promise_in_each_direction():
     claim = guarantees.fixed_batch_upper(rounds=1000, noise_multiplier=2.0)
     assert claim.delta(0.6, WITHOUT) < claim.delta(0.6, WITH) == claim.delta(0.6)

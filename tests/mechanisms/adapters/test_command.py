@@ -103,6 +103,7 @@ def alive(pid):
     return state != "Z"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
 def test_a_program_that_is_late_is_ended_with_all_that_it_started(tmp_path):
     draw = command_step(command=(sys.executable, "-c", FAMILY, str(tmp_path / "pids")), timeout=8.0).prepare(ROWS)

@@ -86,6 +86,7 @@ def test_the_realised_batch_divides():
     assert len(np.unique(np.round(sizes))) > 2
 
 
+@pytest.mark.long
 def test_the_battery_reads_the_networks_gradients():
     members = battery(PAIR, mechanism=dpsur()).members
     assert [member.name for member in members] == ["projection", "norm", "ratio", "contrast", "max_coordinate"]

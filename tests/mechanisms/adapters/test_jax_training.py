@@ -64,6 +64,7 @@ def training(sampler=everyone, step=full_update, **more):
     )
 
 
+@pytest.mark.long
 def test_what_is_released_is_the_update_every_update_or_the_way_of_the_weights():
     transcript = training()(KEY, DATA)
     assert {name: part.shape for name, part in transcript.items()} == {"w": (3, 3), "b": (3,)}
