@@ -29,7 +29,6 @@ LONG = {
     ("docs/adapters.md", 4),
     ("docs/ci.md", 0),
     ("docs/cluster.md", 0),
-    ("docs/extending.md", 6),
     ("docs/index.md", 0),
     ("docs/own-attack.md", 2),
     ("docs/own-model.md", 1),
