@@ -32,6 +32,7 @@ def audit(folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("mu", "code"), [(1.0, 0), (0.4, 1)])
 def test_a_suite_s_exit_code_is_the_action_s(tmp_path, mu, code):
     (tmp_path / "s.toml").write_text(SUITE.format(mu=mu))

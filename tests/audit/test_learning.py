@@ -124,6 +124,7 @@ def test_known_members_are_kept_where_gradients_can_be_had():
     assert isinstance(distinguishers.default_battery(aligned, mechanism=step.collapsed()), Battery)
 
 
+@pytest.mark.long
 def test_foreign_code_is_learnt_from_too():
     step, pair = NumpyStep(Library("noise on the first tensor", rate=1.0)), pair_of(1)
     record = audit.run_audit(step, pair, claim=CLAIM, trials=400, risk=0.05, key=KEY, diagnose=False)

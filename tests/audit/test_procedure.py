@@ -40,6 +40,7 @@ def test_the_ten_lines_of_the_readme():
     assert record.mu > 2.5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("policy", "target", "least_delta", "least_epsilon"),
     [(None, "delta", 0.86, 2.6), (None, "epsilon", 0.0, 5.3), (Fixed(thresholds=(0.0,)), None, 0.86, 2.6)],

@@ -235,6 +235,7 @@ def marked(entry):
     return pytest.param(entry, id=label(entry), marks=pytest.mark.long if entry["name"] in LONG else ())
 
 
+@pytest.mark.few(90)
 @pytest.mark.parametrize("entry", [marked(entry) for entry in ENTRIES])
 def test_reference_number(entry):
     value = VALUES[entry["name"]](entry["params"])

@@ -229,6 +229,7 @@ ROUNDS = ("normalised_round", "revealed_round", "round_upper_bound")
 ROUND = {"normalise_by": "expected_batch", "records": 4, "rate": 0.5, "noise_multiplier": 1.0, "dimension": 9}
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("constructor", "given"), [*WITH_RELATION, *((getattr(guarantees, name), ROUND) for name in ROUNDS)]
 )

@@ -60,12 +60,14 @@ def test_a_batch_holds_no_record_twice(drawn):
     assert memberships(batches).max() <= 1
 
 
+@pytest.mark.few(2)
 def test_batches_that_share_an_epoch_are_disjoint(drawn):
     sampler, batches, _ = drawn
     if isinstance(sampler, sampling.FixedBatches | sampling.BallsAndBins):
         assert memberships(batches).sum(axis=1).max() <= 1
 
 
+@pytest.mark.few(2)
 def test_sizes_are_those_of_the_rule(drawn):
     sampler, batches, _ = drawn
     sizes = batches.mask.sum(axis=2)

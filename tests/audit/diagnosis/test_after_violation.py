@@ -46,6 +46,7 @@ def test_a_violation_says_what_looks_wrong(record):
     assert sum(d.risk for d in record.diagnoses) == pytest.approx(after.SHARE * record.risk)
 
 
+@pytest.mark.long
 def test_diagnoses_change_nothing_else(record):
     silent = audited(diagnose=False)
     assert silent.diagnoses == ()

@@ -54,6 +54,7 @@ def test_right_noise_is_not_accused():
     assert answer.claimed_delta == pytest.approx(1e-5, rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_divisor_sets_the_unit():
     halved = found(mechanisms.mechanism(lambda key, rows: right(key, rows) / 4), divisor=4.0, risk=2 * FALSE_FAILURE)
     assert not halved.ends

@@ -18,6 +18,7 @@ def test_the_plan_foretells_what_is_measured_and_the_simulated_limit(sigma, prov
     assert plan.limit == pytest.approx(limit, rel=0.04)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "claim",
     [

@@ -58,6 +58,7 @@ def test_a_worker_tells_the_layout():
     assert both_sides(step, PAIR).layout() == PARTS
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "step",

@@ -5,6 +5,7 @@ from statsmodels.stats.multitest import multipletests
 from audit.verdict.holm import holm
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 def test_adjusted_p_values_are_those_of_statsmodels(count):
     drawn = np.random.default_rng(count).uniform(size=(5, count)) ** 4

@@ -65,6 +65,7 @@ def something_false(statements, truth, *, always=False):
     return by_verdict + rightly * false_raised + (1 - by_verdict - rightly) * false_plain
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("truth", [CLAIMED, BROKEN])
 def test_verdict_excess_and_epsilon_are_wrong_at_most_at_their_shares_together(statements, truth):
     assert BUDGET.risk / 3 < something_false(statements, truth) <= BUDGET.risk

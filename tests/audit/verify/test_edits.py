@@ -181,7 +181,7 @@ DELETED = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", DELETED)
 def test_a_deleted_part_is_found(made, what, remembered):
     remembered(made)

@@ -169,6 +169,7 @@ def test_changed_counts_are_found_by_drawing_again(gaussian):
     assert "other thresholds" in other.says
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("steps", [2, None])
 def test_changed_steps_are_found_by_drawing_again(gaussian, steps):
     assert gaussian.steps == 1

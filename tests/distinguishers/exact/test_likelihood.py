@@ -150,6 +150,7 @@ def test_score_of_a_full_vector_is_stable_at_large_dimension():
     assert abs(float(jax.jit(score)(KEY, jnp.asarray(y))) - slow) < 1e-3 * 0.0287
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_vector_and_collapsed_readings_of_one_output_agree(geometry):
     pair = GEOMETRIES[geometry]("add_remove")

@@ -57,6 +57,7 @@ FEW = ("fixed batches", "poisson")
 """Of each kind of ratio one; the others take longer to compile than to check."""
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.long) for name in EXACT]

@@ -84,6 +84,7 @@ def test_a_likelihood_ratio_that_does_not_match_its_tails_is_seen():
     assert defect_of(t, wrong) > 1e-3
 
 
+@pytest.mark.long
 def test_lines_that_bound_a_curve_one_by_one_are_no_pair_and_pass():
     upper = guarantees.fixed_batch_upper(rounds=100, noise_multiplier=3.0)
     assert not upper.law.is_pair

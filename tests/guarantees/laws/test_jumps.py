@@ -37,6 +37,7 @@ def test_composing_jumps_apart_is_what_makes_a_coarse_lattice_do(coarse_and_fine
     assert together.at_least == 0.0
 
 
+@pytest.mark.long
 def test_body_and_jump_are_pairs_and_leak_together_what_the_step_does():
     law = GaussianLaw(mu=1.0, rate=0.01)
     body = BodyLaw(law, 0.05)

@@ -92,6 +92,7 @@ def test_the_sampling_notices_a_wrong_rate():
     assert abs(wrong - mean[0]) > FALSE_FAILURE_Z * error[0] + 1e-3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_both_directions_have_one_total_variation(case):
     claim = curve(*case)
@@ -108,6 +109,7 @@ def test_the_two_directions_mirror_each_other_at_negative_epsilon(case):
     np.testing.assert_allclose(forward, -np.expm1(EPSILONS) + np.exp(EPSILONS) * backward, atol=1e-11)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_certified_curves_lie_on_their_sides(case):
     certificate = curve(*case).certificate

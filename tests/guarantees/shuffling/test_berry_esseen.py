@@ -56,6 +56,7 @@ def test_condition_fails_below_the_regime():
     assert not guarantees.shuffle_berry_esseen(rounds=1000, noise_multiplier=0.5).holds
 
 
+@pytest.mark.long
 def test_true_rounds_are_hundreds_of_times_fewer():
     """For TV <= .01 theorem 4.1 asks for 400 to 33,000 times the rounds that are needed."""
     for sigma, truth in ((0.75, 7764), (2.0, 452)):

@@ -148,6 +148,7 @@ def test_a_better_known_pool_only_helps():
     assert delta(one_slot(sigma)) < delta(single)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 1000), (1.5, 300), (0.6, 100)])
 def test_guarantee_lies_between_the_pair_and_the_older_bounds(sigma, rounds):
     claim = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=sigma)

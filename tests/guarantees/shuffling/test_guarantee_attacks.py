@@ -169,6 +169,7 @@ def attack_all(seed, rounds, sigmas, *, trials, draws, epsilons=(0.0, 0.1, 0.4))
     return compared
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rounds", [3, 5])
 def test_no_strategy_of_a_few_records_beats_any_bound(rounds):
     assert attack_all(10 + rounds, rounds, (2.0,), trials=4000, draws=3) > 500

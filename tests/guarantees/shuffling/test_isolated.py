@@ -129,6 +129,7 @@ def test_largest_coordinate_is_equation_17():
     assert claim.total_variation == pytest.approx(np.max(1 - a - expected), rel=0.2)
 
 
+@pytest.mark.long
 def test_losses_beyond_the_resolved_ones_still_promise_the_truth():
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.5)
     for epsilon in (9.0, 11.0, 14.0):
@@ -174,6 +175,7 @@ def test_bad_arguments_are_refused(rounds, sigma):
         guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sigma", [0.4, 1.0])
 def test_what_surely_leaks_lies_below_quadrature_by_next_to_nothing(sigma):
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=sigma)
@@ -184,6 +186,7 @@ def test_what_surely_leaks_lies_below_quadrature_by_next_to_nothing(sigma):
             assert 0.999 * truth - 1e-6 <= leaked.delta(epsilon, direction) <= truth * (1 + 1e-9) + 1e-13
 
 
+@pytest.mark.long
 def test_epsilon_of_many_rounds_is_known_from_both_sides():
     claim = guarantees.balls_and_bins(rounds=10**4, noise_multiplier=0.4)
     for delta in (1e-3, 1e-5):

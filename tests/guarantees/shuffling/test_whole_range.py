@@ -94,6 +94,7 @@ def test_limit_of_much_noise_and_order_in_noise_and_rounds():
     assert np.all(np.diff(leaks) < 0)
 
 
+@pytest.mark.long
 def test_losses_far_below_zero_are_possible():
     """M 2, sigma .1: the record is missed by losses far below -80."""
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=0.1)

@@ -68,6 +68,7 @@ def test_gradients_are_those_of_finite_differences():
     np.testing.assert_allclose(step.gradients(PAIR.without)[0] @ direction, change / 0.1, rtol=0.01, atol=1e-3)
 
 
+@pytest.mark.long
 def test_an_empty_batch_leaves_the_parameters_as_they_are():
     dataset = PAIR.without[:1]
     skipped = drawn(dpsur(rate=0.5), dataset)

@@ -138,6 +138,7 @@ def promised():
     return training().claim()
 
 
+@pytest.mark.long
 def test_the_claim_is_that_of_the_plans_event():
     accountant = dp_accounting.pld.PLDAccountant().compose(config().plan.dp_event)
     assert (promised().relation, promised().unit) == ("zero_out", "training")
@@ -183,6 +184,7 @@ def test_a_right_plan_keeps_its_promise():
     assert "PoissonSampledDpEvent" in record.mechanism.parameters["event"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_plan_does_not(broken):
     assert judge(BROKEN[broken](config().plan)).verdict == "violation"

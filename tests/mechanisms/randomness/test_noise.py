@@ -239,6 +239,7 @@ def test_uniforms_reach_zero_from_above_with_full_precision():
     assert_has_law(np.asarray(noise.uniform(jax.random.key(SEED), (200_000,)), np.float64), stats.uniform.cdf)
 
 
+@pytest.mark.long
 def test_tail_counts_of_laplace_and_exponential_are_within_exact_limits():
     levels = jnp.array([3.0, 8.0, 12.0])
     keys = jax.random.split(jax.random.key(SEED), 50)
