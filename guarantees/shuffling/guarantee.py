@@ -51,8 +51,9 @@ class UpperLaw(LossLaw):
         return False
 
     def delta(self, epsilon: float, kind: Kind) -> float:
-        """The smallest bound at one epsilon >= 0."""
-        return self.bound.delta(kind, epsilon)
+        """The smallest bound at one epsilon >= 0, and never above the total variation, which has no direction."""
+        found = self.bound.delta(kind, epsilon)
+        return found if kind == "with_given_without" else min(found, self.bound.delta("with_given_without", 0.0))
 
     def tails(self, threshold: Array) -> Tails:
         """See the class: one line per threshold."""
