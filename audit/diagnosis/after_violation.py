@@ -70,15 +70,11 @@ def explain(
 def _lines(
     record: AuditRecord, mechanism: Auditable, neighbours: Neighbours, key: jax.Array, deadline: float | None
 ) -> tuple[Diagnosis, ...]:
-    """Lines of code that look wrong; what keeps them from being found is no part of the record."""
+    """Lines of code that look wrong, or what keeps them from being found."""
     if deadline is not None and time.monotonic() >= deadline:
         return ()
     noise_multiplier = promised(record.claim) or _positive(record.mechanism.parameters.get("noise_multiplier"))
-    try:
-        with contained():
-            return line_answers(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier)
-    except Exception:
-        return ()
+    return line_answers(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier)
 
 
 def _answers(

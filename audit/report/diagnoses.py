@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.diagnosis_answer import NOT_ASKED, NOT_TOLD, Diagnosis
+from audit.record.diagnosis_answer import LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, Diagnosis
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
@@ -22,6 +22,11 @@ def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 def code_lines(diagnoses: tuple[Diagnosis, ...]) -> list[tuple[str, int]]:
     """Lines of code that look wrong, the first suspect first."""
     return list(dict.fromkeys(line for answer in diagnoses if answer.wrong for line in answer.lines))
+
+
+def not_followed(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
+    """Why no line of the code was looked for."""
+    return [d.says for d in diagnoses if d.code == LINE_NOT_FOLLOWED]
 
 
 def _place(answer: Diagnosis) -> str:

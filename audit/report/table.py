@@ -8,7 +8,7 @@ from rich.table import Table
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
-from audit.report.diagnoses import looks_wrong, untold
+from audit.report.diagnoses import looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.verdict.judgement import SMALLEST_RISK
 
@@ -74,5 +74,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         if said := looks_wrong(record.diagnoses):
             lines = "".join(f"\n  {says}" for says in said)
             console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)
+        for says in not_followed(record.diagnoses):
+            console.print(f"{record.name}, which line? {says}", highlight=False, markup=False)
         for says in untold(record.diagnoses):
             console.print(f"{record.name}, what looks wrong was {says}", highlight=False, markup=False)

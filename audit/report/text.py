@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
-from audit.report.diagnoses import asked, looks_wrong, untold
+from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.table import readable
 
@@ -38,9 +38,9 @@ def _broken_lines(record: AuditRecord) -> list[str]:
 
 
 def _code_lines(record: AuditRecord) -> list[str]:
-    """The lines of code that look wrong: what a reader opens first."""
+    """The lines of code that look wrong: what a reader opens first; or why none was looked for."""
     with_lines = tuple(answer for answer in record.diagnoses if answer.lines)
-    return [f"  line:    {says}" for says in looks_wrong(with_lines)]
+    return [f"  line:    {says}" for says in looks_wrong(with_lines) + not_followed(record.diagnoses)]
 
 
 def _step_lines(record: AuditRecord) -> list[str]:

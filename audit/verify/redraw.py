@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Any
 
 import numpy as np
 
 from audit.diagnosis.after_violation import explain
 from audit.record.derive import Audited
+from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.file import Suite
 from audit.trials.border import contained
@@ -165,7 +167,16 @@ def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]
         return []
     bare = dataclasses.replace(record, verdict="violation", diagnoses=())
     made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record))
-    return _different("diagnoses", plain(made.diagnoses), plain(record.diagnoses))
+    own, recorded = _by_file_names(made.diagnoses), _by_file_names(record.diagnoses)
+    return _different("diagnoses", plain(own), plain(recorded))
+
+
+def _by_file_names(answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """Without the folders of lines of code: a record names them from the folder in which it was made."""
+    return tuple(
+        dataclasses.replace(answer, lines=tuple((os.path.basename(path), line) for path, line in answer.lines))
+        for answer in answers
+    )
 
 
 def _different(key: str, made: Any, stated: Any) -> list[str]:

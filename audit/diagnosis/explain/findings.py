@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
-from audit.diagnosis.explain.places import Frame, Place, frames_of, spelled
+from audit.diagnosis.explain.places import Frame, Place, frames_of, place_of_error, relative, spelled
 
 
 class Kind(enum.StrEnum):
@@ -124,11 +124,11 @@ class Explanation:
     def __str__(self) -> str:
         """As a terminal shows it."""
         blocks = [f"{found.kind}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
-        if not blocks:
+        if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.findings if found not in self.suspicions]
         blocks += [_table(self.rounds)] if self.rounds else []
-        followed = f"Followed: {self.covered.draws} draws, {self.covered.releases} releases."
+        followed = f"Followed: {_counted(self.covered.draws, 'draw')}, {_counted(self.covered.releases, 'release')}."
         unseen = "\n".join(f"  - {what}" for what in (*self.covered.opaque, *NOT_SEEN))
         return "\n".join([*blocks, followed, "Not seen by a replay:", unseen])
 
@@ -148,6 +148,19 @@ def not_followed(why: str, *places: Place) -> Finding:
     return Finding(kind=Kind.NOT_FOLLOWED, lines=frames_of(places), says=SENTENCES[Kind.NOT_FOLLOWED].format(why=why))
 
 
+def broken_off(error: Exception, at: Place | None = None) -> Finding:
+    """An exception that ended the replay: what it was, and where; by default where it was raised."""
+    at = place_of_error(error) if at is None else at
+    return not_followed(why_broken_off(error, at), at)
+
+
+def why_broken_off(error: Exception, at: Place) -> str:
+    """The same as a clause."""
+    lines = str(error).strip().splitlines()
+    where = "" if at.nearest is None else f" at {spelled(at)}"
+    return f"it could not be followed{where}: {type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
+
+
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each kind once for the same lines, causes before consequences, no consequence whose cause is named."""
     unique = list({(one.kind, one.lines): one for one in reversed(list(findings))}.values())[::-1]
@@ -159,7 +172,11 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _at(lines: tuple[Frame, ...]) -> str:
-    return "".join(f"\n    {path}:{line}" for path, line in lines)
+    return "".join(f"\n    {relative(path)}:{line}" for path, line in lines)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _table(rounds: tuple[Round, ...]) -> str:

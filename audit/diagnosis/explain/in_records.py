@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import jax
 
 from audit.diagnosis.explain.dispatch import TRACERS, explain
-from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.places import INSTALLED, Frame
+from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
+from audit.diagnosis.explain.places import INSTALLED, Frame, is_ours, relative
 from audit.record.diagnosis_answer import Diagnosis
+from audit.trials.border import contained
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 
 MOST = 3
@@ -24,19 +24,31 @@ SIMULATORS = "mechanisms.simulators"
 def line_answers(
     mechanism: Any, neighbours: Neighbours, *, key: jax.Array, noise_multiplier: float | None
 ) -> tuple[Diagnosis, ...]:
-    """The lines that look wrong.
+    """The lines that look wrong; where there are none, why the code could not be followed, if it could not.
 
-    Simulators of ours are left out, since a line of theirs is no line of the user's, and so is code that its user
-    wants to run in processes of its own.
+    Simulators of ours are left out, since a line of theirs is no line of the user's; so is every other line of ours.
     """
-    if getattr(mechanism, "workers", 0):
-        return ()
     if mechanism.tracer not in TRACERS or type(mechanism).__module__.startswith(SIMULATORS):
         return ()
+    try:
+        with contained():
+            found = _findings(mechanism, neighbours, key, noise_multiplier)
+    except Exception as error:
+        found = (broken_off(error),)
+    suspicions = [one for one in found if one.kind != Kind.NOT_FOLLOWED]
+    theirs = [one for one in suspicions if not one.lines or not all(is_ours(path) for path, _ in one.lines)]
+    unfollowed = [one for one in found if one.kind == Kind.NOT_FOLLOWED]
+    return tuple(map(_answer, theirs[:MOST] or unfollowed[:1]))
+
+
+def _findings(
+    mechanism: Any, neighbours: Neighbours, key: jax.Array, noise_multiplier: float | None
+) -> tuple[Finding, ...]:
+    if getattr(mechanism, "workers", 0):
+        return (not_followed("code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"),)
     if entries(neighbours.with_record) > MOST_ENTRIES:
-        return ()
-    told = explain(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier)
-    return tuple(map(_answer, told.suspicions[:MOST]))
+        return (not_followed(f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"),)
+    return explain(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier).findings
 
 
 def entries(dataset: Any) -> int:
@@ -50,7 +62,7 @@ def _answer(finding: Finding) -> Diagnosis:
     return Diagnosis(
         code=f"line:{finding.kind}",
         question=QUESTION,
-        wrong=True,
+        wrong=finding.kind != Kind.NOT_FOLLOWED,
         says=finding.says,
         p_value=1.0,
         risk=0.0,
@@ -65,5 +77,4 @@ def shortened(frame: Frame) -> Frame:
     for part in INSTALLED:
         if part in path:
             return path.rpartition(part)[2], line
-    inside = os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
-    return inside, line
+    return relative(path), line

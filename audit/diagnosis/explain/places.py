@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import sysconfig
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -48,9 +49,25 @@ def is_library(path: str) -> bool:
     """Whether a file belongs to an installed library, to Python or to this toolkit: no line of the user's."""
     if path.startswith("<frozen") or any(part in path for part in INSTALLED):
         return True
+    return is_ours(path) or path.startswith(sysconfig.get_paths()["stdlib"] + os.sep)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_ours(path: str) -> bool:
+    """Whether a file belongs to this toolkit."""
     root = Path(__file__).parents[3]
-    homes = [sysconfig.get_paths()["stdlib"], *(str(root / name) for name in PACKAGES)]
-    return any(path.startswith(home + os.sep) for home in homes)
+    return any(path.startswith(f"{root / name}{os.sep}") for name in PACKAGES)
+
+
+def place_of_error(error: BaseException) -> Place:
+    """Where the user's code was when an exception came."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return place((frame.filename, frame.lineno or 1) for frame in reversed(frames))
+
+
+def relative(path: str) -> str:
+    """A path from the working folder on, where it lies inside."""
+    return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
 
 
 def spelled(where: Place) -> str:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, found, not_followed, ranked
+from audit.diagnosis.explain.findings import (
+    Covered,
+    Explanation,
+    Finding,
+    Kind,
+    Round,
+    broken_off,
+    found,
+    not_followed,
+    ranked,
+)
 from audit.diagnosis.explain.places import NOWHERE, frames_of, place
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.pairs.neighbours import materialise
@@ -37,7 +47,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     try:
         seen = replay.Replay(code, *sides, seed=seed, noise_multiplier=stated.noise_multiplier).seen()
     except Exception as error:
-        return Explanation(findings=(not_followed(f"{type(error).__name__} while it was followed: {error}"),))
+        return Explanation(findings=(broken_off(error),))
     if not seen.draws:
         why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))

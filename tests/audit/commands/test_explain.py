@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 
 import jax
 import pytest
@@ -11,7 +13,10 @@ import audit
 import guarantees
 import mechanisms
 from audit import cli
+from audit.diagnosis import after_violation
+from audit.diagnosis.explain.jaxprs import interpreter
 from audit.record.record import from_json
+from audit.report.diagnoses import remarks
 from audit.report.formats import github_annotations
 from audit.report.sarif import sarif
 from audit.report.text import record_lines
@@ -126,4 +131,42 @@ def test_the_fixture_fails_a_test_at_the_line_and_leaves_right_code_alone(dp_exp
     assert dp_explain(right, pair, claim=guarantees.gaussian(mu=1.0)).rounds
     with pytest.raises(pytest.fail.Exception, match="released_without_noise") as told:
         dp_explain(lambda key, rows: rows.sum(axis=0), pair)
-    assert __file__ in str(told.value)
+    # from the working folder on, as an editor's terminal links it
+    assert f"\n    {os.path.relpath(__file__)}:" in str(told.value)
+
+
+def broken(key, gradients):
+    return jax.numpy.tanh(gradients).sum(axis=0) + 0.1 * jax.random.normal(key, gradients.shape[1:])
+
+
+def test_a_replay_that_breaks_off_after_a_violation_says_why_and_where(record, monkeypatch):
+    pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+    known = interpreter.evaluate
+
+    def fails(equation, values):
+        if equation.primitive.name == "tanh":
+            raise RuntimeError("no such operation.\nmore")
+        return known(equation, values)
+
+    monkeypatch.setattr(interpreter, "evaluate", fails)
+    bare = dataclasses.replace(record, diagnoses=())
+    told = after_violation.explain(bare, mechanisms.mechanism(broken), pair, key=jax.random.key(0))
+    first = told.diagnoses[0]
+    line = broken.__code__.co_firstlineno + 1
+    assert (first.code, first.wrong) == ("line:not_followed", False)
+    assert first.lines[0] == (os.path.relpath(__file__), line)
+    says = f"Not judged: it could not be followed at test_explain.py:{line}: RuntimeError: no such operation."
+    assert f"  line:    {says}" in record_lines(told)
+    assert github_annotations((told,))[0].startswith("::error title=leaks::")
+    assert says in remarks(told.diagnoses)
+
+
+def test_code_that_jax_cannot_trace_is_not_judged_at_its_line():
+    def branches(key, gradients):
+        return 1.0 if gradients.sum() > 0 else 2.0
+
+    pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+    (told,) = audit.explain(branches, pair, key=jax.random.key(0)).findings
+    assert told.kind == "not_followed"
+    assert told.lines[0] == (__file__, branches.__code__.co_firstlineno + 1)
+    assert "TracerBoolConversionError" in told.says

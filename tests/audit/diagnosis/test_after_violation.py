@@ -254,7 +254,8 @@ def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
 
     step, claim = mechanisms.callable_step(wide), guarantees.gaussian(mu=0.3)
     record = audit.run_audit(step, own, lambda output: output.sum(), claim=claim, trials=600, risk=0.05, key=KEY)
-    reason, moved = record.diagnoses[:2]
+    unfollowed, reason, moved = record.diagnoses[:3]
+    assert unfollowed.code == "line:not_followed"
     assert "gradients=" in reason.says
     assert moved.code == "moves_more_than_allowed"
     assert moved.wrong

@@ -53,7 +53,7 @@ def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
 def test_nothing_found_is_never_called_private_and_says_what_is_not_seen():
     text = str(Explanation(covered=Covered(draws=2, releases=1, opaque=("a callback at train.py:3",))))
     assert "does not show that the code is private" in text
-    assert all(what in text for what in (*NOT_SEEN, "a callback at train.py:3", "2 draws, 1 releases"))
+    assert all(what in text for what in (*NOT_SEEN, "a callback at train.py:3", "2 draws, 1 release."))
 
 
 def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():

@@ -18,6 +18,7 @@ from audit.record.record import Part, load_records, save_records
 from audit.report.repeat import program
 from audit.suites.build import build, catalogue
 from audit.suites.file import parse_suite
+from audit.suites.run import run_suite
 from audit.trials.keys import key_from_seed
 from audit.verify.parts import recorded_parts
 from audit.verify.records import TRIALS, verify
@@ -264,6 +265,39 @@ def test_a_program_runs_where_a_suite_names_it(tmp_path, capsys):
     assert main([*given, "--json"]) == 0
     states = {check["what"]: check["state"] for check in json.loads(capsys.readouterr().out)["checks"]}
     assert states["trials drawn again"] == "right"
+
+
+LEAKS = """
+import jax
+
+
+def leaks(key, gradients):
+    return gradients.sum(axis=0) + 0.1 * jax.random.normal(key, gradients.shape[1:])
+"""
+
+
+def test_a_line_in_a_record_is_found_again_from_any_folder_and_a_changed_one_is_not(tmp_path, monkeypatch):
+    (tmp_path / "leaks_again.py").write_text(LEAKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+trials = 200
+[[audit]]
+name = "one"
+mechanism = {{ function = "leaks_again:leaks" }}
+{PAIR}
+claim = {{ kind = "gaussian", mu = 1.0 }}
+policy = {{ kind = "fixed", thresholds = [0.0] }}
+"""
+    suite = parse_suite(text, "suite.toml")
+    (record,) = run_suite(suite)
+    assert record.diagnoses[0].lines == (("leaks_again.py", 6),)
+    monkeypatch.chdir(Path(__file__).parent)
+    assert redrawn(record, suite=suite).state == "right"
+    moved = dataclasses.replace(record.diagnoses[0], lines=(("leaks_again.py", 5),))
+    other = redrawn(dataclasses.replace(record, diagnoses=(moved, *record.diagnoses[1:])), suite=suite)
+    assert other.state == "wrong"
+    assert "diagnoses[0].lines[0][1]: 5 recorded, 6 drawn again" in other.says
 
 
 @pytest.mark.parametrize("part", [Part(name="command_step", parameters={"command": ["./x"]}), OTHER_OPACUS])

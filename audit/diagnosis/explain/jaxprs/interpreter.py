@@ -12,7 +12,7 @@ import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, stacked
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
@@ -100,17 +100,16 @@ class Lockstep:
                 return _constant(left.a, right.b)
             return combined(left, right, place)
 
-        for one, other in aligned(a.eqns, b.eqns):
+        def take(one: Any, other: Any, place: Place) -> None:
             if one is None:
                 # only the side with more records has this equation
                 ins = [_alone(_read(env_b, atom)) for atom in other.invars]
                 env_b.update(zip(other.outvars, self._equation(other, other, ins, ins, within), strict=True))
-                continue
+                return
             if other is None:
                 ins = [_alone(_read(env_a, atom), side="a") for atom in one.invars]
                 env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, within), strict=True))
-                continue
-            place = place_of(one, within)
+                return
             if len(one.invars) == len(other.invars):
                 ins = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
                 outs = self._equation(one, other, ins, ins, within)
@@ -119,6 +118,16 @@ class Lockstep:
                 outs = self._apart(one, other, ins_a, ins_b, place)
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
+
+        for one, other in aligned(a.eqns, b.eqns):
+            place = place_of(one or other, within)
+            try:
+                take(one, other, place)
+            except CannotFollowError:
+                raise
+            except Exception as error:
+                # an operation that is not known here, or too large: the innermost one names its line
+                raise CannotFollowError(why_broken_off(error, place), place) from error
         return [read(left, right, None) for left, right in zip(a.outvars, b.outvars, strict=True)]
 
     def _equation(

@@ -17,6 +17,7 @@ from audit.diagnosis.explain.findings import (
     Finding,
     Kind,
     Round,
+    broken_off,
     found,
     not_followed,
     ranked,
@@ -83,6 +84,8 @@ def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stat
         return _explained(program, key, stated)
     except CannotFollowError as error:
         return Explanation(findings=(not_followed(error.why, error.at),))
+    except Exception as error:
+        return Explanation(findings=(broken_off(error),))
 
 
 def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
