@@ -28,6 +28,7 @@ from audit.scores import from_scores as from_scores
 from audit.suites.run import run_suite as run_suite
 from audit.trials.border import MechanismError as MechanismError
 from audit.trials.cluster import dask_executor as dask_executor
+from audit.trials.execution import Execution as Execution
 from audit.trials.executor import Executor as Executor
 from audit.trials.source import NonFiniteScoreError as NonFiniteScoreError
 from audit.verdict.verdict import Verdict as Verdict

@@ -24,7 +24,7 @@ from audit.record.record import AuditRecord, Part, plain
 from audit.trials.agreement import require_agreement
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
-from audit.trials.executor import LOCAL, Executor
+from audit.trials.execution import USUAL, Execution
 from audit.trials.keys import audit_keys
 from audit.trials.learning import learn
 from audit.trials.repeats import repeatable
@@ -58,17 +58,13 @@ def run_audit(
     target: Target | None = None,
     name: str | None = None,
     expect: Verdict = "no_violation_found",
-    chunk: int | None = None,
-    deadline: float | None = None,
-    progress: Callable[[Tally], None] = lambda _: None,
-    resume: Tally | None = None,
     diagnose: bool = True,
-    executor: Executor = LOCAL,
+    execution: Execution = USUAL,
 ) -> AuditRecord:
     """Audit one mechanism against one claim: draw trials, count errors, bound the leakage, reach a verdict.
 
     The verdict is about this pair, these scores and this many trials. "No violation found" never means "private".
-    The result depends on ``key`` and the statistical arguments alone, not on chunks, devices, executors or resumption.
+    The result depends on ``key`` and the statistical arguments alone, not on how the audit is executed.
 
     Args:
       mechanism: the code under audit: a JAX function ``(key, dataset) -> output``, or anything that ``mechanisms``
@@ -85,12 +81,9 @@ def run_audit(
       target: spend (nearly) the whole risk on one number instead of sharing it among the verdict, epsilon and delta.
       name: what the record calls the audit; by default the mechanism's name.
       expect: the verdict that counts as a success in reports and exit codes.
-      chunk: trials per compiled call; by default what fits into memory.
-      deadline: a ``time.monotonic()`` value after which no further trials are drawn. It never looks at the data.
-      progress: called with the counts after every chunk.
-      resume: counts that ``progress`` reported earlier, to continue from with otherwise the same arguments.
       diagnose: after a violation, draw a few hundred more outputs and record what looks wrong.
-      executor: who draws the trials, such as ``audit.dask_executor``.
+      execution: where and how the trials are drawn: an ``audit.Execution`` with an executor, a deadline, a chunk size,
+        a listener, or counts to continue from.
 
     Returns:
       The record: ``verdict``, ``epsilon(delta)``, ``delta(epsilon)``, ``mu``, ``diagnoses`` and all that repeats the
@@ -129,14 +122,15 @@ def run_audit(
     _check_kind(step, given)
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
-    both = executor.sides(step, neighbours)
+    deadline, resume = execution.deadline, execution.resume
+    both = execution.executor.sides(step, neighbours)
     taken = steps_taken(step, neighbours, both)
     _check_steps(step, claim, taken)
     chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
-    without, with_record = both.scored(chosen, chunk=chunk, learnt=learnt_from > 0)
+    without, with_record = both.scored(chosen, chunk=execution.chunk, learnt=learnt_from > 0)
 
     fit_sides = without.source(keys.fit_without), with_record.source(keys.fit_with)
     fitted: list[np.ndarray] = []
@@ -157,7 +151,7 @@ def run_audit(
         )
 
     def report(tally: Tally) -> None:
-        progress(dataclasses.replace(tally, test=own))
+        execution.progress(dataclasses.replace(tally, test=own))
 
     same_again = repeatable(sides, test.edges, foreign=is_foreign(step), deadline=deadline)
     if same_again and not is_foreign(step):
@@ -175,7 +169,7 @@ def run_audit(
         members=_distinct([member.name for member in chosen.members]),
         key=describe_key(key),
         trials_planned=trials,
-        environment=describe_environment(executor.device),
+        environment=describe_environment(execution.executor.device),
         started=started,
         seconds=0.0,
         diagnose=diagnose,
@@ -185,7 +179,7 @@ def run_audit(
     record = dataclasses.replace(record, seconds=time.monotonic() - began)
     if not diagnose:
         return record
-    return explain(record, step, neighbours, key=key, deadline=deadline, executor=executor)
+    return explain(record, step, neighbours, key=key, deadline=deadline, executor=execution.executor)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

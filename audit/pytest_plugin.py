@@ -87,6 +87,7 @@ class Auditor:
     ) -> AuditRecord:
         """Run one audit, at ``share_of_call`` of the test's share."""
         from audit.procedure import run_audit
+        from audit.trials.execution import Execution
 
         stated, spent = self._stated(), self.spend()
         record = run_audit(
@@ -100,7 +101,7 @@ class Auditor:
             delta=delta if delta is not None else stated.get("delta", 1e-5),
             policy=policy,
             name=name or spent.call,
-            deadline=self._deadline(stated),
+            execution=Execution(deadline=self._deadline(stated)),
         )
         self._node.stash.setdefault(FOUND, []).append(record.to_json())
         strict = self._option("inconclusive") == "fail"

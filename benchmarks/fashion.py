@@ -107,7 +107,7 @@ def canary_audits(rows, options):
                 risk=RISK,
                 key=jax.random.key(options.seed),
                 diagnose=False,
-                chunk=CHUNK,
+                execution=audit.Execution(chunk=CHUNK),
             )
             yield (
                 f"| {name} | {what} | {options.trainings:,} trainings | {record.epsilon(delta=DELTA):.2f} | "

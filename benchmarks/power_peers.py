@@ -156,7 +156,7 @@ def ours(job: Job) -> Answer:
         trials=2 * parts(len(job.without)).judged,
         risk=RISK,
         key=jax.random.key(job.seed),
-        chunk=1024,
+        execution=audit.Execution(chunk=1024),
         diagnose=False,
     )
     return Answer(job=job.name, accused=record.verdict == "violation", seconds=time.process_time() - began)

@@ -23,6 +23,7 @@ from audit.suites.file import AuditSpec, Suite
 from audit.suites.repeated_looks import share_of
 from audit.trials.border import contained, sentence
 from audit.trials.both_sides import is_foreign
+from audit.trials.execution import Execution
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
@@ -226,11 +227,8 @@ def _run(
             target=spec.target,  # type: ignore[arg-type]
             name=spec.name,
             expect=spec.expect,  # type: ignore[arg-type]
-            deadline=deadline,
-            progress=report,
-            resume=resume,
             diagnose=spec.diagnose,
-            executor=executor,
+            execution=Execution(executor=executor, deadline=deadline, progress=report, resume=resume),
         )
 
     try:

@@ -13,8 +13,8 @@ KEY = jax.random.key(7)
 ROWS = mechanisms.pair(np.zeros((1, 3)), np.array([[1.0, 0.0, 0.0]]), relation="zero_out")
 
 
-def record(mechanism=None, neighbours=PAIR, **more):
+def record(mechanism=None, neighbours=PAIR, *, trials=4000, policy=None, **execution):
     """A record, less what no two runs share."""
-    given = {"claim": CLAIM, "trials": 4000, "risk": 0.05, "key": KEY, **more}
-    found = audit.run_audit(mechanism or Shift(mu=1.0), neighbours, First(), **given).to_json()
+    given = {"claim": CLAIM, "trials": trials, "policy": policy, "execution": audit.Execution(**execution)}
+    found = audit.run_audit(mechanism or Shift(mu=1.0), neighbours, First(), risk=0.05, key=KEY, **given).to_json()
     return {key: value for key, value in found.items() if key not in ("seconds", "started")}

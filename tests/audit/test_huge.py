@@ -79,7 +79,7 @@ def test_an_audit_of_more_than_2_to_the_33_trials_a_side(policy, least, tmp_path
         risk=0.05,
         key=jax.random.key(0),
         policy=policy,
-        executor=Elsewhere(),
+        execution=audit.Execution(executor=Elsewhere()),
     )
     assert (record.trials_per_side, record.verdict) == (PER_SIDE, "no_violation_found")
     for side in (record.grids[0].without, record.grids[0].with_record):

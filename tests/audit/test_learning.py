@@ -68,8 +68,10 @@ def trees(gap: float) -> mechanisms.Neighbours:
 
 def test_a_tensor_without_noise_is_found_at_once_and_the_record_says_by_whom():
     kept = []
-    given = {"claim": CLAIM, "trials": 600, "risk": 0.05, "key": KEY, "diagnose": False, "chunk": 64}
-    record = audit.run_audit(two_tensors, trees(1e-3), progress=kept.append, **given)
+    given = {"claim": CLAIM, "trials": 600, "risk": 0.05, "key": KEY, "diagnose": False}
+    record = audit.run_audit(
+        two_tensors, trees(1e-3), execution=audit.Execution(chunk=64, progress=kept.append), **given
+    )
     assert record.verdict == "violation"
     assert record.fit_trials == 240 + 200
     members = record.distinguisher.parameters["members"]
@@ -77,7 +79,7 @@ def test_a_tensor_without_noise_is_found_at_once_and_the_record_says_by_whom():
     assert members[0] == "learned"
     assert {point.member for point in record.points} <= set(members)
     assert len(set(members)) == len(members) == len(record.grids)
-    again = audit.run_audit(two_tensors, trees(1e-3), resume=kept[0], **given)
+    again = audit.run_audit(two_tensors, trees(1e-3), execution=audit.Execution(chunk=64, resume=kept[0]), **given)
     assert again.points == record.points
     assert again.grids == record.grids
 
@@ -92,7 +94,7 @@ def test_an_audit_without_time_learns_from_the_fewest_outputs():
         trials=600,
         risk=0.05,
         key=KEY,
-        deadline=time.monotonic(),
+        execution=audit.Execution(deadline=time.monotonic()),
         diagnose=False,
     )
     assert record.distinguisher.parameters["fit_without"] == 20

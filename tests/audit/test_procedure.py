@@ -130,9 +130,9 @@ def test_a_reversed_score_is_found_on_the_split():
 
 def test_the_record_does_not_depend_on_chunks_or_interruptions():
     seen = []
-    whole = audit_shift(chunk=100, progress=seen.append)
-    assert audit_shift(chunk=333).points == whole.points
-    assert audit_shift(chunk=100, resume=seen[0]).points == whole.points
+    whole = audit_shift(execution=audit.Execution(chunk=100, progress=seen.append))
+    assert audit_shift(execution=audit.Execution(chunk=333)).points == whole.points
+    assert audit_shift(execution=audit.Execution(chunk=100, resume=seen[0])).points == whole.points
 
 
 @pytest.mark.long

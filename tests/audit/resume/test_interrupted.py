@@ -72,12 +72,14 @@ def told(records):
 
 def test_a_fixed_sample_is_never_extended():
     seen, key = [], jax.random.key(0)
-    options = {"claim": guarantees.gaussian(mu=1.0), "risk": 0.05, "diagnose": False, "chunk": 100, "key": key}
-    policy = audit.Fixed(thresholds=(0.5,))
-    audit.run_audit(Shift(mu=1.0), PAIR, First(), trials=1000, policy=policy, progress=seen.append, **options)
+    options = {"claim": guarantees.gaussian(mu=1.0), "risk": 0.05, "diagnose": False, "key": key}
+    options["policy"] = audit.Fixed(thresholds=(0.5,))
+    execution = audit.Execution(chunk=100, progress=seen.append)
+    audit.run_audit(Shift(mu=1.0), PAIR, First(), trials=1000, execution=execution, **options)
+    later = audit.Execution(chunk=100, resume=seen[-1])
     for trials in (2000, 600):
         with pytest.raises(StaleCountsError, match="another number of planned trials"):
-            audit.run_audit(Shift(mu=1.0), PAIR, First(), trials=trials, policy=policy, resume=seen[-1], **options)
+            audit.run_audit(Shift(mu=1.0), PAIR, First(), trials=trials, execution=later, **options)
 
 
 @pytest.mark.long
@@ -86,7 +88,8 @@ def test_a_time_budget_holds_during_fit_trials():
     options = {"claim": guarantees.gaussian(mu=2.0), "risk": 0.05, "diagnose": False, "key": jax.random.key(0)}
     policy = audit.Split(fit_trials=100_000)
     end = time.monotonic() + 0.6
-    record = audit.run_audit(step, ROWS, First(), trials=100_000, policy=policy, deadline=end, **options)
+    execution = audit.Execution(deadline=end)
+    record = audit.run_audit(step, ROWS, First(), trials=100_000, policy=policy, execution=execution, **options)
     assert 40 <= record.fit_trials < 1000
     assert 0 < record.trials < 1000
     assert record.fit_trials % 2 == 0

@@ -184,15 +184,17 @@ def test_counts_that_do_not_add_up_are_not_continued(tmp_path, damage):
 
 def test_counts_of_another_grid_are_refused():
     seen = []
-    options = {"claim": guarantees.gaussian(mu=1.0), "trials": 2000, "risk": 0.05, "diagnose": False, "chunk": 100}
+    options = {"claim": guarantees.gaussian(mu=1.0), "trials": 2000, "risk": 0.05, "diagnose": False}
     key = jax.random.key(0)
     first = audit.Fixed(thresholds=(0.5,))
-    whole = audit.run_audit(Shift(mu=1.0), PAIR, First(), key=key, policy=first, progress=seen.append, **options)
-    again = audit.run_audit(Shift(mu=1.0), PAIR, First(), key=key, policy=first, resume=seen[0], **options)
+    begun = audit.Execution(chunk=100, progress=seen.append)
+    whole = audit.run_audit(Shift(mu=1.0), PAIR, First(), key=key, policy=first, execution=begun, **options)
+    later = audit.Execution(chunk=100, resume=seen[0])
+    again = audit.run_audit(Shift(mu=1.0), PAIR, First(), key=key, policy=first, execution=later, **options)
     assert again.points == whole.points
     other = audit.Fixed(thresholds=(0.6,))
     with pytest.raises(StaleCountsError, match="other edges"):
-        audit.run_audit(Shift(mu=1.0), PAIR, First(), key=key, policy=other, resume=seen[0], **options)
+        audit.run_audit(Shift(mu=1.0), PAIR, First(), key=key, policy=other, execution=later, **options)
 
 
 def test_a_folder_serves_one_run_at_a_time(tmp_path, capsys):

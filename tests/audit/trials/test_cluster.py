@@ -126,7 +126,7 @@ def test_a_learnt_score_and_a_command_are_spread_too(two):
     command = mechanisms.command_step(command=(sys.executable, "examples/command/step.py", "1.0", "1.0"))
     given = {"claim": cluster_jobs.CLAIM, "trials": 400, "risk": 0.05, "key": cluster_jobs.KEY, "diagnose": True}
     alone = audit.run_audit(command, ROWS, **given)
-    spread = audit.run_audit(command, ROWS, executor=two, **given)
+    spread = audit.run_audit(command, ROWS, execution=audit.Execution(executor=two), **given)
     assert spread.fit_trials == alone.fit_trials > 0
     assert (spread.grids, spread.points, spread.verdict) == (alone.grids, alone.points, alone.verdict)
 

@@ -133,7 +133,7 @@ def test_foreign_code_is_judged():
 
 def test_an_interrupted_audit_of_foreign_code_resumes():
     seen = []
-    whole = audited(foreign.noisy_sum, progress=seen.append)
-    again = audited(foreign.noisy_sum, resume=seen[0])
+    whole = audited(foreign.noisy_sum, execution=audit.Execution(progress=seen.append))
+    again = audited(foreign.noisy_sum, execution=audit.Execution(resume=seen[0]))
     assert seen[0].trials_per_side < 1000
     assert again.grids == whole.grids

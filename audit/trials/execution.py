@@ -1,0 +1,49 @@
+"""How an audit runs: what decides its time and its place, and no number of its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from audit.trials.executor import LOCAL, Executor
+from audit.trials.source import Tally
+from guarantees.checks import Count, checked
+
+
+def unheard(tally: Tally) -> None:
+    """For an audit whose progress nobody follows."""
+
+
+@checked
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How ``run_audit`` runs: where trials are drawn, how many at once, until when, and who is told.
+
+    Trial i is a function of the key and of i alone: of what is stated here, only a deadline that cuts an audit short
+    shows in its record, as fewer trials.
+
+    Args:
+      executor: who draws the trials, such as ``audit.dask_executor``; by default this process and all its devices.
+      chunk: trials per compiled call; by default what fits into memory.
+      deadline: a ``time.monotonic()`` value after which no further trials are drawn. It never looks at the data.
+      progress: called with the counts after every chunk.
+      resume: counts that ``progress`` reported earlier, to continue from with otherwise the same arguments.
+
+    Raises:
+      ValueError: an argument has another type, or ``chunk`` is below 1.
+
+    Examples:
+      >>> import audit, time
+      >>> audit.Execution(deadline=time.monotonic() + 60.0).chunk is None  # one minute, chunks as they fit
+      True
+    """
+
+    executor: Executor = LOCAL
+    chunk: Count | None = None
+    deadline: float | None = None
+    progress: Callable[[Tally], None] = unheard
+    resume: Tally | None = None
+
+
+USUAL = Execution()
+"""Here, in chunks that fit, without an end."""
