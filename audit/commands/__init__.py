@@ -81,6 +81,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes to start for it, or to wait for at --scheduler"
     )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="an audit that fails gets the verdict could_not_run, and the others run",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")

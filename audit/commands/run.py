@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from audit.trials.source import Tally
 
 
+FLAGS = ("stop-early", "keep-going")
+"""Options without a value that change what a run does."""
+
+
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suite, write records and report, print one table."""
     with ended_in_order() as check:
@@ -71,6 +75,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
             executor=executor,
             resume_in=resume_in,
             keep_foreign=arguments.resume,
+            keep_going=arguments.keep_going,
             told=lambda sentence: None if arguments.quiet else print(printable(sentence), file=sys.stderr),
             started=progress.started,
             progress=advanced,
@@ -80,7 +85,9 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         print(printable(f"warning: {sentence}"), file=sys.stderr)
     save_records(records, out / "records.json")
     page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
-    shutil.rmtree(resume_in, ignore_errors=True)
+    if all(record.ran or record.as_expected for record in records):
+        # what could not run can be mended and run with the same command, which keeps what is finished
+        shutil.rmtree(resume_in, ignore_errors=True)
     _speak_ci(records, suite, arguments)
     if arguments.json:
         print(json_text([record.to_json() for record in records]))
@@ -135,7 +142,7 @@ def _command(arguments: argparse.Namespace, suite: Suite) -> str:
     for option in ("trials", "confidence", "look", "like"):
         if (value := getattr(arguments, option)) is not None:
             words += [f"--{option}", str(value)]
-    return shlex.join([*words, *(["--stop-early"] if arguments.stop_early else [])])
+    return shlex.join([*words, *(f"--{each}" for each in FLAGS if getattr(arguments, each.replace("-", "_")))])
 
 
 def _earlier(path: Path) -> tuple[AuditRecord, ...]:

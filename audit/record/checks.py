@@ -27,6 +27,10 @@ def check(record: AuditRecord) -> None:
     require_key("trials", record.trials <= most, f"at most the {most} that were planned", record.trials)
     require_key("seconds", 0 <= record.seconds < math.inf, "at least 0", record.seconds)
     require_key("policy.kind", isinstance(record.policy.get("kind"), str), "a string", record.policy.get("kind"))
+    if not record.ran:
+        _nothing(record)
+        _claim(record)
+        return
     require_key("points", len(record.points) > 0, "at least one", record.points)
     names = [grid.member for grid in record.grids]
     members = set(names)
@@ -51,6 +55,16 @@ def check(record: AuditRecord) -> None:
     require_key("grids", len(record.grids) > 0, "at least one", record.grids)
     for index, grid in enumerate(record.grids):
         _grid(f"grids[{index}]", grid, record.trials_per_side)
+
+
+def _nothing(record: AuditRecord) -> None:
+    """An audit that could not run has no trials, and says nothing that would need some."""
+    for key in ("points", "numbers", "grids", "diagnoses", "theory", "violated_at", "trials", "fit_trials"):
+        value = getattr(record, key)
+        require_key(key, not value, "empty in an audit that could not run", value)
+    for key in ("p_value", "adjusted_p_value"):
+        value = getattr(record, key)
+        require_key(key, value == 1, "1 in an audit that could not run", value)
 
 
 def _claim(record: AuditRecord) -> None:

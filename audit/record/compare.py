@@ -65,7 +65,7 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     [fisher1922; holm1979]
 
     'Same' means that no change was shown, not that there is none. 'Not compared': the two records have no threshold in
-    common, or one could stop early and is no fixed sample.
+    common, one could stop early and is no fixed sample, or one could not run.
 
     Args:
       old: records of the earlier version.
@@ -175,8 +175,8 @@ def _matched(
         reason=reason,
         old_verdict=old.verdict,
         new_verdict=new.verdict,
-        old_epsilon=old.epsilon(old.report_delta),
-        new_epsilon=new.epsilon(new.report_delta),
+        old_epsilon=_proven(old),
+        new_epsilon=_proven(new),
         claim_changed=old.claim.describe() != new.claim.describe(),
         test=test,
         adjusted_p_larger=p_larger,
@@ -196,6 +196,12 @@ def _state(
 ) -> tuple[State, str]:
     if new.verdict == "violation" and old.verdict != "violation":
         return "worse", "a violation that was not there before"
+    if not (old.ran and new.ran):
+        return "not_compared", "; ".join(
+            f"it could not run {when}: {record.reason}"
+            for record, when in ((old, "before"), (new, "now"))
+            if not record.ran
+        )
     if test is None or p_larger is None or p_smaller is None:
         return "not_compared", STOPPED if old.stops_early or new.stops_early else NO_TEST
     moved = f"advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now"
@@ -206,10 +212,14 @@ def _state(
     return "same", f"no change shown: {moved}"
 
 
+def _proven(record: AuditRecord) -> float | None:
+    return record.epsilon(record.report_delta) if record.ran else None
+
+
 def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
     """A record without a partner; an unexpected violation of an added one counts as worse."""
     broken = state == "added" and record.verdict == "violation" and not record.as_expected
-    epsilon = record.epsilon(record.report_delta)
+    epsilon = _proven(record)
     return Change(
         name=record.name,
         state="worse" if broken else state,

@@ -81,7 +81,7 @@ def derive(audited: Audited) -> AuditRecord:
         policy=plain(policy),
         stops_early=policy.stops_early,
         points=tuple(_hull([_point(*entry, members) for entry in entries])),
-        claim=_claim_part(goal.claim, goal.delta),
+        claim=claim_part(goal.claim, goal.delta),
         mechanism=subject.mechanism,
         releases=subject.releases,
         steps=subject.steps,
@@ -146,7 +146,8 @@ def _grid(member: int, name: str, edges: np.ndarray, tally: Tally) -> ScoreGrid:
     )
 
 
-def _claim_part(claim: Claim, delta: float) -> ClaimPart:
+def claim_part(claim: Claim, delta: float) -> ClaimPart:
+    """A claim as records keep it."""
     return ClaimPart(
         name=claim.name,
         parameters=plain(claim.parameters),

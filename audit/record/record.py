@@ -210,6 +210,8 @@ class AuditRecord:
 
     def __repr__(self) -> str:
         """What a session shows of it: the answer. All that it holds is in `to_json`."""
+        if not self.ran:
+            return f"<AuditRecord {self.name!r}: {self.verdict}; {self.reason}>"
         at = f"at delta {self.report_delta:g}"
         proven = f"epsilon >= {at_least(self.epsilon(self.report_delta), '.4g')} {at}"
         proven += f", delta >= {at_least(self.delta(0.0), '.4g')} at epsilon 0"
@@ -222,6 +224,11 @@ class AuditRecord:
     def as_expected(self) -> bool:
         """Whether the verdict is the one that the suite pinned."""
         return self.verdict == self.expect
+
+    @property
+    def ran(self) -> bool:
+        """Whether its trials were drawn; if not, ``reason`` says why and there is nothing else to read."""
+        return self.verdict != "could_not_run"
 
     @property
     def shares(self) -> Mapping[Statement, float]:
@@ -254,7 +261,8 @@ class AuditRecord:
 
     @property
     def _limits(self) -> tuple[Limits, ...]:
-        return tuple(point.limits for point in self.points)
+        # that no rate exceeds 1 is proven without a trial
+        return tuple(point.limits for point in self.points) or (Limits(alpha=1.0, beta=1.0),)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, ready for json.dumps."""

@@ -53,10 +53,12 @@ def width_in_inches(text: str) -> float:
 
 
 def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str, width: float) -> list[Path]:
-    """One trade-off figure an audit, linear beside logarithmic; the files are numbered as the records are."""
+    """One trade-off figure an audit that ran, linear beside logarithmic; files are numbered as the records are."""
     require("figures", ending in FORMATS, f"one of {FORMATS}", ending)
     paths = []
     for number, record in enumerate(records, start=1):
+        if not record.ran:
+            continue
         paths.append(Path(folder) / f"audit-{number:0{len(str(len(records)))}d}.{ending}")
         with drawn(paths[-1], width=width, height=0.62 * width, columns=2) as (left, right):
             draw(record, left)
@@ -144,6 +146,8 @@ def _logarithmic(axes: Any, record: AuditRecord) -> None:
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
     """A proven number against a parameter, one line for every value of another; exact values and ceilings beside it."""
     require("plot", path.suffix[1:] in FORMATS, f"a file ending in one of {FORMATS}", path.name)
+    records = [record for record in records if record.ran]
+    require("records", len(records) > 0, "of an audit that ran", "none")
     rows = [(value_of(record, x), None if series is None else value_of(record, series), record) for record in records]
     groups: dict[Any, list[tuple[Any, AuditRecord]]] = {}
     for place, group, record in rows:
@@ -168,6 +172,8 @@ def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None,
     """What ``save_sweep`` draws, a row for every audit; an epsilon stands with its delta."""
     rows = []
     for record in records:
+        if not record.ran:
+            continue
         most = ceiling(record) if y == "epsilon" else None
         claimed = _claimed(record, y)
         rows.append(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from xml.etree import ElementTree
 
-from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
+from audit.record.unrun import NOT_BUILT
 from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, code_lines, looks_wrong
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
-from audit.report.table import readable
+from audit.report.table import proven_delta, proven_epsilon, readable
 from audit.report.text import record_lines
 
 
@@ -27,12 +28,13 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         "|---|---|---|---|---|",
     ]
     for record in records:
-        epsilon = f"{at_least(record.epsilon(record.report_delta), '.3f')} ({record.claim.epsilon:.3g})"
-        delta = f"{at_least(record.delta(0.0), '.4f')} ({record.claim.advantage:.3g})"
         seen = "yes" if record.as_expected else "**no**"
-        lines.append(f"| {markdown_text(record.name)} | {epsilon} | {delta} | {readable(record.verdict)} | {seen} |")
+        numbers = f"{proven_epsilon(record)} | {proven_delta(record)}"
+        lines.append(f"| {markdown_text(record.name)} | {numbers} | {readable(record.verdict)} | {seen} |")
     risk = sum(record.risk for record in records)
     for record in records:
+        if not record.ran:
+            lines += ["", f"**{markdown_text(record.name)}** could not run: {markdown_text(record.reason)}"]
         if record.violated_at is not None:
             lines += ["", f"**{markdown_text(record.name)}**: {markdown_text(record.violated_at.says)}"]
     for record in records:
@@ -57,20 +59,20 @@ def separated(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _row(record: AuditRecord) -> dict[str, object]:
-    most = ceiling(record)
+    most, known = ceiling(record), record.claim.source != NOT_BUILT
     return {
         "audit": _cell(record.name),
         "verdict": record.verdict,
         "expected": record.expect,
         "trials": record.trials,
         "delta": record.report_delta,
-        "epsilon": record.epsilon(record.report_delta),
-        "epsilon_claimed": record.claim.epsilon,
+        "epsilon": record.epsilon(record.report_delta) if record.ran else "",
+        "epsilon_claimed": record.claim.epsilon if known else "",
         "epsilon_ceiling": "" if most is None else most.epsilon,
         "epsilon_exact": "" if record.exact_epsilon is None else record.exact_epsilon,
-        "delta_at_0": record.delta(0.0),
-        "delta_at_0_claimed": record.claim.advantage,
-        "mu": record.mu,
+        "delta_at_0": record.delta(0.0) if record.ran else "",
+        "delta_at_0_claimed": record.claim.advantage if known else "",
+        "mu": record.mu if record.ran else "",
         "p_value": record.p_value,
         "adjusted_p_value": record.adjusted_p_value,
         "risk": record.risk,
@@ -85,17 +87,17 @@ def _cell(text: str) -> str:
 
 
 def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """JUnit XML: one test case per audit; unexpected verdicts are failures, unexpected inconclusive ones skipped."""
+    """JUnit XML, one test case per audit: an unexpected verdict is a failure, skipped if inconclusive, an error if the
+    audit could not run."""
     records = tuple(map(shown, records))
-    failures = sum(not r.as_expected and r.verdict != "inconclusive" for r in records)
-    skipped = sum(not r.as_expected and r.verdict == "inconclusive" for r in records)
+    ends = Counter(_junit_end(record) for record in records if not record.as_expected)
     suite = ElementTree.Element(
         "testsuite",
         name=visible(title),
         tests=str(len(records)),
-        failures=str(failures),
-        skipped=str(skipped),
-        errors="0",
+        failures=str(ends["failure"]),
+        skipped=str(ends["skipped"]),
+        errors=str(ends["error"]),
         time=f"{sum(record.seconds for record in records):.3f}",
     )
     for record in records:
@@ -104,17 +106,22 @@ def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
         )
         at_length = "\n".join(record_lines(record))
         if not record.as_expected:
-            kind = "skipped" if record.verdict == "inconclusive" else "failure"
             message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
             if record.violated_at is not None:
                 message = f"{readable(record.verdict)}: {record.violated_at.says}"
-            ElementTree.SubElement(case, kind, message=message).text = at_length
+            if not record.ran:
+                message = f"{readable(record.verdict)}: {record.reason}"
+            ElementTree.SubElement(case, _junit_end(record), message=message).text = at_length
         else:
             ElementTree.SubElement(case, "system-out").text = at_length
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _junit_end(record: AuditRecord) -> str:
+    return {"inconclusive": "skipped", "could_not_run": "error"}.get(record.verdict, "failure")
 
 
 def github_annotations(records: tuple[AuditRecord, ...]) -> list[str]:

@@ -111,6 +111,9 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} (${number(record.claim.epsilon)}$)"
     advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
     verdict = escape(readable(record.verdict))
+    if not record.ran:
+        name = _short(visible(record.name), longest)
+        return [name, "0", *["--"] * 4, verdict, formula(record.claim)] if wide else [name, "--", "--", verdict]
     if not wide:
         return [_short(visible(record.name), longest), epsilon, advantage, verdict]
     return [
@@ -127,6 +130,10 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
     """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
+    every, records = records, tuple(record for record in records if record.ran)
+    unrun = _could_not_run(every)
+    if not records:
+        return unrun
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({record.distinguisher.name for record in records})
@@ -144,19 +151,25 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"scores them by {', '.join(_short(readable(score)) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
-            f"probability at least ${1 - sum(r.risk for r in records):.4g}$.",
+            f"probability at least ${1 - sum(r.risk for r in every):.4g}$.",
             *(["Audits could end early; their bounds hold at every time."] if early else []),
             f"The claims are {'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
+            *([unrun] if unrun else []),
             "Absence of a violation is no proof of privacy.",
         ]
     )
+
+
+def _could_not_run(records: tuple[AuditRecord, ...]) -> str:
+    names = [_short(visible(record.name)) for record in records if not record.ran]
+    return f"Could not be run: {'; '.join(names)}." if names else ""
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:
     """The tool, and every source that the claims and bounds of these records rest on."""
     text = resources.files("guarantees").joinpath("references.bib").read_text(encoding="utf-8")
     known = {found.group(1): found.group(0) for found in ENTRY.finditer(text)}
-    wanted = {key for record in records for key in BOUNDS[_method(record)][1]}
+    wanted = {key for record in records if record.ran for key in BOUNDS[_method(record)][1]}
     for record in records:
         wanted |= set(re.findall(r"\b[a-z]+[12]\d{3}\b", record.claim.source))
     tool = TOOL.replace("VERSION", escape(_version(records)))

@@ -18,7 +18,7 @@ from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
 from audit.report.repeat import program
 from audit.report.story import consequence, outcome, remedy, story
-from audit.report.table import readable, readable_p_value
+from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
 from guarantees.checks import checked
 
 MOST_OPEN = 12
@@ -70,6 +70,7 @@ def write_report(
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
+    environment.filters.update(proven_epsilon=proven_epsilon, proven_delta=proven_delta)
     environment.filters.update(
         looks_wrong=looks_wrong, remarks=remarks, untold=untold, asked=asked, at_least=at_least, at_most=at_most
     )

@@ -25,6 +25,7 @@ def save_overview(records: tuple[AuditRecord, ...], path: str) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
+    records = tuple(record for record in records if record.ran)
     with matplotlib.rc_context({"svg.hashsalt": "dpsgd-audit", "font.size": 9}):
         rows = -(-len(records) // MOST_IN_A_ROW)
         columns = -(-len(records) // rows)

@@ -31,7 +31,10 @@ RULES = {
 
 
 def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> str:
-    """A log with one run. ``places`` says where an audit is written, as ``file:line``, by the audit's name."""
+    """A log with one run; an audit that could not run is no finding about code, and is left out.
+
+    ``places`` says where an audit is written, as ``file:line``, by the audit's name.
+    """
     driver = {
         "name": "dpsgd-audit",
         "version": metadata.version("dpsgd-audit"),
@@ -40,7 +43,8 @@ def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None 
             for verdict, (name, level, text) in RULES.items()
         ],
     }
-    results = [_result(record, (places or {}).get(record.name)) for record in records if not record.as_expected]
+    told = [record for record in records if record.ran and not record.as_expected]
+    results = [_result(record, (places or {}).get(record.name)) for record in told]
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
     return json.dumps(log, indent=2) + "\n"
 

@@ -53,7 +53,11 @@ def _claims(records: tuple[AuditRecord, ...]) -> str:
 def _proven(records: tuple[AuditRecord, ...]) -> str:
     broken = sum(record.verdict == "violation" for record in records)
     unknown = sum(record.verdict == "inconclusive" for record in records)
+    unrun = sum(not record.ran for record in records)
     more = f", {unknown} could not tell" if unknown else ""
+    more += f", {unrun} could not run" if unrun else ""
+    if records and unrun == len(records):
+        return "nothing: no audit could run"
     risk = f"at risk {sum(record.risk for record in records):.3g} in all"
     if not broken:
         return f"no violation found{more}; bounds hold {risk}"

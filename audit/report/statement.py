@@ -31,6 +31,8 @@ def statement(records: tuple[AuditRecord, ...], *, title: str = "") -> str:
 
 
 def _sentence(record: AuditRecord) -> str:
+    if not record.ran:
+        return f"{record.name}: could not be audited against {record.claim.describe()}. {record.reason}"
     relation = RELATIONS.get(record.neighbours.kind, "one record")
     delta = f"{record.report_delta:g}"
     return (
@@ -54,6 +56,13 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
 
 def _fields(record: AuditRecord) -> Mapping[str, str]:
     claim, group = record.claim, record.neighbours.parameters.get("group", 1)
+    if not record.ran:
+        return {
+            "audited": record.mechanism.name,
+            "accountant": claim.describe(),
+            "verdict": readable(record.verdict),
+            "reason": record.reason,
+        }
     return {
         "unit of privacy": "one record" if group == 1 else f"{group} records together",
         "relation": f"{readable(record.neighbours.kind)} ({RELATIONS.get(record.neighbours.kind, 'one record')})",

@@ -6,6 +6,7 @@ import dataclasses
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
+from audit.record.unrun import NOT_BUILT
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
 
@@ -50,12 +51,16 @@ MORE_TRIALS = (
 )
 
 
+NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
+"""Verdicts that are neither a surprise nor a proof."""
+
+
 def outcome(record: AuditRecord) -> str:
-    """How a verdict stands to what the suite expects; inconclusive is neither a surprise nor a proof."""
+    """How a verdict stands to what the suite expects."""
     if record.as_expected:
         return "as expected"
-    if record.verdict == "inconclusive":
-        return "could not tell"
+    if record.verdict in NO_ANSWER:
+        return NO_ANSWER[record.verdict]
     return "unexpected violation" if record.verdict == "violation" else "expected violation not found"
 
 
@@ -72,6 +77,8 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
         return f"These trials could not decide: {record.reason}"
+    if not record.ran:
+        return f"Nothing was measured: {record.reason}"
     found = f"No leak above the claim was found. The claim lets a guess be right {_percent(allowed)} of the time"
     return f"{found}; {record.reason}"
 
@@ -80,6 +87,8 @@ def remedy(record: AuditRecord) -> str:
     """What to do about it."""
     if record.verdict == "inconclusive":
         return f"Do not read it as a pass. {MORE_TRIALS}"
+    if not record.ran:
+        return "Mend what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
         return "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it."
     suspects = any(answer.wrong for answer in record.diagnoses)
@@ -124,6 +133,9 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _promised(records: tuple[AuditRecord, ...]) -> str:
+    records = tuple(record for record in records if record.claim.source != NOT_BUILT)
+    if not records:
+        return "Not known: no claim could be built."
     claims = listed(sorted({record.claim.describe() for record in records}), most=3)
     doubtful = {
         r.claim.describe(): r.claim.epsilon_at(r.report_delta) for r in records if r.claim.error_exceeds(r.report_delta)
@@ -134,7 +146,9 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
 
 def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     """What the claims allow, from the smallest to the largest."""
-    epsilons = sorted({round(record.claim.epsilon, 12) for record in records})
+    epsilons = sorted({round(record.claim.epsilon, 12) for record in records if record.claim.source != NOT_BUILT})
+    if not epsilons:
+        return "not known"
     return f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"
 
 
@@ -148,7 +162,11 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     broken = [record for record in records if record.verdict == "violation"]
     open_ones = sum(record.verdict == "inconclusive" for record in records)
     risk = sum(record.risk for record in records)
+    unrun = sum(not record.ran for record in records)
     more = f" {counted(open_ones, 'audit')} could not tell." if open_ones else ""
+    more += f" {counted(unrun, 'audit')} could not run." if unrun else ""
+    if unrun == len(records):
+        return "Nothing: no audit could run."
     if not broken:
         return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
     worst, says = largest_excess(records)
@@ -177,6 +195,8 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         told = any(answer.wrong for record in broken for answer in record.diagnoses)
         where = "; its section says what looks wrong." if told else "."
         return f"Do not rely on the promise of {names}{where}"
+    if unrun := [record.name for record in surprises if not record.ran]:
+        return f"Mend what kept {listed(unrun, most=3)} from running, and run the same command again."
     if any(record.verdict == "inconclusive" for record in surprises):
         return f"The audits that could not tell prove nothing either way. {MORE_TRIALS}"
     if surprises:

@@ -8,12 +8,15 @@ from rich.table import Table
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
+from audit.record.unrun import NOT_BUILT
 from audit.report.diagnoses import looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.verdict.judgement import SMALLEST_RISK
 
 LOG_WIDTH = 140
-STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow"}
+STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
+NOTHING = "–"
+"""What stands where a number would, of an audit that could not run."""
 
 
 def log_width() -> int:
@@ -30,6 +33,22 @@ def readable(name: str) -> str:
 def readable_p_value(p: float) -> str:
     """A p-value; very small ones are only known to be at most the smallest that is computed."""
     return f"≤ {SMALLEST_RISK:g}" if p <= SMALLEST_RISK else f"{p:.2g}"
+
+
+def proven_epsilon(record: AuditRecord) -> str:
+    """'proven (claimed)' at the record's delta."""
+    proven = at_least(record.epsilon(record.report_delta), ".3f") if record.ran else NOTHING
+    return f"{proven} ({_claimed(record, record.claim.epsilon)})"
+
+
+def proven_delta(record: AuditRecord) -> str:
+    """'proven (claimed)' at epsilon 0."""
+    proven = at_least(record.delta(0.0), ".4f") if record.ran else NOTHING
+    return f"{proven} ({_claimed(record, record.claim.advantage)})"
+
+
+def _claimed(record: AuditRecord, number: float) -> str:
+    return NOTHING if record.claim.source == NOT_BUILT else f"{number:.3g}"
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
@@ -55,10 +74,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         table.add_row(
             f"{escape(record.name)}\n[dim]against {escape(record.claim.describe())}[/dim]",
             f"{record.trials:,}",
-            f"{at_least(record.epsilon(record.report_delta), '.3f')} ({record.claim.epsilon:.3g})"
-            + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
-            f"{at_least(record.delta(0.0), '.4f')} ({record.claim.advantage:.3g})",
-            readable_p_value(record.p_value),
+            proven_epsilon(record) + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
+            proven_delta(record),
+            readable_p_value(record.p_value) if record.ran else NOTHING,
             f"[{STYLES[record.verdict]}]{readable(record.verdict)}[/]",
             "yes" if record.as_expected else f"[bold red]no: {readable(record.expect)}[/]",
         )
@@ -67,7 +85,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         if record.claim.error_exceeds(record.report_delta):
             says = f"{record.name}: claimed epsilon {record.claim.epsilon_at(record.report_delta)}."
             console.print(says, highlight=False, markup=False)
-        if record.verdict == "inconclusive":
+        if record.verdict in ("inconclusive", "could_not_run"):
             console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
         if record.violated_at is not None:
             console.print(f"{record.name}: {record.violated_at.says}", highlight=False, markup=False)

@@ -12,6 +12,12 @@ from audit.report.table import readable
 def record_lines(record: AuditRecord) -> list[str]:
     """What broke, if anything did; what was claimed, what was proven, from which counts."""
     record = shown(record)
+    if not record.ran:
+        return [
+            f"{record.name}: {readable(record.verdict)}",
+            f"  claim:   {record.claim.describe()}",
+            f"  because: {record.reason}",
+        ]
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
     counts, epsilon = best.counts, record.epsilon(record.report_delta)
     return [

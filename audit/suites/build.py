@@ -36,6 +36,10 @@ LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
 """Claims read from a library's own accountant; they see the mechanism and the neighbours."""
 
 
+class MissingLibraryError(SuiteError):
+    """An audit that is well stated, and needs a library that is not here."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
     """An audit ready to run."""
@@ -89,10 +93,12 @@ def build_suite(
     *,
     run_code: bool = True,
     each: Callable[[Built], None] = lambda _: None,
+    unbuilt: Callable[[AuditSpec, MissingLibraryError], None] | None = None,
 ) -> list[Built]:
     """All audits of a suite, or those of them that are wanted; parameters that no part takes are refused.
 
-    ``each`` is given every audit as soon as it is built.
+    ``each`` is given every audit as soon as it is built, and ``unbuilt`` those that miss a library, which otherwise
+    raise.
     """
     known = catalogue()
     wanted = suite.audits if audits is None else audits
@@ -102,8 +108,15 @@ def build_suite(
             _refuse_unused(spec, known, taken(spec, known))
     built = []
     for spec in wanted:
-        built.append(build(spec, run_code=run_code))
-        each(built[-1])
+        try:
+            built.append(build(spec, run_code=run_code))
+        except MissingLibraryError as error:
+            if unbuilt is None:
+                raise
+            unbuilt(spec, error)
+            left_out.append(spec)
+        else:
+            each(built[-1])
     if not any(map(has_own_functions, left_out)):
         found = [*(audit.taken for audit in built), *(taken(spec, known) for spec in left_out)]
         _refuse_unused_defaults(suite, known, set().union(*found))
@@ -255,14 +268,15 @@ def _placed(what: str) -> Iterator[None]:
     except BaseException as error:
         if passes(error):
             raise
-        raise SuiteError(f"{what}: {sentence(error)}") from error
+        kind = MissingLibraryError if isinstance(error, ImportError) else SuiteError
+        raise kind(f"{what}: {sentence(error)}") from error
 
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
     """A library that only the trials would miss is missed now, before another audit has cost time."""
     missing = [name for name in step.libraries if importlib.util.find_spec(name) is None]
     if missing:
-        raise SuiteError(
+        raise MissingLibraryError(
             f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
             "dpsgd-audit has the extras opacus and jax-privacy: pip install 'dpsgd-audit[...]'."
         )

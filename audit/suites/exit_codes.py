@@ -8,8 +8,13 @@ EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
 
 def exit_code(records: tuple[AuditRecord, ...]) -> int:
-    """0: every verdict as expected; 1: an unexpected one; 3: one is inconclusive (1 comes before 3)."""
-    surprises = [record for record in records if not record.as_expected]
-    if any(record.verdict != "inconclusive" for record in surprises):
+    """0: every verdict as expected; 1: an unexpected one; 2: an audit could not run; 3: one is inconclusive.
+
+    The smallest of those that apply; an audit that was expected not to run, and ran, is unexpected.
+    """
+    surprises = {record.verdict for record in records if not record.as_expected}
+    if surprises - {"inconclusive", "could_not_run"}:
         return EXIT_UNEXPECTED
+    if "could_not_run" in surprises:
+        return EXIT_BAD_INPUT
     return EXIT_INCONCLUSIVE if surprises else EXIT_EXPECTED

@@ -25,7 +25,7 @@ def unnoticed(earlier: tuple[AuditRecord, ...], now: tuple[AuditRecord, ...]) ->
     sentences = []
     for record in now:
         old = before.get(record.name)
-        if old is None or not _same_audit(old, record):
+        if old is None or not (old.ran and record.ran and _same_audit(old, record)):
             continue
         repeated = (old.key, old.trials_planned) == (record.key, record.trials_planned)
         if not repeated and not 0 < old.look < record.look:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,17 +14,20 @@ from typing import Any
 import jax
 
 from audit.procedure import run_audit
+from audit.record.derive import claim_part
+from audit.record.environment import describe_environment, describe_key
 from audit.record.files import FileError
-from audit.record.record import AuditRecord, SuitePart, plain
+from audit.record.record import AuditRecord, Part, SuitePart, plain
+from audit.record.unrun import Asked, claim_as_stated, could_not_run, part_as_stated
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, command_files, decided_by
-from audit.suites.build import Built, build_suite
+from audit.suites.build import Built, MissingLibraryError, build_suite
 from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.earlier_test import like
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.repeated_looks import share_of
 from audit.trials.border import contained, sentence
-from audit.trials.both_sides import is_foreign
+from audit.trials.both_sides import Auditable, is_foreign
 from audit.trials.execution import Execution
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
@@ -30,6 +35,7 @@ from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
 from audit.trials.workers import ForeignError
 from guarantees.checks import checked
+from mechanisms.pairs.neighbours import Neighbours
 
 LOOK = 0x6C6F6F6B
 """Folded into a key before the number of a look; the bytes of names are smaller."""
@@ -38,6 +44,11 @@ REMEDY = "Mend it and run the same command again: finished audits are kept (with
 
 class AuditError(RuntimeError):
     """An audit of a suite that could not be finished: the last line says where, which and why."""
+
+    def __init__(self, message: str, *, why: str):
+        super().__init__(message)
+        self.why = why
+        """Why, in a sentence or two."""
 
 
 @checked
@@ -48,6 +59,7 @@ def run_suite(
     keep_foreign: bool = False,
     earlier: tuple[AuditRecord, ...] = (),
     executor: Executor = LOCAL,
+    keep_going: bool = False,
     told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
@@ -70,6 +82,7 @@ def run_suite(
       keep_foreign: also reuse counts and records of foreign code from there.
       earlier: records of an earlier run; an audit of the same name is judged by the same thresholds.
       executor: who draws the trials. A run may be continued by another executor on devices of the same kind.
+      keep_going: an audit that fails, or that misses a library, gets the verdict ``could_not_run`` and the others run.
       told: called with a sentence for each result that is taken from ``resume_in``.
       started: called with each audit before it runs.
       progress: called with an audit and its counts after every chunk.
@@ -80,7 +93,7 @@ def run_suite(
 
     Raises:
       SuiteError: a part of the suite cannot be built; the message has file and line.
-      AuditError: an audit failed while it ran; the message names it.
+      AuditError: an audit failed while it ran and ``keep_going`` is not set; the message names it.
 
     Examples:
       >>> import audit, pathlib, tempfile
@@ -93,23 +106,40 @@ def run_suite(
       >>> [record.verdict for record in audit.run_suite(read_suite(file))]
       ['no_violation_found']
     """
-    before = {record.name: record for record in earlier}
+    before = {record.name: record for record in earlier if record.ran}
+    missing: dict[str, str] = {}
+
+    def unbuilt(spec: AuditSpec, error: MissingLibraryError) -> None:
+        missing[spec.name] = str(error).removeprefix(f"{spec.where}: ")
+
     with compiled_ahead(executor) as ahead:
-        built = [like(audit, before.get(audit.spec.name)) for audit in build_suite(suite, each=ahead)]
+        ready = build_suite(suite, each=ahead, unbuilt=unbuilt if keep_going else None)
+        built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
         code = code_digest()
-        own = SuitePart(risk=suite.risk, audits=len(built), seed=suite.seed)
+        own = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
         risk = risk_of_each(own, suite.look)
         end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
         records = []
-        for index, audit in enumerate(built):
-            started(audit.spec)
-            deadline = _deadline(audit.spec, end, len(built) - index)
-            place = None
-            if resume_in is not None:
-                place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
-            kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
-            with _placed(audit.spec):
-                record = _run(audit, suite, risk, deadline, kept, progress, executor)
+        for index, spec in enumerate(suite.audits):
+            started(spec)
+            if spec.name in missing:
+                record = unrun(spec, suite, risk, why=missing[spec.name], device=executor.device)
+            else:
+                audit = built[spec.name]
+                deadline = _deadline(spec, end, len(suite.audits) - index)
+                place = None
+                if resume_in is not None:
+                    place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
+                kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
+                began = time.monotonic()
+                try:
+                    with _placed(spec):
+                        record = _run(audit, suite, risk, deadline, kept, progress, executor)
+                except AuditError as error:
+                    if not keep_going or isinstance(error.__cause__, FileError):
+                        raise
+                    spent = time.monotonic() - began
+                    record = unrun(spec, suite, risk, audit, why=error.why, device=executor.device, seconds=spent)
             stated = {**record.environment, "code": code}
             records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
             finished(records[-1])
@@ -137,7 +167,55 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
             first = f"{first} {lines[-1].rstrip('.')}."
         detail = "".join(f"{line}\n" for line in lines[1:])
         told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {REMEDY}"
-        raise AuditError(f"{detail}{spec.where}: audit {spec.name!r} failed: {told}") from error
+        message = f"{detail}{spec.where}: audit {spec.name!r} failed: {told}"
+        raise AuditError(message, why=_why(error, first, lines)) from error
+
+
+def _why(error: Exception, first: str, lines: list[str]) -> str:
+    """What a record says: of foreign code, whose traceback comes along, the error in its last line."""
+    told = re.sub(r"^(\w+\.)+(?=\w+: )", "", lines[-1]) if isinstance(error, ForeignError) else first
+    return f"{told.rstrip('.')}."
+
+
+def unrun(
+    spec: AuditSpec,
+    suite: Suite,
+    risk: float,
+    built: Built | None = None,
+    *,
+    why: str,
+    device: str,
+    seconds: float = 0.0,
+) -> AuditRecord:
+    """The record of an audit that could not run, its parts as they were built or as the suite states them."""
+    claim = claim_as_stated(spec.claim) if built is None else claim_part(built.claim, spec.delta)
+    mechanism, neighbours = part_as_stated(spec.mechanism), part_as_stated(spec.neighbours)
+    if built is not None:
+        mechanism, neighbours = (
+            _part(made, kind)
+            for made, kind in ((built.mechanism, built.mechanism.kind), (built.neighbours, built.neighbours.relation))
+        )
+    asked = Asked(
+        name=spec.name,
+        expect=spec.expect,  # type: ignore[arg-type]
+        mechanism=mechanism,
+        neighbours=neighbours,
+        distinguisher=part_as_stated(spec.distinguisher),
+        claim=claim,
+        policy={"kind": part_as_stated(spec.policy).name},
+        risk=risk,
+        delta=spec.delta,
+        trials=spec.trials,
+        key=describe_key(audit_key(suite.seed, spec.name, suite.look)),
+        diagnose=spec.diagnose,
+        environment=describe_environment(device),
+    )
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return could_not_run(asked, why=why, started=now, seconds=seconds)
+
+
+def _part(made: Auditable | Neighbours, kind: str) -> Part:
+    return Part(name=made.name, parameters=plain(made.parameters), kind=kind)
 
 
 def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:

@@ -1,10 +1,10 @@
-"""The three verdicts, as records, suites and tests spell them. Imports nothing: the command line reads them first."""
+"""The four verdicts, as records, suites and tests spell them. Imports nothing: the command line reads them first."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-Verdict = Literal["violation", "no_violation_found", "inconclusive"]
-"""What an audit concludes; 'no_violation_found' never means 'private'."""
+Verdict = Literal["violation", "no_violation_found", "inconclusive", "could_not_run"]
+"""What an audit concludes; 'no_violation_found' never means 'private', and 'could_not_run' says nothing of privacy."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """Every verdict."""

@@ -57,6 +57,9 @@ SENTENCES: tuple[str, ...] = ("reason", "violated_at.says", "diagnoses.says", "d
 def primary_keys(record: AuditRecord, *, theory_known: bool) -> dict[str, Source]:
     """The keys of this record under which values are primary."""
     keys: dict[str, Source] = {**dict.fromkeys(DRAWN, "drawn"), **dict.fromkeys(TOLD, "told")}
+    if not record.ran:
+        # nothing is drawn: its parts, its claim and the reason are what somebody says
+        keys = dict.fromkeys((*keys, "reason", "claim"), "told")
     if record.suite is None:
         # the suite's risk is shared by a rule; outside a suite the risk is what was asked
         keys["risk"] = "told"

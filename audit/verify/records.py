@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from audit.record.environment import describe_key
 from audit.record.record import AuditRecord
+from audit.record.unrun import emptied
+from audit.risk import RiskBudget
 from audit.suites.file import Suite
+from audit.suites.run import audit_key, risk_of_each
 from audit.trials.border import sentence
 from audit.trials.versions import version_of
 from audit.verify.leaves import ABSENT, NOTHING, agree, key_of, leaves, told, under
@@ -87,6 +91,10 @@ def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite |
     checks += [Check(audit="", what="suite", state="not computed", says=says) for says in missing(records)]
     primary: list[Primary] = []
     for record in records:
+        if not record.ran:
+            checks.append(dataclasses.replace(_emptied(record), audit=record.name))
+            primary += _primary(record, None, drawn_again=False)
+            continue
         own, reason = _rebuilt(record, suite)
         found = [reason] if own is None and reason is not None else _compared(record, own)
         again = _redrawn(record, own, rerun, suite) if rerun else None
@@ -95,6 +103,24 @@ def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite |
         checks += [dataclasses.replace(check, audit=record.name) for check in found]
         primary += _primary(record, own, drawn_again=again is not None and again[1])
     return Verified(checks=tuple(checks), primary=tuple(primary))
+
+
+def _emptied(record: AuditRecord) -> Check:
+    """An audit that could not run: nothing in its record may need a trial."""
+    made = emptied(record)
+    if record.suite is not None:
+        risk, key = risk_of_each(record.suite, record.look), audit_key(record.suite.seed, record.name, record.look)
+        made = dataclasses.replace(made, risk=risk, budget=RiskBudget(risk=risk), key=describe_key(key))
+    stated, computed = (dict(leaves(each.to_json())) for each in (record, made))
+    wrong = [
+        f"{path}: {told(stated.get(path, ABSENT))} recorded, {told(computed.get(path, ABSENT))} computed"
+        for path in {**stated, **computed}
+        if not agree(stated.get(path, ABSENT), computed.get(path, ABSENT), nothing=NOTHING)
+    ]
+    if wrong:
+        return _check("nothing was drawn", wrong, [], "")
+    says = "the audit could not run, and its record proves nothing"
+    return Check(audit="", what="nothing was drawn", state="right", says=says)
 
 
 def _rebuilt(record: AuditRecord, suite: Suite | None) -> tuple[Rebuilt | None, Check | None]:

@@ -190,7 +190,7 @@ class Tail:
 
     def _read(self) -> None:
         # a closed pipe ends the reading as its end does
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), self._pipe:
             while piece := os.read(self._pipe.fileno(), PIECE):
                 self._last = (self._last + piece)[-self._kept :]
 

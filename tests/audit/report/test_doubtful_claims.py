@@ -9,7 +9,7 @@ import pytest
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.questions import EpsilonAt
-from audit.record.derive import _claim_part
+from audit.record.derive import claim_part
 from audit.report.claims import claim_json, print_claims
 from audit.report.story import story
 from audit.report.table import print_table
@@ -59,7 +59,7 @@ def test_no_verdict_holds_anyone_to_the_number():
 
 @pytest.mark.parametrize(("claim", "says"), [(ESTIMATE, "not known"), (ONE_SIDED, "at most 3 ")])
 def test_a_record_says_so_everywhere(violation, claim, says, capsys):
-    part = _claim_part(claim, DELTA)
+    part = claim_part(claim, DELTA)
     record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
     assert part.epsilon == claim.epsilon_range(DELTA).promised
     print_table((record,), suite_risk=0.05)
