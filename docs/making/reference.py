@@ -15,9 +15,10 @@ from dpsgd_audit.face import offered
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("audit", "distinguishers", "mechanisms", "guarantees")
 EXIT_CODES = """
-Every command ends with 2 on bad input. `run` ends with 0 if every verdict is as expected, 1 if one is not, 2 if an audit
-could not run (`--keep-going`), 3 if one is inconclusive, and `bound --claim` likewise; `compare` with 1 if something got
-worse and 4 if something could not be compared; `verify` with 1 if a value does not follow from the record and 3 if one could not be computed.
+Every command ends with 2 on bad input. `run` ends with 0 if every verdict is as expected, 1 if one is not, 2 if an
+audit could not run (`--keep-going`), 3 if one is inconclusive, and `bound --claim` likewise; `compare` with 1 if
+something got worse and 4 if something could not be compared; `verify` with 1 if a value does not follow from the record
+and 3 if one could not be computed.
 """
 
 
