@@ -133,8 +133,8 @@ def test_fresh_outputs_never_come_from_the_audits_own_seeds():
     told, seeds[:] = set(seeds), []
     audited(pair=pair, diagnose=False, **given)
     assert set(seeds) < told
-    # and one for each side of a replay that looks for the line
-    assert len(told - set(seeds)) in (2 * after.MOST_TRIALS, 2 * after.MOST_TRIALS + 2)
+    # and at most one for each side of a replay that looks for the line
+    assert 0 <= len(told - set(seeds)) - 2 * after.MOST_TRIALS <= 2
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
