@@ -36,6 +36,7 @@ from distinguishers.contract import distinguisher as as_distinguisher
 from guarantees.checks import IN_BODY, Delta, Share, checked, require
 from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.pairs.gradient_pairs import known_lengths
 from mechanisms.pairs.neighbours import Neighbours
 
 MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
@@ -174,6 +175,7 @@ def run_audit(
         seconds=0.0,
         diagnose=diagnose,
         repeatable=same_again,
+        gradient_lengths=known_lengths(step, neighbours, getattr(given, "neighbours", None)),
     )
     record = derive(Audited(subject=subject, policy=rule, goal=goal, test=test, tally=tally, theory=chosen.curve))
     record = dataclasses.replace(record, seconds=time.monotonic() - began)

@@ -15,6 +15,7 @@ from mechanisms.adapters.pytorch.for_torch import torch_training as torch_traini
 from mechanisms.adapters.pytorch.opacus_claims import opacus_claim as opacus_claim
 from mechanisms.contract import Described as Described
 from mechanisms.contract import mechanism as mechanism
+from mechanisms.networks.worst_record import worst_record as worst_record
 from mechanisms.pairs import canaries as canaries
 from mechanisms.pairs.canaries import gradient_canaries as gradient_canaries
 from mechanisms.pairs.gradient_pairs import GradientsError as GradientsError

@@ -17,6 +17,7 @@ from audit.trials.source import Tally
 from audit.verdict.verdict import Verdict
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
+from mechanisms.pairs.gradient_lengths import GradientLengths
 
 MOST_POINTS = 200
 """Points of a record; of a band's many only those on its lower left hull are kept."""
@@ -41,6 +42,7 @@ class Subject:
     seconds: float
     diagnose: bool | None
     repeatable: bool | None
+    gradient_lengths: GradientLengths | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,6 +110,7 @@ def derive(audited: Audited) -> AuditRecord:
         state=tally.state,
         diagnose=subject.diagnose,
         repeatable=subject.repeatable,
+        gradient_lengths=subject.gradient_lengths,
     )
 
 

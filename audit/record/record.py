@@ -26,6 +26,7 @@ from audit.verdict.numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
 from guarantees.checks import checked
+from mechanisms.pairs.gradient_lengths import GradientLengths
 
 SCHEMA = 3
 WRITTEN_BY = "records are written by `dpsgd-audit run`"
@@ -206,6 +207,8 @@ class AuditRecord:
     """Whether a violation was to be explained; None in records that did not say."""
     repeatable: bool | None = None
     """Whether a few trials, drawn twice, came out the same; None where that was not tried."""
+    gradient_lengths: GradientLengths | None = None
+    """How long the differing record's gradient is beside the others and the bound; None where that is not known."""
     schema: int = SCHEMA
 
     def __repr__(self) -> str:

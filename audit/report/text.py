@@ -30,6 +30,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_step_lines(record),
         f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "
         f"delta >= {at_least(record.delta(0.0), '.4g')} at epsilon 0, mu >= {at_least(record.mu, '.4g')}",
+        *_length_lines(record),
         *_share_lines(record),
         f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
@@ -61,6 +62,14 @@ def _step_lines(record: AuditRecord) -> list[str]:
     if taken is None:
         return [f"  steps:   {counted} counted by the claim; how many were taken cannot be seen"]
     return [f"  steps:   {taken} taken, {counted} counted by the claim"]
+
+
+def _length_lines(record: AuditRecord) -> list[str]:
+    """Of the record's gradient, where another record would show more."""
+    lengths = record.gradient_lengths
+    if lengths is None or not lengths.is_short:
+        return []
+    return [f"  record:  {lengths.describe()}. {lengths.advice()}"]
 
 
 def _share_lines(record: AuditRecord) -> list[str]:

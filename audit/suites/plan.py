@@ -18,6 +18,10 @@ from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
 from audit.trials.learning import learn
 from audit.trials.threefry import split
+from distinguishers.battery import default_battery
+from distinguishers.contract import Distinguisher, Learner
+from mechanisms.pairs.gradient_lengths import GradientLengths
+from mechanisms.pairs.gradient_pairs import known_lengths
 
 PILOT_TRIALS = 400
 """Outputs drawn and thrown away where no exact curve is known, half on each dataset."""
@@ -35,6 +39,8 @@ class AuditPlan:
     plan: Plan
     note: str = ""
     """What to know before a trial is drawn."""
+    gradient_lengths: GradientLengths | None = None
+    """How long the differing record's gradient is; None where that is not known."""
 
 
 def seconds_per_trial(audit: Built, *, key: jax.Array) -> float:
@@ -47,10 +53,10 @@ def seconds_per_trial(audit: Built, *, key: jax.Array) -> float:
     return (time.monotonic() - began) / 2
 
 
-def note_on(audit: Built, *, risk: float) -> str:
-    """Says so where counting cannot refute the claim, whatever the code does."""
+def note_on(audit: Built, *, risk: float, lengths: GradientLengths | None = None) -> str:
+    """Says so where counting cannot refute the claim, whatever the code does, or where another record shows more."""
     if refutable(audit.claim, trials_per_side=audit.spec.trials // 2, risk=risk):
-        return ""
+        return f"{lengths.describe()}. {lengths.advice()}" if lengths is not None and lengths.is_short else ""
     return (
         f"{audit.spec.trials:,} trials cannot refute {audit.claim.describe()}: even an attack that never errs would "
         "not. More trials, a smaller claim (one step instead of a training, say), or conformance tests, which look at "
@@ -64,7 +70,8 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
 
     The pilot also times a trial. Its trials are thrown away: the audit draws others, with another key.
     """
-    scores, pace = _pilot(audit, key)
+    given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
+    scores, pace = _pilot(audit, given, key)
     curve = getattr(audit.distinguisher, "curve", None)
     known = curve if curve is not None else planning.pilot_points(_counts(*scores))
     plan = planning.plan(
@@ -77,15 +84,19 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         seconds_per_trial=pace,
     )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
-    note = note_on(audit, risk=risk)
-    return AuditPlan(name=audit.spec.name, claim=audit.claim.describe(), source=source, plan=plan, note=note)
+    lengths = known_lengths(audit.mechanism, audit.neighbours, getattr(given, "neighbours", None))
+    return AuditPlan(
+        name=audit.spec.name,
+        claim=audit.claim.describe(),
+        source=source,
+        plan=plan,
+        note=note_on(audit, risk=risk, lengths=lengths),
+        gradient_lengths=lengths,
+    )
 
 
-def _pilot(audit: Built, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray], float]:
+def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray], float]:
     """Scores of both sides, and seconds a trial once everything is compiled."""
-    from distinguishers import default_battery
-
-    given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     both = both_sides(audit.mechanism, audit.neighbours)
     *own, key_learn = split(key, 3)
     chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn)

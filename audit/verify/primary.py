@@ -43,6 +43,7 @@ TOLD: tuple[str, ...] = (
     "claim.times",
     "diagnose",
     "repeatable",
+    "gradient_lengths",
     "look",
     "suite",
     "environment",

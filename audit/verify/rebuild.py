@@ -147,6 +147,7 @@ def _subject(record: AuditRecord) -> Subject:
         seconds=record.seconds,
         diagnose=record.diagnose,
         repeatable=record.repeatable,
+        gradient_lengths=record.gradient_lengths,
     )
 
 

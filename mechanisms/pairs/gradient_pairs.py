@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from guarantees.checks import Count, checked, require
 from mechanisms.contract import BatchMechanism, Mechanism
+from mechanisms.pairs.gradient_lengths import GradientLengths, lengths_of
 from mechanisms.pairs.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, records_in
 from mechanisms.release import PLAIN, flatten_rows, host_array, leaves
 
@@ -96,7 +97,7 @@ def worst_case_pair(
     Examples:
       >>> import mechanisms
       >>> mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
-      <Neighbours 'worst_case_pair': add_remove, 4 records without>
+      <Neighbours 'worst_case_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
     """
     _check(records, dimension, clip, relation)
     require("shared", -1 <= shared <= 1, "in [-1, 1]", shared)
@@ -230,6 +231,7 @@ def neighbours_from_gradients(
         relation=relation,
         name="neighbours_from_gradients",
         parameters={"records": len(common), "dimension": common.shape[1], "relation": relation},
+        told_lengths=lengths_of(np.vstack([common, last[:1]]), len(common)),
     )
 
 
@@ -281,6 +283,25 @@ def told_pair(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism) -> 
 def told_by_user(mechanism: Mechanism | BatchMechanism) -> bool:
     """Whether its per-example gradients are a function that the user gave for just that."""
     return getattr(mechanism, "own_gradients", None) is not None
+
+
+def known_lengths(
+    mechanism: Mechanism | BatchMechanism, neighbours: Neighbours, read_as: Neighbours | None = None
+) -> GradientLengths | None:
+    """How long the record's gradient is beside the others and the mechanism's bound; None where nobody says.
+
+    ``read_as`` is the pair of gradients that scores made of this one: they are not worked out twice.
+    """
+    made = read_as is not None and read_as.name == neighbours_from_gradients.__name__
+    try:
+        if told_by_user(mechanism) and not made:
+            read_as, made = told_pair(neighbours, mechanism), True
+    except (ValueError, RelationError, GradientsError):
+        return None
+    found = read_as.gradient_lengths if made and read_as is not None else neighbours.gradient_lengths
+    bound = mechanism.parameters.get("clip")
+    known = isinstance(bound, int | float) and bound > 0
+    return found if found is None or not known else dataclasses.replace(found, bound=float(bound))
 
 
 def gradient_rows(found: Any, records: int) -> np.ndarray:

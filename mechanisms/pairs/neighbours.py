@@ -15,6 +15,7 @@ from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from guarantees.vocabulary import PairRelation as Relation
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.datasets import is_torch_dataset, record_shapes, records_of
+from mechanisms.pairs.gradient_lengths import GradientLengths, lengths_of
 from mechanisms.release import PLAIN
 
 DENSE_LIMIT = 2**28
@@ -117,6 +118,19 @@ class Neighbours:
     """In how many records they differ: a promise about one says nothing about two."""
     index: int = -1
     """The place of the differing record, the last one by default."""
+    told_lengths: GradientLengths | None = None
+    """What somebody who knows the model found of the gradients' lengths."""
+
+    @property
+    def gradient_lengths(self) -> GradientLengths | None:
+        """How long the record's gradient is beside the others; None where records are no gradients and nobody said."""
+        if not isinstance(self.with_record, GradientTable):
+            return self.told_lengths
+        table = self.with_record
+        ends = np.cumsum(table.counts)
+        place = int(np.searchsorted(ends, self.index % int(ends[-1]), side="right"))
+        found = lengths_of(table.rows, place, counts=table.counts, group=self.group)
+        return dataclasses.replace(found, bound=self.parameters.get("clip"))
 
     @property
     def records_without(self) -> int | None:
@@ -124,7 +138,9 @@ class Neighbours:
         return records_in(self.without)
 
     def __repr__(self) -> str:
-        return f"<Neighbours {self.name!r}: {self.relation}, {self.records_without} records without>"
+        lengths = self.gradient_lengths
+        told = "" if lengths is None else f"; {lengths.describe()}"
+        return f"<Neighbours {self.name!r}: {self.relation}, {self.records_without} records without{told}>"
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)

@@ -73,6 +73,7 @@ def made(name: str, policy: Policy, *, claim=TIGHT, trials=200, suite=None, seed
         seconds=1.0,
         diagnose=True,
         repeatable=True,
+        gradient_lengths=None,
     )
     tally = policy.count(sides(seed), test, goal)
     audited = Audited(subject=subject, policy=policy, goal=goal, test=test, tally=tally, theory=SCORE.curve)

@@ -2,6 +2,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from toys import PAIR, First, Shift
 
@@ -11,6 +12,7 @@ import guarantees
 import mechanisms
 from audit import Fixed, FromTheory, Simultaneous, Split
 from audit.record.record import load_records, save_records
+from audit.report.text import record_lines
 
 KEY = jax.random.key(0)
 EASGM = {"normalise_by": "expected_batch", "rate": 0.05, "clip": 0.1, "noise_multiplier": 10.0}
@@ -231,3 +233,20 @@ def test_members_of_one_name_are_told_apart(tmp_path):
     assert [grid.member for grid in record.grids] == ["first", "first 2"]
     save_records((record,), tmp_path / "records.json")
     assert load_records(tmp_path / "records.json")[0].grids == record.grids
+
+
+def test_the_record_says_how_long_the_gradient_is(tmp_path):
+    def release(seed, data):
+        return data.sum(0) + np.random.default_rng(seed).standard_normal(2)
+
+    data = np.array([[0.0, 1.0], [0.6, 0.0]], np.float32)
+    pair = mechanisms.add_record(data, np.array([0.5, 0.0], np.float32))
+    step = mechanisms.callable_step(release, clip=1.0, gradients=lambda rows: rows)
+    record = audit.run_audit(
+        step, pair, First(), claim=guarantees.gaussian(mu=1.0), trials=200, risk=0.05, key=KEY, diagnose=False
+    )
+    assert record.gradient_lengths is not None
+    assert record.gradient_lengths.describe() == "gradient of length 0.5, others 0.6 to 1 (median 0.6), bound 1"
+    audit.save_records([record], tmp_path / "records.json")
+    assert audit.load_records(tmp_path / "records.json")[0].gradient_lengths == record.gradient_lengths
+    assert any(line.startswith("  record:  gradient of length 0.5") for line in record_lines(record))

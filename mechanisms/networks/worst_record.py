@@ -1,0 +1,103 @@
+"""Which record to add to a dataset: the one whose gradient is longest."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from guarantees.checks import Positive, checked
+from mechanisms.pairs.datasets import KINDS, is_torch_dataset, records_of, refusal
+from mechanisms.pairs.gradient_lengths import lengths_of
+from mechanisms.pairs.gradient_pairs import gradient_rows
+from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.pairs.record_pairs import add_record
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class WorstRecord:
+    """The candidate with the longest gradient, and the pair that it makes."""
+
+    index: int
+    """Its place among the candidates."""
+    record: Any
+    lengths: tuple[float, ...]
+    """Of every candidate's gradient."""
+    opposed: float
+    """Cosine between its gradient and the sum of the others: -1 is opposite to all, the worst if sums are clipped."""
+    pair: Neighbours
+    """The data without it and with it, which knows these lengths."""
+
+
+@checked
+def worst_record(
+    model: Any, loss: Callable[..., Any], data: Any, candidates: Any, *, clip: Positive | None = None
+) -> WorstRecord:
+    """Which of some records to add to a dataset, so that an audit can see a leak: the one with the longest gradient.
+
+    A record whose gradient is shorter than the clipping bound moves a clipped sum by less than the claim allows, and
+    hides what is wrong. Gradients are those at the given weights, and an audit starts from the weights that the
+    training builds: give those. The longest gradient need not leak most under every fault (docs/own-pair.md).
+
+    Args:
+      model: a PyTorch module, or the weights of a JAX model (any pytree).
+      loss: in PyTorch ``loss(outputs, target)`` where a record is (inputs, target), otherwise ``loss(model, batch)`` of
+        a batch of one record; in JAX ``loss(weights, record)``.
+      data: the dataset that the record is added to.
+      candidates: records of the same form, as a dataset.
+      clip: the clipping bound, if lengths are to be told beside it.
+
+    Returns:
+      The choice: ``record``, ``index``, ``lengths`` of all candidates, and ``pair`` with that record added.
+
+    Raises:
+      TypeError: data or candidates are no dataset.
+      ValueError: their records have different forms.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> data, candidates = np.ones((3, 2), np.float32), np.array([[1, 0], [3, 4]], np.float32)
+      >>> found = mechanisms.worst_record(np.zeros(2), lambda weights, record: weights @ record, data, candidates)
+      >>> found.index, found.lengths
+      (1, (1.0, 5.0))
+    """
+    for name, dataset in (("data", data), ("candidates", candidates)):
+        if not records_of(dataset):
+            raise TypeError(f"{name} must be {KINDS}, with at least one record, got {refusal(dataset)}.")
+    others, rows = (_rows(model, loss, dataset) for dataset in (data, candidates))
+    lengths = np.linalg.norm(rows, axis=1)
+    index = int(lengths.argmax())
+    own, total = rows[index], others.sum(axis=0)
+    scale = float(np.linalg.norm(own) * np.linalg.norm(total))
+    record = _record(candidates, index)
+    found = dataclasses.replace(lengths_of(np.vstack([others, own]), len(others)), bound=clip)
+    return WorstRecord(
+        index=index,
+        record=record,
+        lengths=tuple(float(length) for length in lengths),
+        opposed=float(own @ total) / scale if scale > 0 else 0.0,
+        pair=dataclasses.replace(add_record(data, record), told_lengths=found),
+    )
+
+
+def _rows(model: Any, loss: Callable[..., Any], dataset: Any) -> np.ndarray:
+    """Gradients, one flat row for every record."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from mechanisms.networks.torch_gradients import loss_gradients
+
+        found = loss_gradients(model, loss, dataset)
+    else:
+        records = jax.tree.map(np.asarray, dataset)
+        found = jax.vmap(jax.grad(loss), in_axes=(None, 0))(model, records)
+    return np.asarray(gradient_rows(found, records_of(dataset) or 0), np.float64)
+
+
+def _record(dataset: Any, index: int) -> Any:
+    if isinstance(dataset, list) or is_torch_dataset(dataset):
+        return dataset[index]
+    return jax.tree.map(lambda column: column[index], dataset)
