@@ -182,18 +182,21 @@ def _claim(record: AuditRecord, stated: Built | None) -> Claim:
             f"the claim {part.name!r} cannot be built from its name; give the suite that names it with --suite"
         )
     try:
-        return _built(part.name, json.dumps(dict(part.parameters)), part.relation, part.times)
+        return _built(part.name, json.dumps(dict(part.parameters)), part.relation, part.times, part.source)
     except Exception as error:
         raise NotComputedError(f"the claim {part.describe()} cannot be built: {sentence(error)}") from None
 
 
 @functools.lru_cache(maxsize=16)
-def _built(name: str, parameters: str, relation: str, times: int) -> Claim:
+def _built(name: str, parameters: str, relation: str, times: int, source: str) -> Claim:
     """The audits of a suite often have one claim, whose curve is then tabulated once."""
     constructor = getattr(guarantees, name)
     given = {key: _tuple(value) for key, value in json.loads(parameters).items()}
     if "relation" in inspect.signature(constructor).parameters:
         given.setdefault("relation", relation)
+    if "source" in inspect.signature(constructor).parameters:
+        # who told an account is told, too: nothing here can say it
+        given.setdefault("source", source)
     claim = constructor(**given)
     return claim.compose(times) if times > 1 else claim
 

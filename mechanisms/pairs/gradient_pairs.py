@@ -300,8 +300,9 @@ def known_lengths(
         return None
     found = read_as.gradient_lengths if made and read_as is not None else neighbours.gradient_lengths
     bound = mechanism.parameters.get("clip")
-    known = isinstance(bound, int | float) and bound > 0
-    return found if found is None or not known else dataclasses.replace(found, bound=float(bound))
+    if found is None or not isinstance(bound, int | float) or bound <= 0:
+        return found
+    return dataclasses.replace(found, bound=float(bound))
 
 
 def gradient_rows(found: Any, records: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from guarantees.checks import AboveZero, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
 from mechanisms.adapters.pytorch.for_opacus import quiet
+from mechanisms.adapters.pytorch.opacus_claims import rates_note
 from mechanisms.adapters.pytorch.watch import Watch, plain_name
 from mechanisms.adapters.told import told_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
@@ -180,26 +181,28 @@ class TorchTraining(Described):
         unit = "step" if self.releases == "update" else "training"
         sides = (neighbours.without, neighbours.with_record)
         if deltas is None:
-            entries = _weaker([self.history(side) for side in sides])
-            source = f"the accountant of {self.name}, Opacus {_version('opacus')}, composed by this package"
+            histories = [self.history(side) for side in sides]
+            entries, note = _weaker(histories), _note(*histories)
+            source = f"the accountant of {self.name}, Opacus {_version('opacus')}, composed by this package{note}"
             return claim_from_history(entries, relation=neighbours.relation, unit=unit, source=source)
         require("deltas", len(deltas) and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
         relation = neighbours.relation
         require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
-        printed = [self._printed(side, deltas) for side in sides]
+        books, printed = zip(*(self._printed(side, deltas) for side in sides), strict=True)
         # an accountant may print an epsilon below 0, which promises what 0 does
         points = list(zip(np.max(printed, axis=0, initial=0.0).tolist(), deltas, strict=True))
-        source = f"get_epsilon of the accountant of {self.name}, Opacus {_version('opacus')}"
+        source = f"get_epsilon of the accountant of {self.name}, Opacus {_version('opacus')}{_note(*books)}"
         return claim_from_table(points, relation=relation, unit=unit, source=source)
 
     def _books(self, dataset: Any) -> list[Any]:
         return [accountant.history for accountant in self._accountants(dataset)]
 
-    def _printed(self, dataset: Any, deltas: Sequence[float]) -> list[float]:
+    def _printed(self, dataset: Any, deltas: Sequence[float]) -> tuple[list[Entry], list[float]]:
+        """The history of the one accountant, and its epsilons."""
         found = self._accountants(dataset)
         require("train", len(found) == 1, "a training with one accountant, to be asked for its epsilon", len(found))
         with quiet():
-            return [float(found[0].get_epsilon(delta)) for delta in deltas]
+            return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas]
 
     def _accountants(self, dataset: Any) -> list[Any]:
         watch = Watch(seed=0, steps=self._most_steps, accounts=True)
@@ -351,6 +354,11 @@ def _version(library: str) -> str:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def _note(without: list[Entry], with_record: list[Entry]) -> str:
+    """Says so where the first rates differ, to whoever asked for the claim."""
+    return rates_note(without[0][1], with_record[0][1], stacklevel=3)
 
 
 def _weaker(histories: list[list[Entry]]) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import multiprocessing
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -53,6 +54,8 @@ def opacus_claim(
     books = _books(mechanism, neighbours, accountant, deltas)
     book = max(books, key=lambda book: book.epsilons)
     weaker = np.max([book.epsilons for book in books], axis=0)
+    # one frame more: this function is checked
+    note = rates_note(books[0].rate, books[1].rate, stacklevel=3)
     return Claim(
         curve=TradeOff(law_from_promises(zip(weaker.tolist(), deltas, strict=True))),
         name="opacus_claim",
@@ -66,8 +69,29 @@ def opacus_claim(
         },
         relation="add_remove",
         observation="the update of one step",
-        source=f"Opacus {book.version}, {accountant} accountant",
+        source=f"Opacus {book.version}, {accountant} accountant{note}",
     )
+
+
+class UnequalRatesWarning(UserWarning):
+    """The two datasets of a pair are sampled at different rates, which no claim about add_remove neighbours covers."""
+
+
+def rates_note(without: float, with_record: float, *, stacklevel: int) -> str:
+    """What a claim adds to its source, and warns about, where Opacus's rate differs between the two datasets."""
+    if without == with_record:
+        return ""
+    said = (
+        f"Opacus samples at 1/len(loader): {without:.4g} without the record, {with_record:.4g} with it. This happens to "
+        "every dataset whose size is a multiple of the batch, and it violates the claim by itself"
+    )
+    warnings.warn(
+        f"{said}. To see what else leaks, choose a pair whose loaders have one length, such as one record fewer on "
+        "both sides.",
+        UnequalRatesWarning,
+        stacklevel=stacklevel + 1,
+    )
+    return f"; {said}"
 
 
 def _books(step: OpacusStep, neighbours: Neighbours, accountant: str, deltas: tuple[float, ...]) -> list[Account]:

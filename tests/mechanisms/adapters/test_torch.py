@@ -14,6 +14,7 @@ import mechanisms
 from audit.trials.both_sides import both_sides
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.pytorch.for_torch import one_record, torch_training
+from mechanisms.adapters.pytorch.opacus_claims import UnequalRatesWarning
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 opacus = pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
@@ -389,6 +390,21 @@ def test_the_claim_may_be_the_epsilon_that_they_print():
     assert exact.epsilon(1e-5) <= printed.epsilon(1e-5) <= exact.epsilon(1e-5) + 0.1
 
 
+@pytest.mark.parametrize("deltas", [None, (1e-5,)])
+def test_a_dataset_of_whole_batches_is_warned_about(deltas):
+    """8 records in batches of 4, and one more: 2 batches become 3, and both the rate and the divisor change."""
+    with pytest.warns(UnequalRatesWarning, match="0.5 without the record, 0.3333 with it") as seen:
+        claim = torch_training(train).claim(UNLIKE, deltas=deltas)
+    assert seen[0].filename == __file__
+    assert "multiple of the batch" in claim.source
+
+
+def test_loaders_of_one_length_need_no_warning(recwarn):
+    assert "multiple of the batch" not in torch_training(train).claim(PAIR).source
+    assert not [each for each in recwarn if issubclass(each.category, UnequalRatesWarning)]
+
+
+@pytest.mark.filterwarnings("ignore::mechanisms.adapters.pytorch.opacus_claims.UnequalRatesWarning")
 def test_the_weaker_of_two_accounts_is_the_claim():
     assert torch_training(train).history(UNLIKE.without) == [(NOISE, 1 / 2, 1)]
     assert torch_training(train).history(UNLIKE.with_record) == [(NOISE, 1 / 3, 1)]
