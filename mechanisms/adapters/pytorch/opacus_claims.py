@@ -82,8 +82,8 @@ def rates_note(without: float, with_record: float, *, stacklevel: int) -> str:
     if without == with_record:
         return ""
     said = (
-        f"Opacus samples at 1/len(loader): {without:.4g} without the record, {with_record:.4g} with it. This happens to "
-        "every dataset whose size is a multiple of the batch, and it violates the claim by itself"
+        f"Opacus samples at 1/len(loader): {without:.4g} without the record, {with_record:.4g} with it. That happens "
+        "to every dataset whose size is a multiple of the batch, and it violates the claim by itself"
     )
     warnings.warn(
         f"{said}. To see what else leaks, choose a pair whose loaders have one length, such as one record fewer on "
