@@ -34,10 +34,10 @@ opacus: $(LIBRARIES)
 	$(BIN)/dpsgd-audit run suites/opacus.toml --out opacus-report
 
 test: $(LIBRARIES)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long" --durations 25
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --durations 25
 
 test-full: $(LIBRARIES)
-	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadgroup --durations 25
+	XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadfile --durations 25
 
 # One table beside the peers, as Markdown and JSON, and the growth plot: about five minutes on two idle cores.
 bench: setup

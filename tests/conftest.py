@@ -3,6 +3,9 @@
 XLA optimises little here: most programs run once on small arrays, and compiling them is a third of the suite's time.
 `make test-full` and a caller's own XLA_FLAGS keep XLA's defaults.
 
+Workers take whole files (``--dist loadfile``): what a file's tests share, programs above all, is made once, and the
+blocks of a document build on each other.
+
 ``@pytest.mark.few(n)``: of many cases that show one thing, n spread over all of them are fast, the others long.
 
 Property tests draw the same examples in every run: a red build means that something changed.

@@ -44,11 +44,7 @@ CASES = [
     pytest.param(
         name,
         number,
-        # one worker runs a whole file: its blocks build on each other
-        marks=[
-            pytest.mark.xdist_group(name),
-            *([pytest.mark.long] if (name, number) in LONG else []),
-        ],
+        marks=[pytest.mark.long] if (name, number) in LONG else [],
         id=f"{name}-{number}",
     )
     for name, blocks in BLOCKS.items()

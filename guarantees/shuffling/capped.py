@@ -23,8 +23,9 @@ def _roots(value: Array) -> tuple[Array, Array]:
 
 
 def _normal_masses(z: Array) -> Array:
-    """``Phi(z[1:]) - Phi(z[:-1])``, from the smaller tail."""
-    return np.where(z[1:] < 0, np.diff(ndtr(z)), -np.diff(ndtr(-z)))
+    """``Phi(z[1:]) - Phi(z[:-1])`` of increasing z, from the smaller tail."""
+    upper = int(np.searchsorted(z, 0.0))
+    return np.concatenate([np.diff(ndtr(z[:upper])), -np.diff(ndtr(-z[max(upper - 1, 0) :]))])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,12 +155,11 @@ class CappedSum:
         for shifts in special:
             factor, more = self._others if shifts == 0 else self._transform(shifts)
             power, variance = power * factor, variance + more
-        if not self.sharpen:
-            variance = 0.0
-        # the variance that rounding added is taken out again, at the low frequencies, which alone matter
-        frequency = 2 * np.pi * np.arange(len(power)) / self.width
-        taper = np.exp(-((variance * frequency**2 / 0.1) ** 2))
-        power = power * np.exp(-variance / 2 * (self.tilt - 1j * frequency) ** 2 * taper)
+        if self.sharpen:
+            # the variance that rounding added is taken out again, at the low frequencies, which alone matter
+            frequency = 2 * np.pi * np.arange(len(power)) / self.width
+            taper = np.exp(-((variance * frequency**2 / 0.1) ** 2))
+            power = power * np.exp(-variance / 2 * (self.tilt - 1j * frequency) ** 2 * taper)
         start = int(np.floor(self.low / self.step))
         tilted = np.roll(np.fft.irfft(power, self.points), -(start % self.points))
         # sums that the tilt made all but impossible hold only rounding, which must not overflow

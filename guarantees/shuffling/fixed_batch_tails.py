@@ -42,8 +42,11 @@ def few_rounds(round: Round, rounds: int) -> Point:
     law = CappedSum(round, others, cap, -others / 4 - 0.25, width, points, sharpen=False)
     masses = law.masses()
     big = -np.expm1(others * np.log(max(float(round.at_most(np.array(others / 4), 0)), 1e-300)))
-    above = [float(np.clip(big + masses @ round.above(-law.sums, k), 0, 1)) for k in (1, 2)]
-    below = [float(np.clip(masses @ round.at_most(-law.sums, k), 0, 1)) for k in (1, 2)]
+    # larger sums are above, whatever the last round does
+    open_, surely = law.sums <= 0.25, float(masses[law.sums > 0.25].sum())
+    masses, left = masses[open_], -law.sums[open_]
+    above = [float(np.clip(big + surely + masses @ round.above(left, k), 0, 1)) for k in (1, 2)]
+    below = [float(np.clip(masses @ round.at_most(left, k), 0, 1)) for k in (1, 2)]
     return _point(above, below, 1e-7)
 
 

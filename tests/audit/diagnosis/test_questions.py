@@ -135,7 +135,6 @@ def right_runs():
     return [asked(seed=seed, risk=0.05) for seed in range(120)]
 
 
-@pytest.mark.xdist_group("right_runs")
 @pytest.mark.parametrize("question", ASKED)
 def test_p_values_of_right_code_are_rarely_small(question):
     """The record moves the sum by exactly the clipping norm: the edge of what is right."""
@@ -145,7 +144,6 @@ def test_p_values_of_right_code_are_rarely_small(question):
         assert_rate_at_most(int((values <= level).sum()), len(values), level)
 
 
-@pytest.mark.xdist_group("right_runs")
 def test_right_code_is_rarely_called_wrong():
     runs = right_runs()
     assert_rate_at_most(sum(any(d.wrong for d in run) for run in runs), len(runs), 0.05)

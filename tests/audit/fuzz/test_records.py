@@ -18,7 +18,6 @@ from audit.record.record import SchemaError, load_records
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
 
-pytestmark = pytest.mark.xdist_group("documents_to_fuzz")
 PLAIN = {"suppress_health_check": list(HealthCheck), "database": None}
 
 

@@ -13,7 +13,6 @@ from audit.verdict.holm import holm
 from audit.verdict.judgement import against_jointly
 from audit.verdict.numbers import against, prove
 
-pytestmark = pytest.mark.xdist_group("all_printed")
 RISK = 0.2
 EACH = RISK / 2
 TRIALS = 12

@@ -7,7 +7,7 @@ import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.questions import EpsilonAt
-from audit.power.power import refuting, trials_needed
+from audit.power.power import detectable, is_conclusive, refuting, trials_needed
 from audit.verdict.judgement import Against, judge_jointly, judge_statements
 from audit.verdict.numbers import against, prove
 
@@ -97,6 +97,18 @@ def test_a_promise_made_of_single_lines_hides_no_small_leak():
     few = ErrorCounts(false_alarms=30, trials_without=100, misses=30, trials_with=100)
     found = judge_jointly(few, claim, risk=0.05, delta=1e-5).detectable.tv_excess
     assert found is None or found > 0.1
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])
+def test_a_short_search_is_conclusive_where_the_full_one_is(mu):
+    claim = guarantees.gaussian(mu=mu)
+    found = []
+    for trials in (5, 20, 80, 150, 400, 3000):
+        power = refuting(claim, trials_per_side=trials, risk=0.05)
+        size = {"delta": 1e-5, "trials_per_side": trials, "power": power}
+        found.append(is_conclusive(claim, **size))
+        assert found[-1] == detectable(claim, risk=0.05, **size).conclusive, trials
+    assert set(found) == {False, True}
 
 
 @pytest.mark.long
