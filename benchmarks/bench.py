@@ -134,7 +134,9 @@ def zoo_rows(found: Table) -> Iterator[Row]:
         cost, accused = number(row["CPU s an audit"]), row["right twins accused"]
         result = row["bugs found"] + (f" found, {accused} right ones accused" if accused else "")
         ratio = None if row is found[0] else over(cost, ours)
-        yield Row(job="bugs of the zoo, 1,000 outputs a side", tool=row["tool"], result=result, cost=cost, ratio=ratio)
+        yield Row(
+            job="bugs of the zoo, 1,000 outputs per side", tool=row["tool"], result=result, cost=cost, ratio=ratio
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

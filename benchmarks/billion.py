@@ -1,4 +1,4 @@
-"""A billion trials a side in the memory of a million: N(1,1) against N(0,1), epsilon at delta 1e-5, 95%.
+"""A billion trials per side in the memory of a million: N(1,1) against N(0,1), epsilon at delta 1e-5, 95%.
 
     python benchmarks/billion.py [--per-side 1000000 1000000000] [--seed 0]
 
@@ -78,7 +78,7 @@ def main() -> int:
     if arguments.alone:
         print(json.dumps(audited(arguments.per_side[0], arguments.seed)))
         return 0
-    print("| trials a side | epsilon >= | truth | verdict | seconds | with imports | peak RSS, MiB | device, MiB |")
+    print("| trials per side | epsilon >= | truth | verdict | seconds | with imports | peak RSS, MiB | device, MiB |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     found = []
     for per_side in arguments.per_side:
@@ -92,7 +92,7 @@ def main() -> int:
     last = found[-1]
     if last["per_side"] >= 10**9:
         reached = "reached" if last["epsilon"] >= GOAL else "missed"
-        print(f"goal {GOAL} at 1e9 a side: {reached} ({last['epsilon']:.4f})")
+        print(f"goal {GOAL} at 1e9 per side: {reached} ({last['epsilon']:.4f})")
     return 0
 
 

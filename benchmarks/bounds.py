@@ -4,8 +4,8 @@
 
 Counts are drawn from their binomial laws instead of counting scores; where scores are needed (`bound`) they are
 drawn. 'before' are the procedures of 0.1.0, written out here. Medians over the seeds; 'verdict' is the share of the
-seeds in which the claim mu = 0.98 (0.99 at 1e6 a side) is refuted. ``--peer`` runs jax_privacy (install it beside: pip
-install jax-privacy) on its own nine test cases, its time and ours in one run.
+seeds in which the claim mu = 0.98 (0.99 at 1e6 per side) is refuted. ``--peer`` runs jax_privacy (install it beside:
+pip install jax-privacy) on its own nine test cases, its time and ours in one run.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ ROWS = {
 
 
 def table(seeds: int) -> None:
-    """Medians of all procedures at 1e5 and 1e6 a side."""
-    print("| procedure | epsilon, 1e5 a side | delta(0) | verdict | epsilon, 1e6 a side | delta(0) | verdict |")
+    """Medians of all procedures at 1e5 and 1e6 per side."""
+    print("| procedure | epsilon, 1e5 per side | delta(0) | verdict | epsilon, 1e6 per side | delta(0) | verdict |")
     print("|---|---|---|---|---|---|---|")
     for name, procedure in ROWS.items():
         cells = []

@@ -115,7 +115,7 @@ def main() -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"| {arguments.job} | {bound:.3f} | {wall:.1f} | {cpu:.1f} | {peak:,.0f} |")
         return
-    print(f"{arguments.per_side:,} scores a side")
+    print(f"{arguments.per_side:,} scores per side")
     print("| auditor | epsilon >= | seconds, imports included | CPU s | peak MiB |\n|---|---|---|---|---|")
     for job in JOBS:
         python = sys.executable if job == "dpsgd-audit" else arguments.python

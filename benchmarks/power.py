@@ -1,10 +1,10 @@
-"""Trials a side to a verdict: the anytime test, the joint test and the Clopper-Pearson rectangle in one run.
+"""Trials per side to a verdict: the anytime test, the joint test and the Clopper-Pearson rectangle in one run.
 
     python benchmarks/power.py [--runs 1000] [--seed 0]
 
 Anytime: median and 80% quantile over simulated runs with ten thresholds spread beforehand over the mechanism's own
 curve, looked at after every trial up to 500 and every 0.5% beyond. Rectangle and joint: trials at which the best
-threshold, known beforehand, has power 0.8, by exact sums. Risk 0.05. A run draws one uniform a side and trial: the
+threshold, known beforehand, has power 0.8, by exact sums. Risk 0.05. A run draws one uniform per side and trial: the
 test at a threshold errs iff it falls below that threshold's exact error rate.
 """
 

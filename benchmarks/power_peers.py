@@ -3,10 +3,11 @@
     python benchmarks/power_peers.py [--python PEERS] [--dp-auditorium PATH] [--delta-siege PATH] [--dp-recorder PATH]
 
 Every bug of the zoo once, on its own pair, and its right twin on the same pair several times. All tools get the same
-outputs, so many a side, and the risk .05, and answer one question: is the claim broken? Ours learns, chooses and judges
-on these outputs, like every other. Scalar tools get two scores: the projection on the record's gradient (the norm where
-that is zero), and the best score of our battery, learnt and chosen as in our own audit on outputs that are then thrown
-away. dp-recorder is also asked in its own way, with access to the code (`peer_grey_box.py`).
+outputs, so many per side, and the risk .05, and answer one question: is the claim broken? Ours learns, chooses and
+judges on these outputs, like every other. Scalar tools get two scores: the projection on the record's gradient
+(the norm where that is zero), and the best score of our battery, learnt and chosen as in our own audit on
+outputs that are then thrown away. dp-recorder is also asked in its own way, with access to the code
+(`peer_grey_box.py`).
 
 PEERS is a Python that has the peers (`peers.py`); three of them are in no package index and run from checkouts of their
 repositories (given here or in DP_AUDITORIUM, DELTA_SIEGE and DP_RECORDER). How each is set up stands in
@@ -92,7 +93,7 @@ class Parts:
 
 
 def parts(per_side: int) -> Parts:
-    """The most that can be judged when all parts and one look at an output's shape come from so many a side."""
+    """The most that can be judged when all parts and one look at an output's shape come from so many per side."""
     for judged in range(per_side, 0, -1):
         policy = default_policy(None, 2 * judged)
         chosen = policy.fit_trials // 2 if isinstance(policy, audit.Split) else 0
@@ -275,7 +276,7 @@ def main() -> None:
                 own.append(ours(job))
             if given.tools != ["dpsgd-audit"]:
                 written(job, folder)
-        print(f"{given.per_side:,} outputs a side, risk {RISK}")
+        print(f"{given.per_side:,} outputs per side, risk {RISK}")
         print("| tool | bugs found | right twins accused | CPU s an audit |\n|---|---|---|---|")
         for tool in given.tools:
             said[tool] = own if tool == "dpsgd-audit" else asked(tool, given, folder)

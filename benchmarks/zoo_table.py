@@ -3,7 +3,7 @@
 python benchmarks/zoo_table.py [--budget 60] [--only NAME ...] [--repetitions 200]
 
 Every audit uses the default battery and an anytime-valid test at 95%: it may look after every trial. Thresholds come
-from a pilot of 200 trials a side, which is discarded and counted.
+from a pilot of 200 trials per side, which is discarded and counted.
 """
 
 from __future__ import annotations

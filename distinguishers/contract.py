@@ -74,7 +74,7 @@ class Learner(Protocol):
         ...
 
     def fit_trials(self, trials: int) -> int:
-        """Outputs to learn from where ``trials`` are judged, in all, half a side; fewer come if memory or time end."""
+        """Outputs to learn from where ``trials`` are judged, half per side; fewer come if memory or time runs out."""
         ...
 
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Distinguisher:

@@ -1,6 +1,6 @@
 """Shuffled batches whose queries adapt: audits that refute the conjectured leak (docs/adaptive-shuffling.md).
 
-    python -m papers.adaptive_shuffling "T 2"       # 4 million trials a side, half a minute on two cores
+    python -m papers.adaptive_shuffling "T 2"       # 4 million trials per side, half a minute on two cores
     python -m papers.adaptive_shuffling "T 10"      # 40 million; meant for a GPU
     python -m papers.adaptive_shuffling "T 100"     # a billion
 

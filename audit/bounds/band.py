@@ -8,7 +8,7 @@ from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.bounds.local_levels import LEAN, ThresholdBand, band_from_grid, rate_band, wider_rate_band
 
 LARGEST_EXACT = 2_000_000
-"""Trials a side up to which local levels are computed exactly; beyond, the grid's edges share the risk evenly."""
+"""Trials per side up to which local levels are computed exactly; beyond, the grid's edges share the risk evenly."""
 
 
 def simultaneous_band(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, *, risk: float) -> ThresholdBand:

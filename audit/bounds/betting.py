@@ -70,7 +70,7 @@ class Wealth:
 class AnytimeTest:
     """Betting against 'every one of these tests obeys the claimed curve'.
 
-    Each trial takes one score a side. A test errs by a false alarm (y0) without the record and by a miss (y1) with
+    Each trial takes one score per side. A test errs by a false alarm (y0) without the record and by a miss (y1) with
     it. At a point (x, y) of the claim with supporting slope c
       E = (1 - lam c (y0 - x)) (1 - lam (y1 - y)),   0 <= lam <= min(1/(c(1-x)), 1/(1-y)),
     has mean at most 1 under the claim, and so has the mean over tests of the products of E over trials.

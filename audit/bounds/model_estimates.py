@@ -18,7 +18,7 @@ from guarantees.families import textbook as families
 from guarantees.numerics.array import Array
 
 FEWEST = 20
-"""Scores a side below which the checks of the model have no meaning."""
+"""Scores per side below which the checks of the model have no meaning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def gaussian_shift(
     [johnson1940; docs/validity.md, section 7]
 
     Says nothing if the model is wrong, and a contamination that the gate misses can make it too large: 1% of scores
-    with 1.3 times the deviation pass the gate at 1e5 scores a side.
+    with 1.3 times the deviation pass the gate at 1e5 scores per side.
     """
     sides = _sides(without, with_record)
     _border(delta, risk, gate_risk)

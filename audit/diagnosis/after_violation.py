@@ -28,7 +28,7 @@ from mechanisms.pairs.neighbours import Neighbours
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
 MOST_TRIALS = 1000
-"""Fresh outputs a side; never more than the audit itself drew."""
+"""Fresh outputs per side; never more than the audit itself drew."""
 MOST_ENTRIES = 20_000_000
 TELL = (
     "Tell clip=, noise_multiplier= and gradients= (a function of the dataset) to torch_training, jax_training, "

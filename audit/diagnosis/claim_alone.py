@@ -10,7 +10,7 @@ from audit.record.diagnosis_answer import Diagnosis
 from guarantees.checks import require
 
 FEWEST = 10
-"""Outputs a side in each half."""
+"""Outputs per side in each half."""
 
 
 def moves_more_than_allowed(first: Array, second: Array, *, advantage: float, risk: float) -> Diagnosis:
@@ -22,7 +22,7 @@ def moves_more_than_allowed(first: Array, second: Array, *, advantage: float, ri
     The interval is the usual normal one for a standardised difference of means; other directions may show more.
     """
     half = min(len(first), len(second)) // 2
-    require("outputs", half >= FEWEST, f"{2 * FEWEST} a side or more", len(first))
+    require("outputs", half >= FEWEST, f"{2 * FEWEST} per side or more", len(first))
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     spread = sum(side[:half].var(axis=0) for side in sides)
     apart = sides[1][:half].mean(axis=0) - sides[0][:half].mean(axis=0)

@@ -20,7 +20,7 @@ Point = tuple[float, float]
 CURVE_POINTS = 128
 LINES = 1024
 FEW_TRIALS = 64
-"""Fewer trials a side are not left to the normal approximation."""
+"""Fewer trials per side are not left to the normal approximation."""
 NEAR = 0.5
 """False-alarm rates whose logarithms differ by less share their critical value."""
 

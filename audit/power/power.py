@@ -222,7 +222,7 @@ def trials_needed(
 ) -> int | None:
     """Smallest even number of trials, both sides together, at which a default target has power 0.8.
 
-    To two per cent, looked for above ``more_than`` a side; None where ``at_most`` a side would not do.
+    To two per cent, looked for above ``more_than`` per side; None where ``at_most`` per side would not do.
     """
 
     def conclusive(trials_per_side: int) -> bool:

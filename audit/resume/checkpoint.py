@@ -50,7 +50,7 @@ class Checkpoint:
             return None
 
     def started(self, *, at_most: int | None = None) -> Tally | None:
-        """The counts so far, if this audit was under way; None if they do not add up (at ``at_most`` trials a side)."""
+        """The counts of an audit under way; None without one, or if they do not add up (``at_most`` per side)."""
         if not self._counts.exists():
             return None
         try:

@@ -42,7 +42,7 @@ class BothSides(Protocol):
     def outputs(
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Full outputs of ``trials`` a side, ``size`` at a time; fewer where the deadline passes."""
+        """Full outputs of ``trials`` per side, ``size`` at a time; fewer where the deadline passes."""
         ...
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:

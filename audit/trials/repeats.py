@@ -10,7 +10,7 @@ import numpy as np
 from audit.trials.source import Source
 
 REPEATED = 4
-"""Trials a side of foreign code that are drawn twice: even answers of one bit rarely agree eight times by chance."""
+"""Trials per side of foreign code that are drawn twice: even answers of one bit rarely agree eight times by chance."""
 
 
 def repeatable(

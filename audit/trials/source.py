@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LAST_TRIAL = 2**62
 FEWEST = 20
-"""Fit trials a side, however long they take and however little time there is."""
+"""Fit trials per side, however long they take and however little time there is."""
 TIME = 1 / 3
 """Of what is left until the deadline, for each draw of fit trials."""
 PIECE_ENTRIES = 2**20
@@ -99,7 +99,7 @@ class Scored(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Counts of both sides over the same grid, and how many trials a side they stand for."""
+    """Counts of both sides over the same grid, and how many trials per side they stand for."""
 
     without: np.ndarray
     with_record: np.ndarray
@@ -193,7 +193,7 @@ def part_of(deadline: float | None) -> float | None:
 
 
 class Blocks:
-    """How many trials a side to draw next: about as many as the source's pace allows, and no more than time allows."""
+    """How many trials per side to draw next: as many as the source's pace suggests, and no more than time allows."""
 
     def __init__(self, source: Source, deadline: float | None):
         self._chunk, self._pace, self._deadline = max(1, source.chunk), source.pace, deadline

@@ -17,7 +17,7 @@ LIKELY = 0.95
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Detection:
-    """What drawing ``trials`` of ``of`` trials a side again finds."""
+    """What drawing ``trials`` of ``of`` trials per side again finds."""
 
     trials: int
     of: int

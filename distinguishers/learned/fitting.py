@@ -23,7 +23,7 @@ from mechanisms.release import Layout
 from mechanisms.structure import is_structured, structured
 
 FEWEST = 20
-"""Outputs a side below which nothing can be learnt."""
+"""Outputs per side below which nothing can be learnt."""
 SHARE = 0.4
 """Fit trials for each judged one, between the two limits that follow."""
 LEAST, MOST = 200, 20_000
@@ -121,7 +121,7 @@ class Fit:
         return {} if self.given is None else {"features": name_of(self.given)}
 
     def fit_trials(self, trials: int) -> int:
-        """In total, half a side."""
+        """In total, half of them per side."""
         return 2 * (int(np.clip(SHARE * trials, LEAST, MOST)) // 2)
 
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Learned:
@@ -196,7 +196,7 @@ def _count(outputs: Any) -> int:
 def _checked(without: Any, with_record: Any) -> list[Any]:
     sides = [without, with_record]
     fewest = min(map(_count, sides))
-    require("outputs", fewest >= FEWEST, f"at least {FEWEST} a side", fewest)
+    require("outputs", fewest >= FEWEST, f"at least {FEWEST} per side", fewest)
     finite = all(bool(np.isfinite(leaf).all()) for side in sides for leaf in jax.tree.leaves(side))
     require("outputs", finite, "finite", "NaN or infinity")
     return [jax.tree.map(np.asarray, side) for side in sides]

@@ -66,7 +66,7 @@ def _counts():
         right.plot(*corner, "s", color=PROVEN, alpha=shade, markersize=4)
         below = -0.07 if trials == 2000 else 0.015
         right.text(
-            corner[0] + 0.015, corner[1] + below, f"{trials:,} trials a side", fontsize=8, color=PROVEN, bbox=PALE
+            corner[0] + 0.015, corner[1] + below, f"{trials:,} trials per side", fontsize=8, color=PROVEN, bbox=PALE
         )
     right.plot(*broken, "o", color="black")
     right.set_title("counts prove a corner, nearer with more trials", fontsize=9)
@@ -85,7 +85,7 @@ def _trials():
     ceiling = [audit.bounds.joint_epsilon_bound(counts(0, int(n), 0), delta=DELTA, risk=RISK) for n in trials]
     axes.plot(trials, ceiling, color=QUIET, linewidth=1, linestyle="--")
     axes.text(700, 5.4, "ceiling: not one error", color=QUIET)
-    axes.set(xscale="log", xlabel="trials a side", ylabel=f"epsilon at delta {DELTA:g}", ylim=(0, 8))
+    axes.set(xscale="log", xlabel="trials per side", ylabel=f"epsilon at delta {DELTA:g}", ylim=(0, 8))
     return figure
 
 

@@ -17,7 +17,7 @@ def trial_seeds(words: np.ndarray, start: int, stop: int) -> np.ndarray:
     The lower 32 bits are a keyed permutation of the trial's number (a Feistel network): generators that read only 32
     bits, as PyTorch's does, never get one seed twice under one key, where a plain hash would repeat after about 65,000.
     """
-    require("trials", stop <= 2**32, "at most 2^32 a side, of foreign code", stop)
+    require("trials", stop <= 2**32, "at most 2^32 per side, of foreign code", stop)
     material = hashlib.blake2b(np.ascontiguousarray(words, "<u4").tobytes(), person=b"dpsgd-audit").digest()
     keys = np.frombuffer(material, "<u8")
     trials = np.arange(start, stop, dtype=np.uint64)

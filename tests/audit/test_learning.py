@@ -165,7 +165,7 @@ def test_the_check_of_learnt_scores_can_fail():
 @pytest.mark.parametrize("hidden", [True, False])
 @pytest.mark.parametrize("fault", [*FAULTS, "none", "two right steps"])
 def test_faults_are_found_with_and_without_gradients(fault, hidden):
-    """At 2,000 fit and 4,000 judged trials a side over a pair of dense gradients, at 1e-3."""
+    """At 2,000 fit and 4,000 judged trials per side over a pair of dense gradients, at 1e-3."""
     claim = guarantees.gaussian(mu=(2**0.5 if fault in TWO_STEPS else 1.0) / NOISE)
     record = audit.run_audit(
         NumpyStep(Library(fault, rate=1.0)),

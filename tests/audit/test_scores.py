@@ -116,7 +116,7 @@ def test_bounds_hold_for_scores_that_are_not_gaussian(law):
 
 
 def test_few_distinct_scores_are_no_handicap():
-    """Rounded to halves, 1,000 a side, mu 1.5, delta 1e-6: jax_privacy's best strategy has a median of 2.36."""
+    """Rounded to halves, 1,000 per side, mu 1.5, delta 1e-6: jax_privacy's best strategy has a median of 2.36."""
     found = []
     for seed in range(9):
         sides = np.round(2 * scores(2 * seed, 1000, 0)) / 2, np.round(2 * scores(2 * seed + 1, 1000, 1.5)) / 2
@@ -192,7 +192,7 @@ def test_bad_scores_get_a_message(without, message):
 @pytest.mark.long
 @pytest.mark.parametrize(("trials_per_side", "least"), [(10**5, 2.92), (10**7, 3.85)])
 def test_a_threshold_from_theory_proves_more_than_any_peer(trials_per_side, least):
-    """Scores N(1,1) against N(0,1), delta 1e-5, 95%: the truth is 4.377, the best peer proves 2.60 at 1e5 a side."""
+    """Scores N(1,1) against N(0,1), delta 1e-5, 95%: the truth is 4.377, the best peer proves 2.60 at 1e5 per side."""
     goal = Goal(claim=GAUSS, delta=1e-5, trials_per_side=trials_per_side, risk=0.05)
     cut = choose(from_curve(GAUSS.curve), "epsilon", goal)
     alpha, beta = (float(np.squeeze(rate)) for rate in GAUSS.curve.errors(cut.threshold))

@@ -165,7 +165,7 @@ def test_gamma_is_a_floor_and_is_checked():
 
 @pytest.mark.long
 def test_power_at_the_planned_trials():
-    """Gaussian 1.1 against the claim 1: four in five at 2,214 trials a side, give or take a tenth."""
+    """Gaussian 1.1 against the claim 1: four in five at 2,214 trials per side, give or take a tenth."""
     rng = np.random.default_rng(8)
     alpha = 0.29
     beta = float(families.gaussian(mu=1.1).beta(alpha))

@@ -83,7 +83,7 @@ def normal_band(seed):
 
 
 def test_normal_scores_reach_the_stated_epsilon():
-    """N(0,1) against N(1,1), 1e5 a side, delta 1e-5, risk 0.05: the median is at least 2.70."""
+    """N(0,1) against N(1,1), 1e5 per side, delta 1e-5, risk 0.05: the median is at least 2.70."""
     found = [normal_band(seed) for seed in range(20)]
     assert_rate_at_most(sum(value < 2.70 for value in found), 20, 0.5)
     assert max(found) < 4.377

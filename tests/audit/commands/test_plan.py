@@ -38,7 +38,7 @@ def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     known, pilot, right = json.loads(capsys.readouterr().out)
     assert (known["source"], pilot["source"]) == ("exact curve", "pilot of 400 trials")
     refutation = known["plan"]["refutation"]
-    # noise at half of what was claimed is refuted by tens of trials a side
+    # noise at half of what was claimed is refuted by tens of trials per side
     assert 40 < refutation["joint_trials"] <= refutation["rectangle_trials"] < 400
     assert refutation["power_at_budget"] > 0.999
     assert pilot["plan"]["refutation"]["rectangle_trials"] < 4000

@@ -101,7 +101,7 @@ def test_limits_of_an_audit_that_may_stop_early_are_read_too():
 
 @pytest.mark.parametrize("share", [0.3, 0.4])
 def test_the_p_value_of_a_band_is_at_most_u_with_probability_at_most_u(share):
-    """Every table of 5 scores a side in three cells, under laws that lie on the claimed curve."""
+    """Every table of 5 scores per side in three cells, under laws that lie on the claimed curve."""
     n, edges, claim = 5, np.array([0.0, 1.0]), guarantees.gaussian(mu=0.2)
     tables = [t for t in itertools.product(range(n + 1), repeat=3) if sum(t) == n]
     zero = np.diff(ndtr([-np.inf, 0.0, 1.0, np.inf]))

@@ -68,7 +68,7 @@ def test_a_proven_number_beyond_the_claim_is_a_violation():
 
 @pytest.mark.long
 def test_few_trials_that_two_clean_sheets_would_refute_are_not_called_hopeless():
-    """At 8 trials a side the rectangle could never refute mu 1 at this risk, the joint test could."""
+    """At 8 trials per side the rectangle could never refute mu 1 at this risk, the joint test could."""
     counts = ErrorCounts(false_alarms=2, trials_without=8, misses=4, trials_with=8)
     clean = ErrorCounts(false_alarms=0, trials_without=8, misses=0, trials_with=8)
     assert joint_p_value(clean, CLAIM, gamma=GAMMA_SHARE * 0.05) <= 0.05

@@ -62,7 +62,7 @@ def test_what_has_no_noise_is_found_at_once(fault, name):
 
 def test_features_of_a_right_library_do_not_shout():
     found = advantages("none")
-    # N(0, I) against N(g, I) with |g| = 1 has advantage .383; 400 a side and the best of all thresholds add at most .2
+    # N(0, I) against N(g, I) with |g| = 1 has advantage .383; 400 per side and the best of all thresholds add .2
     assert max(found.values()) < 0.6
     assert not any(name.startswith(("grain", "repetition")) for name in found)
 
@@ -167,7 +167,7 @@ def test_fit_trials_scale_with_the_budget_between_limits():
 
 def test_what_cannot_be_learnt_from_is_refused():
     learner = distinguishers.fit()
-    with pytest.raises(ValueError, match="at least 20 a side"):
+    with pytest.raises(ValueError, match="at least 20 per side"):
         learner.learn(KEY, np.zeros((3, 2)), np.zeros((3, 2)), vector(2))
     with pytest.raises(ValueError, match="finite"):
         learner.learn(KEY, np.full((30, 2), np.nan), np.zeros((30, 2)), vector(2))

@@ -123,7 +123,7 @@ def test_kolmogorov_smirnov_proves_far_less_unless_statistics_are_compared(draw_
     compared = distinguishers.normality_test(step, pair, test="kolmogorov_smirnov", level=None)
     without, with_record = draw_scores(passing, step, pair, 2000)
     advantage = (with_record > 0).mean() - (without > 0).mean()
-    # 5,000 a side prove .104 (the exact advantage is about .13); Hoeffding's limit for 2,000 a side is .085
+    # 5,000 per side prove .104 (the exact advantage is about .13); Hoeffding's limit for 2,000 per side is .085
     limit = np.sqrt(np.log(2 / FALSE_FAILURE) / 2000)
     assert abs(advantage - 0.13) < limit
     without, with_record = draw_scores(compared, step, pair, 1000)

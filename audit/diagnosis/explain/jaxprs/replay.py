@@ -47,7 +47,7 @@ BEFOREHAND = "a number that was computed from the dataset before the release"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """A mechanism on both datasets, traced once a side."""
+    """A mechanism on both datasets, traced once per side."""
 
     a: Any
     b: Any
