@@ -9,14 +9,13 @@ from typing import Any
 
 import jax
 
-from audit.bounds.points import proven_epsilon
-from audit.bounds.rounding import at_least
 from audit.diagnosis.claim_alone import moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
+from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
@@ -181,21 +180,3 @@ def _positive(value: Any) -> float | None:
     """A number above zero, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
     return float(value) if good else None
-
-
-def direction(record: AuditRecord) -> Diagnosis:
-    """In which direction the record's points prove more; they hold at the record's own risk."""
-    points = tuple(point.limits for point in record.points)
-    forth, back = proven_epsilon(points, delta=record.report_delta)
-    larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
-    return Diagnosis(
-        code="leaks_more",
-        question="which direction leaks more?",
-        wrong=False,
-        says=f"epsilon >= {at_least(larger, '.4g')} is proven from outputs likelier {side} the record, and >= "
-        f"{at_least(smaller, '.4g')} in the other direction.",
-        p_value=1.0,
-        risk=0.0,
-        assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",
-        estimate=larger,
-    )

@@ -23,9 +23,9 @@ from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, command_files, decided_by
 from audit.suites.build import Built, MissingLibraryError, build_suite
 from audit.suites.compile_ahead import compiled_ahead
+from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
 from audit.suites.file import AuditSpec, Suite
-from audit.suites.repeated_looks import share_of
 from audit.trials.border import contained, sentence
 from audit.trials.both_sides import Auditable, is_foreign
 from audit.trials.execution import Execution
@@ -37,8 +37,6 @@ from audit.trials.workers import ForeignError
 from guarantees.checks import checked
 from mechanisms.pairs.neighbours import Neighbours
 
-LOOK = 0x6C6F6F6B
-"""Folded into a key before the number of a look; the bytes of names are smaller."""
 REMEDY = "Mend it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
 
 
@@ -146,11 +144,6 @@ def run_suite(
     return adjust(tuple(records))
 
 
-def risk_of_each(suite: SuitePart, look: int) -> float:
-    """The risk of each audit of a suite, at one look."""
-    return suite.risk * share_of(look) / suite.audits
-
-
 @contextlib.contextmanager
 def _placed(spec: AuditSpec) -> Iterator[None]:
     """What an audit's code, or the disk, raises is told with the suite's line and the audit's name.
@@ -230,14 +223,9 @@ def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
     )
 
 
-def among(audits: int, p_value: float, *, look: int) -> float:
-    """The p-value of one of so many audits that share a look's part of a risk evenly."""
-    return min(1.0, audits * p_value / share_of(look))
-
-
 def audit_key(seed: int, name: str, look: int = 0) -> jax.Array:
     """The key of one audit of a suite; every look has its own."""
-    return fold_in(key_from_seed(seed), *name.encode(), *((LOOK, look) if look else ()))
+    return fold_in(key_from_seed(seed), *folded(name, look))
 
 
 def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | None:

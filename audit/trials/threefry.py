@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+
+if TYPE_CHECKING:
+    import jax
 
 IMPLEMENTATION = "threefry2x32"
 """Of every key that is made here, whatever JAX's default is: seeds do not follow it.
@@ -34,6 +36,9 @@ def threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int, int]:
 
 def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
     """What ``jax.random.fold_in`` gives for numbers below 2^32, one after the other."""
+    import jax
+    import jax.numpy as jnp
+
     if str(jax.random.key_impl(key)) != IMPLEMENTATION:
         return functools.reduce(jax.random.fold_in, numbers, key)
     words = tuple(np.asarray(jax.random.key_data(key)).tolist())
@@ -44,6 +49,8 @@ def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
 
 def split(key: jax.Array, count: int = 2) -> tuple[jax.Array, ...]:
     """What ``jax.random.split`` gives as JAX is by default (jax_threefry_partitionable), however it is set."""
+    import jax
+
     if str(jax.random.key_impl(key)) != IMPLEMENTATION:
         return tuple(jax.random.split(key, count))
     return tuple(fold_in(key, index) for index in range(count))

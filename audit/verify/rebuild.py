@@ -7,29 +7,31 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import guarantees
-from audit.diagnosis.after_violation import direction
 from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Cut, Policy, Test
 from audit.record.derive import Audited, Subject, derive
 from audit.record.diagnosis_answer import Diagnosis
-from audit.record.environment import describe_key
+from audit.record.direction import direction
 from audit.record.record import AuditRecord, ProvenPoint
-from audit.suites.build import Built, build
 from audit.suites.claim_text import BUILDABLE
+from audit.suites.each_audit import among, key_text, risk_of_each
 from audit.suites.file import Suite, SuiteError
-from audit.suites.run import among, audit_key, risk_of_each
 from audit.trials.border import sentence
 from audit.trials.source import Tally
-from audit.verify.parts import recorded_parts
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 
+if TYPE_CHECKING:
+    from audit.suites.build import Built
+
+WITHOUT_CURVE = ("battery", "learned", "max_coordinate", "normality_test", "projection", "norm", "ratio", "contrast")
+"""Distinguishers of ours that know no exact curve."""
 NO_STATE = "the audit could stop early, and the record does not hold the state of its test"
 
 
@@ -130,7 +132,7 @@ def tally_of(record: AuditRecord) -> Tally:
 def _subject(record: AuditRecord) -> Subject:
     key = record.key
     if record.suite is not None:
-        key = describe_key(audit_key(record.suite.seed, record.name, record.look))
+        key = key_text(record.suite.seed, record.name, record.look)
     return Subject(
         name=record.name,
         expect=record.expect,
@@ -154,8 +156,12 @@ def _subject(record: AuditRecord) -> Subject:
 def _stated(record: AuditRecord, suite: Suite | None) -> Built | None:
     """The audit as the suite says, where it names this one."""
     spec = next((spec for spec in suite.audits if spec.name == record.name), None) if suite is not None else None
+    if spec is None:
+        return None
+    from audit.suites.build import build
+
     try:
-        return None if spec is None else build(spec)
+        return build(spec)
     except SuiteError as error:
         raise NotComputedError(sentence(error)) from None
 
@@ -203,6 +209,11 @@ def _built(name: str, parameters: str, relation: str, times: int, source: str) -
 
 def _theory(record: AuditRecord, stated: Built | None) -> tuple[TradeOff | None, str | None]:
     """The curve that the distinguisher knows; or why it cannot be asked."""
+    if stated is None and record.theory is None and record.distinguisher.name in WITHOUT_CURVE:
+        return None, None
+    # building a distinguisher imports JAX
+    from audit.verify.parts import recorded_parts
+
     try:
         score = recorded_parts(record).distinguisher if stated is None else stated.distinguisher
     except Exception as error:

@@ -7,18 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from audit.record.environment import describe_key
 from audit.record.record import AuditRecord
 from audit.record.unrun import emptied
 from audit.risk import RiskBudget
+from audit.suites.each_audit import key_text, risk_of_each
 from audit.suites.file import Suite
-from audit.suites.run import audit_key, risk_of_each
 from audit.trials.border import sentence
 from audit.trials.versions import version_of
 from audit.verify.leaves import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild
-from audit.verify.redraw import redrawn
 from audit.verify.suite import missing, repeated
 from guarantees.checks import require
 
@@ -109,8 +107,8 @@ def _emptied(record: AuditRecord) -> Check:
     """An audit that could not run: nothing in its record may need a trial."""
     made = emptied(record)
     if record.suite is not None:
-        risk, key = risk_of_each(record.suite, record.look), audit_key(record.suite.seed, record.name, record.look)
-        made = dataclasses.replace(made, risk=risk, budget=RiskBudget(risk=risk), key=describe_key(key))
+        risk, key = risk_of_each(record.suite, record.look), key_text(record.suite.seed, record.name, record.look)
+        made = dataclasses.replace(made, risk=risk, budget=RiskBudget(risk=risk), key=key)
     stated, computed = (dict(leaves(each.to_json())) for each in (record, made))
     wrong = [
         f"{path}: {told(stated.get(path, ABSENT))} recorded, {told(computed.get(path, ABSENT))} computed"
@@ -193,6 +191,9 @@ def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suit
 
     if own is None:
         return skipped("the record could not be derived again")
+    # drawing imports JAX, comparing need not
+    from audit.verify.redraw import redrawn
+
     try:
         again = redrawn(record, own.audited, share, suite)
     except (TypeError, ValueError, ImportError, RuntimeError, OverflowError) as error:

@@ -1,11 +1,16 @@
 """Commands that only compute need none of the heavy packages; a way in where another package has one of our names."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_records import explained, made
+
+from audit.policies.catalogue import POLICIES
+from audit.record.record import SuitePart, save_records
 
 ROOT = Path(__file__).parents[3]
 WITHOUT = ("jax", "flax", "optax", "matplotlib", "statsmodels", "torch", "pandas")
@@ -35,6 +40,17 @@ def test_bound_claim_and_report_import_nothing_heavy(tmp_path):
         *(f"report {records} --format {each} --out {tmp_path}/o.{each}" for each in ("html", "latex", "text")),
     ]
     done = run(COMMANDS.format(root=str(ROOT), lines=lines, without=WITHOUT))
+    assert done.returncode == 0, done.stderr
+
+
+def test_verify_imports_nothing_heavy(tmp_path):
+    """Unless an exact curve is recorded, which only the distinguisher that knows it can give again."""
+    record = explained(made("one", POLICIES["simultaneous"](), suite=SuitePart(risk=0.05, audits=1, seed=3)))
+    part = dataclasses.replace(record.distinguisher, name="battery", parameters={"members": ["one"]})
+    save_records(
+        [dataclasses.replace(record, theory=None, exact_epsilon=None, distinguisher=part)], tmp_path / "r.json"
+    )
+    done = run(COMMANDS.format(root=str(ROOT), lines=[f"verify {tmp_path}/r.json"], without=WITHOUT))
     assert done.returncode == 0, done.stderr
 
 

@@ -11,6 +11,7 @@ from audit.policies.catalogue import POLICIES
 from audit.record.record import save_records
 from audit.verify.leaves import agree
 from audit.verify.records import verify
+from guarantees import claim_from_history
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,11 @@ def test_a_changed_record_is_wrong(record, what, change):
 def with_point(record, **changes):
     first, *others = record.points
     return dataclasses.replace(record, points=(dataclasses.replace(first, **changes), *others))
+
+
+def test_whose_account_a_history_is_nobody_can_compute():
+    claim = claim_from_history([(1.0, 0.5, 2)], source="the accountant of train, Opacus 1.6.0")
+    assert states(made("account", POLICIES["from_theory"](), claim=claim))["claim"] == "right"
 
 
 def test_what_cannot_be_built_is_not_computed(record):

@@ -1,0 +1,26 @@
+"""Which direction leaks more: read off the points of a record, without a trial."""
+
+from __future__ import annotations
+
+from audit.bounds.points import proven_epsilon
+from audit.bounds.rounding import at_least
+from audit.record.diagnosis_answer import Diagnosis
+from audit.record.record import AuditRecord
+
+
+def direction(record: AuditRecord) -> Diagnosis:
+    """In which direction the record's points prove more; they hold at the record's own risk."""
+    points = tuple(point.limits for point in record.points)
+    forth, back = proven_epsilon(points, delta=record.report_delta)
+    larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
+    return Diagnosis(
+        code="leaks_more",
+        question="which direction leaks more?",
+        wrong=False,
+        says=f"epsilon >= {at_least(larger, '.4g')} is proven from outputs likelier {side} the record, and >= "
+        f"{at_least(smaller, '.4g')} in the other direction.",
+        p_value=1.0,
+        risk=0.0,
+        assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",
+        estimate=larger,
+    )
