@@ -131,3 +131,21 @@ def test_jax_privacy_is_followed_but_for_its_sampler():
     pair = mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0)
     assert told(step, pair, 2.0).findings == ()
     assert told(leaking, pair, 2.0).findings[0].kind in (Kind.NOISE_SCALE_FROM_DATA, Kind.RECORDS_MIXED_BEFORE_SUM)
+
+
+def equal_lengths():
+    """Rows that are all as long as the clipping norm: with one more the median of their lengths is the same."""
+    rows = np.random.default_rng(1).normal(size=(6, replayed.WIDTH)).astype(np.float32)
+    rows *= CLIP / np.linalg.norm(rows, axis=1, keepdims=True)
+    return mechanisms.pair(rows[:-1], rows, relation="add_remove")
+
+
+@pytest.mark.parametrize("bound", [np.median, np.max, np.mean], ids=lambda bound: bound.__name__)
+def test_a_bound_that_the_data_tell_is_found_among_records_of_one_length(bound):
+    def step(key, rows):
+        lengths = jax.numpy.linalg.norm(rows, axis=1)
+        return replayed.clipped(rows, getattr(jax.numpy, bound.__name__)(lengths)).sum(0) + replayed.noise(key)  # BUG
+
+    found = told(step, equal_lengths()).findings[0]
+    assert found.kind == (Kind.RECORDS_MIXED_BEFORE_SUM if bound is not np.max else Kind.NOT_CLIPPED), found.says
+    assert replayed.marked_lines(step) <= {line for path, line in found.lines if path == __file__}

@@ -55,6 +55,33 @@ def test_a_fault_is_found_at_its_line(step):
     assert set(named) <= {kind, "not_clipped"} if step is unseen.noise_by_longest else told.findings[0].kind == kind
 
 
+def median_bound(seed, rows):
+    torch.manual_seed(seed)
+    norms = rows.norm(dim=1)
+    bound = norms.median()
+    return (rows * (bound / norms).clamp(max=1.0)[:, None]).sum(0) + steps.NOISE * torch.randn(steps.COLUMNS)  # mixed
+
+
+def median_only_logged(seed, rows):
+    torch.manual_seed(seed)
+    norms = rows.norm(dim=1)
+    norms.median().item()
+    return (rows / norms.clamp(min=1.0)[:, None]).sum(0) + steps.NOISE * torch.randn(steps.COLUMNS)
+
+
+@pytest.mark.parametrize(("records", "alike"), [(6, True), (6, False), (7, False)])
+def test_a_median_as_the_bound_is_found_where_one_record_more_does_not_move_it(records, alike):
+    rows = np.random.default_rng(1).normal(size=(records, steps.COLUMNS))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (1.0 if alike else np.linspace(1, 2, records)[:, None])
+    rows = torch.tensor(rows.astype("f4"))
+    neighbours = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
+    (told,) = explain(callable_step(median_bound), neighbours, key=KEY, noise_multiplier=steps.NOISE).findings
+    assert told.kind == "records_mixed_before_sum"
+    assert told.lines[0] == (__file__, median_bound.__code__.co_firstlineno + 4)
+    silent = explain(callable_step(median_only_logged), neighbours, key=KEY, noise_multiplier=steps.NOISE)
+    assert not silent.findings
+
+
 OPACUS = {
     "sum": {"loss_reduction": "sum"},
     "mean, no floor": {},

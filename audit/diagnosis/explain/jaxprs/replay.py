@@ -42,6 +42,8 @@ GROWN = 3.0
 SLACK = 0.02
 """By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
 GUESSED_SLACK = 0.06
+LEAST_SHARE = 0.6
+"""Of its size that another record keeps where each is made a little smaller than the one before."""
 BEFOREHAND = "a number that was computed from the dataset before the release"
 
 
@@ -151,6 +153,9 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     _pool([run.lockstep.meetings.releases for run in runs])
     best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
     grown = [_run(program, fold_in(key, best), scale=scale) for scale in SCALES] if program.rows else []
+    # among records of one length a median, or a maximum, is the same with and without one of them
+    apart = [_run(program, fold_in(key, best), others_apart=True)] if program.rows else []
+    findings += [one for run in apart for one in (*run.lockstep.findings, *run.left) if one.kind != Kind.NOT_FOLLOWED]
     unbounded = _unbounded(grown)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
@@ -175,7 +180,8 @@ SHOWN_WHEN_GROWN = frozenset({Kind.NOISE_SCALE_FROM_DATA})
 """What a larger record shows more clearly; the rest is judged on the record as it is."""
 
 
-def _run(program: Program, key: jax.Array, scale: float = 1.0) -> Run:
+def _run(program: Program, key: jax.Array, *, scale: float = 1.0, others_apart: bool = False) -> Run:
+    """Both sides once; with the record made larger, or with the other records made unlike one another."""
     lockstep = Lockstep(counts=program.counts, group=program.group)
     arguments = [Value(a=key, b=key, random=True)]
     last = program.counts[1]
@@ -187,10 +193,13 @@ def _run(program: Program, key: jax.Array, scale: float = 1.0) -> Run:
             a, b = jnp.asarray(one), jnp.asarray(other)
             arguments.append(Value(a=a, b=a) if same else Value(a=a, b=b, values=True, origin=BEFOREHAND))
             continue
-        grown = other
-        if scale != 1.0 and jnp.issubdtype(other.dtype, jnp.floating):
-            grown = other.at[np.array(sorted(slots))].multiply(scale)
-        arguments.append(Value(a=one, b=grown, values=True, tag=Tag(0, slots)))
+        if jnp.issubdtype(other.dtype, jnp.floating):
+            factors = np.linspace(1.0, LEAST_SHARE, last) if others_apart else np.ones(last)
+            factors[sorted(slots)] = 1.0
+            one = one * _as_rows(factors[: len(one)], one)
+            factors[sorted(slots)] = scale
+            other = other * _as_rows(factors, other)
+        arguments.append(Value(a=one, b=other, values=True, tag=Tag(0, slots)))
     # dtypes are explicit in a jaxpr, and a step may use 64 bits inside
     with jax.enable_x64(True):
         try:
@@ -199,6 +208,10 @@ def _run(program: Program, key: jax.Array, scale: float = 1.0) -> Run:
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
     left = [_left(name, out) for name, out in zip(program.names, outs, strict=True) if out.differs]
     return Run(lockstep=lockstep, left=tuple(left))
+
+
+def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
+    return jnp.asarray(factors, column.dtype).reshape(-1, *[1] * (column.ndim - 1))
 
 
 def _left(name: str, out: Value) -> Finding:

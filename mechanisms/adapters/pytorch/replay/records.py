@@ -12,6 +12,9 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from mechanisms.pairs.datasets import records_of
 
+LEAST_SHARE = 0.6
+"""Of its size that every record keeps where they are made unlike one another."""
+
 
 def tensors_in(dataset: Any) -> Iterator[torch.Tensor]:
     """Every tensor that can be reached without reading a record."""
@@ -79,6 +82,27 @@ def enlarged(dataset: Any, index: int, factor: float) -> Any:
 
     found = _mapped(dataset, larger)
     return found if changed else None
+
+
+def others_apart(dataset: Any, place: Place, factor: float) -> Any:
+    """A copy in which every other record is a little smaller than the one before, and the record ``factor`` times.
+
+    None where the others do not stand in the same places of both datasets.
+    """
+    columns = _columns(dataset)
+    if not columns or place.index < place.records < len(columns[0]):
+        return None
+    shares = np.linspace(1.0, LEAST_SHARE, place.records + 1)
+    shares[place.index] = factor
+
+    def unlike(column: Any) -> Any:
+        floating = column.is_floating_point() if isinstance(column, torch.Tensor) else column.dtype.kind == "f"
+        if not floating:
+            return column
+        rows = shares[: len(column)].reshape(-1, *[1] * (column.ndim - 1))
+        return column * (torch.as_tensor(rows, dtype=column.dtype) if isinstance(column, torch.Tensor) else rows)
+
+    return _mapped(dataset, unlike)
 
 
 def among_others(dataset: Any, index: int | None) -> Any:

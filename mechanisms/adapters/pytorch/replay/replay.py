@@ -13,7 +13,7 @@ from mechanisms.adapters.pytorch.replay import traces
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, place_of_record, tensors_in
+from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept
@@ -58,7 +58,8 @@ class Replay:
             return self._answer(one, other, ())
         largest = [other]
         if not self._about_outputs(one, other):
-            self._about_mixing(one, other)
+            self._about_mixing(one, other, (self._without, self._with))
+            self._about_ranks(other)
             largest += self._about_clipping(one, other)
         for at, draw in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"at": at, "draw": draw})
@@ -225,7 +226,20 @@ class Replay:
                 said.add(("released_without_noise", at))
         return bool(other.releases.reached)
 
-    def _about_mixing(self, one: Run, other: Run) -> None:
+    def _about_ranks(self, other: Run) -> None:
+        """Whether a median, say, mixes records: it moves if the record stands above all others, or below them."""
+        if self._facts or self._place is None or not other.ranks:
+            return
+        for factor in (FACTOR, 1 / FACTOR):
+            without, with_record = (others_apart(side, self._place, factor) for side in (self._without, self._with))
+            if without is None or with_record is None:
+                return
+            one = self._further(without, None)
+            two = None if one is None else self._further(with_record, one)
+            if one is not None and two is not None and not self._facts:
+                self._about_mixing(one, two, (without, with_record))
+
+    def _about_mixing(self, one: Run, other: Run, pair: tuple[Any, Any]) -> None:
         """Whether the record's share of a release depends on who else is in it: suspected on the way, then tried."""
         suspects = [
             number for number, event in enumerate(other.releases.events) if event.moved and (event.mixed or event.bent)
@@ -236,7 +250,7 @@ class Replay:
             return
         index = self._place.index
         # a dataset that lacks the record has nobody there
-        sides = among_others(self._without, index), among_others(self._with, index)
+        sides = among_others(pair[0], index), among_others(pair[1], index)
         if any(side is None for side in sides):
             return
         runs = [run for side in sides if (run := self._further(side, one)) is not None]

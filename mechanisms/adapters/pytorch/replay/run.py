@@ -30,6 +30,8 @@ from mechanisms.adapters.pytorch.replay.releases import Enough, Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
 
+RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
+"""Operations that pick values by their size, which one record more need not change."""
 MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""
 
@@ -63,6 +65,8 @@ class Run(TorchDispatchMode):
         self.choosing: set[int] = set()
         """Draws that chose something."""
         self.lost: list[str] = []
+        self.ranks = False
+        """Whether values of records were picked by their size."""
 
     def mark(self, tensors: Iterable[torch.Tensor]) -> None:
         """These hold records."""
@@ -257,6 +261,7 @@ class Run(TorchDispatchMode):
 
     def _data(self, done: Operation) -> Cell:
         """Something that records reached and no noise covers."""
+        self.ranks |= done.name in RANKING
         own = [cell for cell in done.cells if cell.data]
         covered = [cell for cell in done.cells if cell.released and not cell.data]
         changed = next((cell.changed for cell in own if cell.changed), ())
