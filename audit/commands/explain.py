@@ -31,6 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
             audit.mechanism,
             audit.neighbours,
             key=audit_key(suite.seed, audit.spec.name),
+            clip=own.get("clip") or None,
             noise_multiplier=promised(audit.claim) or own.get("noise_multiplier") or None,
         )
         if not arguments.json and not arguments.quiet:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from audit.diagnosis.claim_alone import moves_more_than_allowed
-from audit.diagnosis.explain.dispatch import promised
+from audit.diagnosis.explain.dispatch import Stated, promised
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.signal import read_signal
@@ -72,8 +72,10 @@ def _lines(
     """Lines of code that look wrong, or what keeps them from being found."""
     if deadline is not None and time.monotonic() >= deadline:
         return ()
-    noise_multiplier = promised(record.claim) or _positive(record.mechanism.parameters.get("noise_multiplier"))
-    return line_answers(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier)
+    own = record.mechanism.parameters
+    noise_multiplier = promised(record.claim) or _positive(own.get("noise_multiplier"))
+    stated = Stated(clip=_positive(own.get("clip")), noise_multiplier=noise_multiplier)
+    return line_answers(mechanism, neighbours, key=key, stated=stated)
 
 
 def _answers(

@@ -39,8 +39,9 @@ SENTENCES = {
     Kind.NOISE_SCALE_FROM_DATA: "The noise drawn at {draw} is scaled at {at} by a number that depends on {origin}.",
     Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}.",
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
-    Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}, and the noise that {at} adds, "
-    "drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is stated.",
+    Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
+    "adds, drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is "
+    "stated.",
     Kind.NOT_FOLLOWED: "Not judged: {why}.",
 }
 """One sentence for every kind. A ``Place`` is spelled as file:line, and its frames become the finding's lines."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.explain.dispatch import TRACERS, explain
+from audit.diagnosis.explain.dispatch import TRACERS, Stated, explain
 from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
 from audit.diagnosis.explain.places import INSTALLED, Frame, is_ours, relative
 from audit.record.diagnosis_answer import Diagnosis
@@ -21,9 +21,7 @@ QUESTION = "which line?"
 SIMULATORS = "mechanisms.simulators"
 
 
-def line_answers(
-    mechanism: Any, neighbours: Neighbours, *, key: jax.Array, noise_multiplier: float | None
-) -> tuple[Diagnosis, ...]:
+def line_answers(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> tuple[Diagnosis, ...]:
     """The lines that look wrong; where there are none, why the code could not be followed, if it could not.
 
     Simulators of ours are left out, since a line of theirs is no line of the user's; so is every other line of ours.
@@ -32,7 +30,7 @@ def line_answers(
         return ()
     try:
         with contained():
-            found = _findings(mechanism, neighbours, key, noise_multiplier)
+            found = _findings(mechanism, neighbours, key, stated)
     except Exception as error:
         found = (broken_off(error),)
     suspicions = [one for one in found if one.kind != Kind.NOT_FOLLOWED]
@@ -41,14 +39,13 @@ def line_answers(
     return tuple(map(_answer, theirs[:MOST] or unfollowed[:1]))
 
 
-def _findings(
-    mechanism: Any, neighbours: Neighbours, key: jax.Array, noise_multiplier: float | None
-) -> tuple[Finding, ...]:
+def _findings(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated) -> tuple[Finding, ...]:
     if getattr(mechanism, "workers", 0):
         return (not_followed("code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"),)
     if entries(neighbours.with_record) > MOST_ENTRIES:
         return (not_followed(f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"),)
-    return explain(mechanism, neighbours, key=key, noise_multiplier=noise_multiplier).findings
+    told = explain(mechanism, neighbours, key=key, clip=stated.clip, noise_multiplier=stated.noise_multiplier)
+    return told.findings
 
 
 def entries(dataset: Any) -> int:

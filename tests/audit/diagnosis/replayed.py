@@ -239,6 +239,13 @@ def loop_over_records(key, data):
     return total + noise(key) / 2  # BUG
 
 
+@faulty("too_little_noise")
+def workers_that_all_see(key, data):
+    rows = clipped(gradients(WEIGHTS, data))
+    parts = [rows[worker::4].sum(0) + noise(own) / 2 for worker, own in enumerate(jax.random.split(key, 4))]  # BUG
+    return parts[0] + parts[1] + parts[2] + parts[3], parts[0]
+
+
 # Right ones: nothing is to be said about any of them.
 
 
@@ -327,6 +334,32 @@ def noise_in_two_halves(key, data):
     first, second = jax.random.split(key)
     total = clipped(gradients(WEIGHTS, data)).sum(0) + noise(first) / jnp.sqrt(2.0)
     return total + noise(second) / jnp.sqrt(2.0)
+
+
+@right
+def noise_of_four_workers(key, data):
+    rows = clipped(gradients(WEIGHTS, data))
+    parts = [rows[worker::4].sum(0) + noise(own) / 2 for worker, own in enumerate(jax.random.split(key, 4))]
+    return (parts[0] + parts[1] + parts[2] + parts[3]) / EXPECTED
+
+
+@right
+def noise_of_stacked_workers(key, data):
+    rows = clipped(gradients(WEIGHTS, data))
+    parts = jnp.stack([rows[worker::4].sum(0) for worker in range(4)])
+    return (parts + noise(key, (4, WIDTH)) / 2).sum(0)
+
+
+@right
+def noise_in_every_microbatch(key, data):
+    def add(total, piece):
+        own, record = piece
+        return total + clipped(gradients(WEIGHTS, record)).sum(0) + noise(own) / jnp.sqrt(3.0), None
+
+    short = -len(data[0]) % 3
+    pieces = [jnp.pad(column, [(0, short)] + [(0, 0)] * (column.ndim - 1)) for column in data]
+    pieces = tuple(column.reshape(3, -1, *column.shape[1:]) for column in pieces)
+    return jax.lax.scan(add, jnp.zeros(WIDTH), (jax.random.split(key, 3), pieces))[0]
 
 
 @right

@@ -33,7 +33,7 @@ def clip_tree(tree, norm):
 def noise_like(key, tree, scale):
     leaves, form = jax.tree.flatten(tree)
     keys = jax.random.split(key, len(leaves))
-    return form.unflatten([scale * jax.random.normal(own, leaf.shape) for own, leaf in zip(keys, leaves)])
+    return form.unflatten([scale * jax.random.normal(own, leaf.shape) for own, leaf in zip(keys, leaves, strict=True)])
 
 
 def norm_of(tree):
@@ -111,8 +111,8 @@ def balanced_classes(key, batch, *, right=False):
     grads = per_example(WEIGHTS, images, labels)
     clipped = jax.vmap(lambda grad: clip_tree(grad, norm_of(grad)))(grads)
     counts = jnp.bincount(labels, length=3)
-    rare = jnp.ones(len(labels)) if right else 1.0 / counts[labels]
-    total = jax.tree.map(lambda leaf: jnp.tensordot(rare, leaf, axes=1), clipped)  # BUG
+    rare = jnp.ones(len(labels)) if right else 1.0 / counts[labels]  # BUG
+    total = jax.tree.map(lambda leaf: jnp.tensordot(rare, leaf, axes=1), clipped)
     return jax.tree.map(jnp.add, total, noise_like(key, total, NOISE * CLIP))
 
 

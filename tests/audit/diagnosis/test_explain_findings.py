@@ -39,6 +39,7 @@ def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
         origin=USER,
         draw=USER,
         sensitivity=2.0,
+        more="",
         deviation=1.0,
         multiplier=0.5,
         stated=1.0,

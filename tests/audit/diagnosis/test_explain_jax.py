@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import pytest
-from diagnosis import replayed
+from diagnosis import replayed, strangers
 from diagnosis.replayed import CLIP, FAULTY, NOISE, RIGHT
 
 import mechanisms
@@ -149,3 +151,22 @@ def test_a_bound_that_the_data_tell_is_found_among_records_of_one_length(bound):
     found = told(step, equal_lengths()).findings[0]
     assert found.kind == (Kind.RECORDS_MIXED_BEFORE_SUM if bound is not np.max else Kind.NOT_CLIPPED), found.says
     assert replayed.marked_lines(step) <= {line for path, line in found.lines if path == __file__}
+
+
+def images():
+    x = 2 * jax.random.normal(jax.random.key(5), (6, 6))
+    y = jax.numpy.array([0, 1, 2, 0, 1, 2])
+    return mechanisms.pair((x[:5], y[:5]), (x, y), relation="add_remove")
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("step", strangers.STEPS, ids=lambda step: step.__name__)
+def test_a_step_of_a_strangers_is_found_and_its_right_twin_is_not(step):
+    def explained(right):
+        own = functools.partial(step, right=right)
+        return explain(own, images(), key=KEY, clip=strangers.CLIP, noise_multiplier=strangers.NOISE)
+
+    found, *others = explained(right=False).findings
+    assert not others
+    assert replayed.marked_lines(step) & {line for path, line in found.lines if path == strangers.__file__}
+    assert explained(right=True).findings == ()

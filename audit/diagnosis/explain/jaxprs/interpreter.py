@@ -282,6 +282,8 @@ class Lockstep:
         differ = length != length_b or any(value.differs for value in column)
         b = stacked([value.b for value in column[:length_b]]) if differ else a
         out = labelled("stack", {}, place, a, b, column, which=0, counts=self.counts, group=self.group)
+        for value in column:
+            self.meetings.together.see(value.open)
         tags = [value.tag for value in column if value.tag is not None]
         if out.tag is None and tags:
             out.tag = Tag(tags[0].axis + 1, tags[0].slots)

@@ -23,6 +23,7 @@ from audit.diagnosis.explain.jaxprs.value import (
 from audit.diagnosis.explain.places import Place
 
 PRODUCTS = frozenset({"mul", "div", "dot_general", "pow", "select_n", "rem"})
+WEIGHING = frozenset({"mul", "div", "dot_general"})
 NONLINEAR = frozenset(
     {
         "max",
@@ -101,6 +102,7 @@ def labelled(
         out.uncoupled = None
     if _is_shifted(name, out, ins):
         out.uncoupled = out.uncoupled or at
+    _weights(name, out, ins, at)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
@@ -118,6 +120,16 @@ def _is_shifted(name: str, out: Value, ins: Sequence[Value]) -> bool:
         and min(value.tag.slots) < np.shape(value.a)[value.tag.axis]
         for value in ins
     )
+
+
+def _weights(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
+    """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
+    if out.tag is not None:
+        apart = np.size(out.a) == np.shape(out.a)[out.tag.axis]
+        out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
+    tagged = [value for value in ins if value.tag is not None and value.values]
+    weighs = name in WEIGHING and {value.single for value in tagged} == {True, False}
+    out.weighted = at if weighs else first(value.weighted for value in ins)
 
 
 def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value], at: Place) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found
-from audit.diagnosis.explain.jaxprs.labels import PRODUCTS, first
+from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, is_shared, variance_after
-from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Release, Value, host
+from audit.diagnosis.explain.jaxprs.together import Together
+from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Part, Release, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 
 FEWEST_ALIKE = 3
@@ -24,6 +25,7 @@ class Meetings:
 
     find: Callable[[Finding], None]
     releases: list[Release] = dataclasses.field(default_factory=list)
+    together: Together = dataclasses.field(default_factory=Together)
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
 
@@ -38,8 +40,9 @@ class Meetings:
         path: tuple[Any, ...],
     ) -> Value:
         """The result of an equation that reads noise, or a release that more noise may reach."""
+        out.open = self.together.carry(name, params, out, ins)
         if not out.noise:
-            return self._keep_open(name, out, ins)
+            return out
         noisy = [value for value in ins if value.noise]
         data = [value for value in ins if not value.noise and value.data]
         rows = out.tag is not None and any(value.values or value.tag is not None for value in ins)
@@ -62,12 +65,12 @@ class Meetings:
         out.guessed = any(value.guessed for value in noisy)
         out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE
         out.shared = any(value.shared for value in noisy) or is_shared(name, ins, out.a)
-        return self._lend(name, out, ins)
+        if name in SUMS and out.variance is not None and any(part.release is not None for part in out.open):
+            # noise that is added to a release covers it, too, unless data come later and need it themselves
+            out.open = (*(part for part in out.open if part.release is not None), _more_noise(out))
+        return out
 
     def _release(self, out: Value, data: Value, noise: Value, path: tuple[Any, ...]) -> Value:
-        if noise.lent is not None:
-            release, variance = noise.lent
-            release.lent = [one for one in release.lent if one is not variance]
         at, draw = out.at or NOWHERE, noise.draw or NOWHERE
         known = noise.variance is not None
         drawn = host(noise.a).astype(np.float64)
@@ -86,11 +89,15 @@ class Meetings:
             drawn=0 if known else drawn.size,
             unknown=_unknown(data, noise),
             nonlinear=data.nonlinear,
+            weighted=data.weighted,
             summed_by=data.summed_by,
         )
         self.releases.append(release)
         self._facts(release, data, noise, drawn)
-        return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, release=release, opaque=None)
+        before = tuple(part for part in out.open if part.release is not None)
+        return Value(
+            a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=(*before, Part(release)), opaque=None
+        )
 
     def _facts(self, release: Release, data: Value, noise: Value, drawn: np.ndarray) -> None:
         if noise.scaled is not None:
@@ -130,28 +137,10 @@ class Meetings:
             self.find(found(Kind.RECORDS_MIXED_BEFORE_SUM, at=mixed.at, through=through, beside=beside))
             release.unknown = release.unknown or "records are mixed"
 
-    def _keep_open(self, name: str, out: Value, ins: Sequence[Value]) -> Value:
-        """A release that is only scaled or shifted may still be given more noise."""
-        source = first(value for value in ins if value.release is not None)
-        if source is None or out.data or np.shape(out.a) != np.shape(source.a) or len(ins) > 2:
-            return out
-        if name in ("neg", "copy", "convert_element_type") or (
-            name in SUMS and not any(value.release is not None for value in ins if value is not source)
-        ):
-            out.release = source.release
-        return out
 
-    def _lend(self, name: str, out: Value, ins: Sequence[Value]) -> Value:
-        """Noise that is added to a release covers it, too, unless data come later and need it themselves."""
-        source = first(value for value in ins if value.release is not None)
-        out.lent = first(value.lent for value in ins if value.noise)
-        if name in SUMS and source is not None and out.lent is None and out.variance is not None:
-            release = source.release
-            if release is not None and np.shape(out.variance) == np.shape(release.moved):
-                variance = np.asarray(out.variance, np.float64)
-                release.lent.append(variance)
-                out.lent = (release, variance)
-        return out
+def _more_noise(out: Value) -> Part:
+    variance = np.asarray(out.variance, np.float64)
+    return Part(None, np.zeros(variance.shape), variance)
 
 
 def _unknown(data: Value, noise: Value) -> str | None:

@@ -156,7 +156,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     # among records of one length a median, or a maximum, is the same with and without one of them
     apart = [_run(program, fold_in(key, best), others_apart=True)] if program.rows else []
     findings += [one for run in apart for one in (*run.lockstep.findings, *run.left) if one.kind != Kind.NOT_FOLLOWED]
-    unbounded = _unbounded(grown)
+    unbounded = _unbounded(program, runs[best], grown, stated)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
     findings += _too_little(program, runs, stated)
@@ -206,6 +206,9 @@ def _run(program: Program, key: jax.Array, *, scale: float = 1.0, others_apart: 
             outs = lockstep.run(program.a, program.b, arguments)
         except CannotFollowError as error:
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
+    # a sum tells less than each of its parts, which may be released beside it
+    for out in sorted(outs, key=lambda value: len(value.open)):
+        lockstep.meetings.together.see(out.open)
     left = [_left(name, out) for name, out in zip(program.names, outs, strict=True) if out.differs]
     return Run(lockstep=lockstep, left=tuple(left))
 
@@ -251,13 +254,22 @@ def _pool(runs: Sequence[Sequence[Release]]) -> None:
 
 def _by_round(run: Run) -> dict[tuple[Any, ...], list[Release]]:
     rounds: dict[tuple[Any, ...], list[Release]] = {}
-    for release in run.lockstep.meetings.releases:
+    meetings = run.lockstep.meetings
+    for release in meetings.together.charged(meetings.releases):
         rounds.setdefault(release.round, []).append(release)
     return rounds
 
 
 def _cost(releases: Sequence[Release]) -> float:
     return float(np.sqrt(sum(release.cost**2 for release in releases)))
+
+
+def _sensitivity(releases: Sequence[Release]) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(one.moved)) for one in releases)))
+
+
+def _deviation(releases: Sequence[Release]) -> float:
+    return float(np.sqrt(np.mean(np.concatenate([one.variance.ravel() for one in releases]))))
 
 
 def _rounds(runs: Sequence[Run]) -> tuple[Round, ...]:
@@ -273,8 +285,8 @@ def _rounds(runs: Sequence[Run]) -> tuple[Round, ...]:
         told.append(
             Round(
                 number=number,
-                sensitivity=float(np.sqrt(sum(np.sum(np.square(one.moved)) for one in releases))),
-                noise_deviation=float(np.sqrt(np.mean(np.concatenate([one.covering.ravel() for one in releases])))),
+                sensitivity=_sensitivity(releases),
+                noise_deviation=_deviation(releases),
                 multiplier=1 / cost if cost else float("inf"),
                 lines=(*top.at.own[:1], *top.at.library),
                 exact=all(one.exact for one in releases),
@@ -283,22 +295,28 @@ def _rounds(runs: Sequence[Run]) -> tuple[Round, ...]:
     return tuple(told)
 
 
-def _unbounded(grown: Sequence[Run]) -> list[Finding]:
-    """Releases that move further with every larger record, and sums that do but are bounded after the sum."""
+def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:
+    """Releases that move further with every larger record, and sums that do but are bounded after the sum.
+
+    A gradient may vanish at one size of a record and not at a larger one, so each is compared with the record as it is,
+    too, and what stays within the promise is bounded.
+    """
     if len(grown) < len(SCALES):
         return []
-    less, more = (run.lockstep.meetings.releases for run in grown)
-    if len(less) != len(more):
+    known, less, more = (run.lockstep.meetings.releases for run in (plain, *grown))
+    if not len(known) == len(less) == len(more):
         return []
+    allowed = program.reach * (1 + SLACK) / stated.noise_multiplier if stated.noise_multiplier else 0.0
+    usual = max((release.cost for release in known), default=0.0)
     findings = []
-    for small, large in zip(less, more, strict=True):
+    for base, small, large in zip(known, less, more, strict=True):
         if small.unknown or not small.cost or not np.isfinite(large.cost):
             continue
         origin = small.origin if isinstance(small.origin, Place) else small.at
-        if large.cost > GROWN * small.cost:
+        if large.cost > max(GROWN * small.cost, GROWN * usual, allowed):
             larger, times = SCALES[1] / SCALES[0], large.cost / small.cost
             findings.append(found(Kind.NOT_CLIPPED, origin=origin, at=small.at, scale=larger, times=times))
-        elif small.nonlinear is not None and large.summed_by > GROWN * small.summed_by > 0:
+        elif small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
             findings.append(found(Kind.CLIPPED_AFTER_SUM, at=small.nonlinear, origin=origin))
     return findings
 
@@ -317,18 +335,26 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     if cost * multiplier <= program.reach * (1 + _slack(releases)):
         return []
     top = max(releases, key=lambda release: release.cost)
+    beside = [] if top.weighted is None or not _exceeds(releases, program, stated) else [top.weighted]
+    more = f", more than the {stated.clip:g} to which records are clipped ({spelled(beside[0])})" if beside else ""
     return [
         found(
             Kind.TOO_LITTLE_NOISE,
+            beside=beside,
+            more=more,
             at=top.at,
             draw=top.draw,
             origin=top.origin if isinstance(top.origin, Place) else top.at,
-            sensitivity=float(np.linalg.norm(top.moved.ravel())),
-            deviation=float(np.sqrt(np.mean(top.covering))),
+            sensitivity=_sensitivity(releases),
+            deviation=_deviation(releases),
             multiplier=1 / cost,
             stated=multiplier,
         )
     ]
+
+
+def _exceeds(releases: Sequence[Release], program: Program, stated: Stated) -> bool:
+    return stated.clip is not None and _sensitivity(releases) > program.reach * stated.clip * (1 + SLACK)
 
 
 def _slack(releases: Sequence[Release]) -> float:

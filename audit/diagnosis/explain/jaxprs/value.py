@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -53,20 +54,46 @@ class Release:
     unknown: str | None = None
     """Why its cost is not judged, if it is not."""
     nonlinear: Place | None = None
+    weighted: Place | None = None
     summed_by: float = 0.0
     """How far the record moves the sum over records, before anything is done to the sum."""
-    lent: list[np.ndarray] = dataclasses.field(default_factory=list)
-    """Variance of noise that was added later."""
-
-    @property
-    def covering(self) -> np.ndarray:
-        """Variance of every coordinate of all the noise."""
-        return self.variance + sum(self.lent)
 
     @property
     def cost(self) -> float:
         """Length of the difference in units of the noise: one over the multiplier."""
-        return float(np.sqrt(np.sum(np.square(self.moved) / np.maximum(self.covering, 1e-60))))
+        return float(np.sqrt(np.sum(np.square(self.moved) / np.maximum(self.variance, 1e-60))))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """What one release, or noise that was added to it later (None), brings into a sum that nobody has seen yet."""
+
+    release: Release | None
+    own_moved: np.ndarray | None = None
+    own_variance: np.ndarray | None = None
+
+    @property
+    def moved(self) -> np.ndarray:
+        """By how much the record moves it."""
+        return self.release.moved if self.own_moved is None and self.release is not None else np.asarray(self.own_moved)
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of its noise; that of a release may be estimated from more draws later."""
+        if self.own_variance is None and self.release is not None:
+            return self.release.variance
+        return np.asarray(self.own_variance)
+
+    def scaled(self, factor: Any) -> Part:
+        """Times a number, or an array of its shape."""
+        if np.ndim(factor) == 0 and factor == 1:
+            return self
+        return Part(self.release, self.moved * factor, self.variance * np.square(factor))
+
+    def through(self, linear: Callable[[np.ndarray], Any]) -> Part | None:
+        """Moved by an equation that only moves or adds."""
+        moved, variance = linear(self.moved), linear(self.variance)
+        return None if moved is None or variance is None else Part(self.release, moved, variance)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -96,6 +123,10 @@ class Value:
     origin: Origin | None = None
     mixed: Mixed | None = None
     nonlinear: Place | None = None
+    single: bool = False
+    """One number a record, in however many coordinates it stands."""
+    weighted: Place | None = None
+    """Where a record was last multiplied by a number of its own, as clipping does."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
     leak: tuple[Place, Origin] | None = None
@@ -103,8 +134,8 @@ class Value:
     """Noise reached it in a way that is not followed."""
     uncoupled: Place | None = None
     opaque: Place | None = None
-    release: Release | None = None
-    lent: tuple[Release, np.ndarray] | None = None
+    open: tuple[Part, ...] = ()
+    """Releases whose sum this is, as long as nobody has seen them in another way."""
     at: Place | None = None
 
     @property

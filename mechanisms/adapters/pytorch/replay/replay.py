@@ -308,6 +308,7 @@ class Replay:
                 "too_little_noise",
                 {"at": worst.at, "origin": worst.origin, "draw": worst.draw},
                 sensitivity=worst.sensitivity,
+                more="",
                 deviation=worst.deviation,
                 multiplier=worst.multiplier,
                 stated=self._stated,
