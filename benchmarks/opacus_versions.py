@@ -1,6 +1,6 @@
 """Table 2 of [wang2026] by measurement: what each version of Opacus divides by, and what that costs.
 
-dpsgd-audit run suites/opacus-versions.toml --out versions
+dpsgd-audit run suites/opacus-versions.toml --allow-install --out versions
 python benchmarks/opacus_versions.py versions/records.json
 """
 

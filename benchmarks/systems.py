@@ -1,4 +1,6 @@
-"""The table and the figure of docs/systems.md, from the records of `dpsgd-audit run suites/systems.toml`.
+"""The table and the figure of docs/systems.md, from the records of its suite.
+
+dpsgd-audit run suites/systems.toml --allow-install
 
 python benchmarks/systems.py audit-report/records.json [--figure docs/systems.svg]
 """

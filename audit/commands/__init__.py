@@ -86,6 +86,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="an audit that fails gets the verdict could_not_run, and the others run",
     )
+    parser.add_argument(
+        "--allow-install",
+        action="store_true",
+        help="make the environments that the suite names: downloads packages and runs their installers, once",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from audit.trials.source import Tally
 
 
-FLAGS = ("stop-early", "keep-going")
+FLAGS = ("stop-early", "keep-going", "allow-install")
 """Options without a value that change what a run does."""
 
 
@@ -76,6 +76,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
             resume_in=resume_in,
             keep_foreign=arguments.resume,
             keep_going=arguments.keep_going,
+            allow_install=arguments.allow_install,
             told=lambda sentence: None if arguments.quiet else print(printable(sentence), file=sys.stderr),
             started=progress.started,
             progress=advanced,

@@ -25,6 +25,7 @@ from audit.trials.both_sides import Auditable
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
 from guarantees.claim import Claim
+from mechanisms.adapters.environments import Environment
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -69,16 +70,22 @@ def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
     }
 
 
-def build(spec: AuditSpec, *, run_code: bool = True) -> Built:
+def only_installed(needed: Environment) -> None:
+    """Installs nothing: an environment that is not here is missing."""
+    needed.required()
+
+
+def build(spec: AuditSpec, *, run_code: bool = True, install: Callable[[Environment], None] = only_installed) -> Built:
     """Construct every part of one audit; a wrong word gets a message with its place.
 
-    Without ``run_code`` an audit that names code is refused, and nothing of it is executed.
+    Without ``run_code`` an audit that names code is refused, and nothing of it is executed. ``install`` is given the
+    environment that the mechanism needs, before a claim may ask it.
     """
     known = catalogue()
     if not run_code and (named := code_of(spec, known)):
         raise SuiteError(f"{spec.where}: building audit {spec.name!r} would run {', '.join(named)}.")
     try:
-        return _Builder(spec, known).built()
+        return _Builder(spec, known, install).built()
     except SuiteError:
         raise
     except BaseException as error:
@@ -94,6 +101,7 @@ def build_suite(
     run_code: bool = True,
     each: Callable[[Built], None] = lambda _: None,
     unbuilt: Callable[[AuditSpec, MissingLibraryError], None] | None = None,
+    install: Callable[[Environment], None] = only_installed,
 ) -> list[Built]:
     """All audits of a suite, or those of them that are wanted; parameters that no part takes are refused.
 
@@ -109,7 +117,7 @@ def build_suite(
     built = []
     for spec in wanted:
         try:
-            built.append(build(spec, run_code=run_code))
+            built.append(build(spec, run_code=run_code, install=install))
         except MissingLibraryError as error:
             if unbuilt is None:
                 raise
@@ -126,8 +134,8 @@ def build_suite(
 class _Builder:
     """Makes the parts of one audit, and keeps track of who takes which of its parameters."""
 
-    def __init__(self, spec: AuditSpec, known: Catalogue):
-        self._spec, self._known = spec, known
+    def __init__(self, spec: AuditSpec, known: Catalogue, install: Callable[[Environment], None]):
+        self._spec, self._known, self._install = spec, known, install
         self._taken = taken(spec, known)
 
     def built(self) -> Built:
@@ -135,6 +143,10 @@ class _Builder:
         spec = self._spec
         step = self._mechanism(spec.mechanism)
         _refuse_missing(step, spec)
+        needed = getattr(step, "installs", None)
+        if needed is not None:
+            with _placed(f"{spec.where}: audit {spec.name!r}"):
+                self._install(needed)
         pair = self._part("neighbours", spec.neighbours)
         given = {"mechanism": step, "neighbours": pair}
         found = Built(

@@ -24,8 +24,20 @@ MOST_LOOKS = 20
 MOST_AUDITS = 10_000
 """Audits that one suite may stand for, its grids multiplied out."""
 MOST_TRIALS = 2**62
-SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "defaults", "audit")
-AUDIT_KEYS = ("name", "expect", "trials", "delta", "target", "time_budget", "diagnose", "parameters", *PARTS)
+SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "environments", "defaults", "audit")
+AUDIT_KEYS = (
+    "name",
+    "expect",
+    "trials",
+    "delta",
+    "target",
+    "time_budget",
+    "diagnose",
+    "environment",
+    "parameters",
+    *PARTS,
+)
+ENVIRONMENT_KEYS = ("python", "packages")
 
 
 CODE_KEYS = ("step", "function")
@@ -121,6 +133,7 @@ def parse_suite(text: str, path: str) -> Suite:
     if not isinstance(audits, list) or not audits:
         raise SuiteError(f"{path}: a suite needs at least one [[audit]].")
     risk = _number(data, "risk", 0.05, lines, low=0, high=1)
+    _check_environments(data.get("environments", {}), lines)
     specs: list[AuditSpec] = []
     for index, entry in enumerate(audits):
         specs += _specs(entry, index, data, lines, room=MOST_AUDITS - len(specs))
@@ -192,6 +205,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
         raise SuiteError(f"{where('diagnose')}: diagnose must be true or false, got {diagnose!r}.")
     budget = seconds(merged["time_budget"], where("time_budget")) if "time_budget" in merged else None
     delta = _number(merged, "delta", 1e-5, lines, index, low=-1e-300, high=1)
+    mechanism = _in_environment(merged, entry, data.get("environments", {}), where)
     place, own = where("audit"), tuple(entry.get("parameters", {}))
     for suffix, chosen in _grid(parameters):
         yield AuditSpec(
@@ -202,7 +216,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
             target=target,
             time_budget=budget,
             parameters=chosen,
-            mechanism=merged["mechanism"],
+            mechanism=mechanism,
             neighbours=merged["neighbours"],
             claim=merged["claim"],
             distinguisher=merged.get("distinguisher"),
@@ -211,6 +225,43 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
             diagnose=diagnose,
             own_parameters=own,
         )
+
+
+def _check_environments(tables: Any, lines: _Text) -> None:
+    """[environments.NAME] has packages and may have a Python; more than that is a mistake."""
+    if not isinstance(tables, dict):
+        raise SuiteError(f"{lines.where('environments')}: environments are tables [environments.NAME], got {tables!r}.")
+    for name, table in tables.items():
+        refuse_unknown(table, ENVIRONMENT_KEYS, lines.where, f"[environments.{name}]")
+        packages, python = table.get("packages"), table.get("python", "3")
+        good = isinstance(packages, list) and packages and all(isinstance(each, str) for each in packages)
+        if not good:
+            raise SuiteError(
+                f"{lines.where(name)}: [environments.{name}] needs packages, a list such as "
+                f'["name==1.0"], got {packages!r}.'
+            )
+        if not isinstance(python, str) or not re.fullmatch(r"3(\.\d{1,2}){0,2}", python):
+            raise SuiteError(
+                f'{lines.where(name)}: python of [environments.{name}] is written like "3.11", got {python!r}.'
+            )
+
+
+def _in_environment(
+    merged: Mapping[str, Any], entry: Mapping[str, Any], known: Mapping[str, Any], where: Callable[[str], str]
+) -> Mapping[str, Any]:
+    """The mechanism's table with the packages of the environment that the audit names, if it names one."""
+    table, name = merged["mechanism"], merged.get("environment")
+    command = table.get("kind") == "command_step"
+    if name is None or not (command or "environment" in entry):
+        return table
+    if not command:
+        raise SuiteError(f"{where('environment')}: an environment is for a command_step, which runs in it.")
+    if name not in known:
+        raise SuiteError(
+            f"{where('environment')}: there is no [environments.{name}]{nearest(name, known)}. "
+            f"Known: {', '.join(known) or 'none'}."
+        )
+    return {**table, **known[name]}
 
 
 def _with_default(own: Any, default: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
+import functools
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -14,20 +14,19 @@ from typing import Any
 import jax
 
 from audit.procedure import run_audit
-from audit.record.derive import claim_part
 from audit.record.environment import describe_environment, describe_key
 from audit.record.files import FileError
-from audit.record.record import AuditRecord, Part, SuitePart, plain
-from audit.record.unrun import Asked, claim_as_stated, could_not_run, part_as_stated
+from audit.record.record import AuditRecord, SuitePart, plain
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, command_files, decided_by
-from audit.suites.build import Built, MissingLibraryError, build_suite
+from audit.suites.build import Built, MissingLibraryError, build_suite, only_installed
 from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
 from audit.suites.file import AuditSpec, Suite
+from audit.suites.unrun import unrun
 from audit.trials.border import contained, sentence
-from audit.trials.both_sides import Auditable, is_foreign
+from audit.trials.both_sides import is_foreign
 from audit.trials.execution import Execution
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
@@ -35,7 +34,7 @@ from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
 from audit.trials.workers import ForeignError
 from guarantees.checks import checked
-from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.adapters.environments import Environment
 
 REMEDY = "Mend it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
 
@@ -58,6 +57,7 @@ def run_suite(
     earlier: tuple[AuditRecord, ...] = (),
     executor: Executor = LOCAL,
     keep_going: bool = False,
+    allow_install: bool = False,
     told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
@@ -81,7 +81,8 @@ def run_suite(
       earlier: records of an earlier run; an audit of the same name is judged by the same thresholds.
       executor: who draws the trials. A run may be continued by another executor on devices of the same kind.
       keep_going: an audit that fails, or that misses a library, gets the verdict ``could_not_run`` and the others run.
-      told: called with a sentence for each result that is taken from ``resume_in``.
+      allow_install: make the environments that audits name and that are not here; without it such an audit is refused.
+      told: called with a sentence for each result that is taken from ``resume_in``, and before each installation.
       started: called with each audit before it runs.
       progress: called with an audit and its counts after every chunk.
       finished: called with each record.
@@ -111,17 +112,27 @@ def run_suite(
         missing[spec.name] = str(error).removeprefix(f"{spec.where}: ")
 
     with compiled_ahead(executor) as ahead:
-        ready = build_suite(suite, each=ahead, unbuilt=unbuilt if keep_going else None)
+        ready = build_suite(
+            suite,
+            each=ahead,
+            unbuilt=unbuilt if keep_going else None,
+            install=functools.partial(_install, told=told) if allow_install else only_installed,
+        )
         built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
         code = code_digest()
         own = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
         risk = risk_of_each(own, suite.look)
         end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
         records = []
+
+        def asked(spec: AuditSpec) -> dict[str, Any]:
+            key = describe_key(audit_key(suite.seed, spec.name, suite.look))
+            return {"risk": risk, "key": key, "environment": describe_environment(executor.device)}
+
         for index, spec in enumerate(suite.audits):
             started(spec)
             if spec.name in missing:
-                record = unrun(spec, suite, risk, why=missing[spec.name], device=executor.device)
+                record = unrun(spec, None, why=missing[spec.name], **asked(spec))
             else:
                 audit = built[spec.name]
                 deadline = _deadline(spec, end, len(suite.audits) - index)
@@ -137,11 +148,18 @@ def run_suite(
                     if not keep_going or isinstance(error.__cause__, FileError):
                         raise
                     spent = time.monotonic() - began
-                    record = unrun(spec, suite, risk, audit, why=error.why, device=executor.device, seconds=spent)
+                    record = unrun(spec, audit, why=error.why, seconds=spent, **asked(spec))
             stated = {**record.environment, "code": code}
             records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
             finished(records[-1])
     return adjust(tuple(records))
+
+
+def _install(needed: Environment, *, told: Callable[[str], None]) -> None:
+    if not needed.installed:
+        told(f"installing {needed} into {needed.folder}, once.")
+        needed.install()
+    needed.required()
 
 
 @contextlib.contextmanager
@@ -168,47 +186,6 @@ def _why(error: Exception, first: str, lines: list[str]) -> str:
     """What a record says: of foreign code, whose traceback comes along, the error in its last line."""
     told = re.sub(r"^(\w+\.)+(?=\w+: )", "", lines[-1]) if isinstance(error, ForeignError) else first
     return f"{told.rstrip('.')}."
-
-
-def unrun(
-    spec: AuditSpec,
-    suite: Suite,
-    risk: float,
-    built: Built | None = None,
-    *,
-    why: str,
-    device: str,
-    seconds: float = 0.0,
-) -> AuditRecord:
-    """The record of an audit that could not run, its parts as they were built or as the suite states them."""
-    claim = claim_as_stated(spec.claim) if built is None else claim_part(built.claim, spec.delta)
-    mechanism, neighbours = part_as_stated(spec.mechanism), part_as_stated(spec.neighbours)
-    if built is not None:
-        mechanism, neighbours = (
-            _part(made, kind)
-            for made, kind in ((built.mechanism, built.mechanism.kind), (built.neighbours, built.neighbours.relation))
-        )
-    asked = Asked(
-        name=spec.name,
-        expect=spec.expect,  # type: ignore[arg-type]
-        mechanism=mechanism,
-        neighbours=neighbours,
-        distinguisher=part_as_stated(spec.distinguisher),
-        claim=claim,
-        policy={"kind": part_as_stated(spec.policy).name},
-        risk=risk,
-        delta=spec.delta,
-        trials=spec.trials,
-        key=describe_key(audit_key(suite.seed, spec.name, suite.look)),
-        diagnose=spec.diagnose,
-        environment=describe_environment(device),
-    )
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return could_not_run(asked, why=why, started=now, seconds=seconds)
-
-
-def _part(made: Auditable | Neighbours, kind: str) -> Part:
-    return Part(name=made.name, parameters=plain(made.parameters), kind=kind)
 
 
 def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:

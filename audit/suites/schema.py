@@ -49,6 +49,20 @@ NAMED = {
     "expect": {"enum": list(VERDICTS), "default": "no_violation_found"},
     "target": {"enum": list(ALL_TARGETS), "description": "Spend the whole risk on this number."},
     "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
+    "environment": {"type": "string", "description": "Of a command_step: the name of one of [environments]."},
+    "environments": {
+        "type": "object",
+        "description": "Made by `run --allow-install`, once, and kept in the user's cache folder.",
+        "additionalProperties": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["packages"],
+            "properties": {
+                "python": {"type": "string", "pattern": r"^3(\.\d{1,2}){0,2}$"},
+                "packages": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+            },
+        },
+    },
     "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},
 }
 

@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require
+from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.told import told_gradients, told_numbers
 from mechanisms.contract import Described, Draw, Releases
 from mechanisms.pairs.neighbours import materialise
@@ -53,6 +54,8 @@ class CommandStep(Described):
     depends_on: Sequence[str] = ()
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     environment: Sequence[str] = ENVIRONMENT
+    packages: Sequence[str] = ()
+    python: str | None = None
     workers: int = 0
     timeout: AboveZero = 60.0
     clip: Positive | None = None
@@ -69,6 +72,9 @@ class CommandStep(Described):
         require("releases", good, "update or final (a program gives vectors)", self.releases)
         require("environment", not isinstance(self.environment, str), "a sequence of names", self.environment)
         object.__setattr__(self, "environment", tuple(self.environment))
+        require("packages", not isinstance(self.packages, str), "a sequence of requirements", self.packages)
+        object.__setattr__(self, "packages", tuple(self.packages))
+        require("python", self.python is None or bool(self.packages), "given with packages", self.python)
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
         require("workers", self.workers >= 0, ">= 0", self.workers)
 
@@ -78,7 +84,14 @@ class CommandStep(Described):
         given = {**super().parameters, "environment": tuple(map(_without_value, self.environment))}
         for name in ("clip", "noise_multiplier", "own_gradients"):
             del given[name]
+        if not self.packages:
+            del given["packages"], given["python"]
         return {**given, **told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)}
+
+    @property
+    def installs(self) -> Environment | None:
+        """What must be installed before it runs: the environment of its packages."""
+        return Environment(packages=tuple(self.packages), python=self.python) if self.packages else None
 
     def gradients(self, dataset: Any) -> Any:
         """What the user tells."""
@@ -91,6 +104,8 @@ class CommandStep(Described):
             raise ValueError(f"a program reads a dataset of shape (records, dimension), got {rows.shape}.")
         width = self.outputs or rows.shape[1]
         given = chosen_environment(self.environment)
+        if self.installs is not None:
+            given["PATH"] = os.pathsep.join([str(self.installs.programs), given.get("PATH", os.defpath)])
         program = Program(tuple(self.command), folder=self.folder, timeout=self.timeout, environment=given)
         data = struct.pack("<4sII", b"DATA", *rows.shape) + rows.tobytes()
         program.exchange(data, 0)
@@ -112,6 +127,8 @@ def command_step(
     depends_on: Sequence[str] = (),
     releases: Releases = "update",
     environment: Sequence[str] = ENVIRONMENT,
+    packages: Sequence[str] = (),
+    python: str | None = None,
     workers: int = 0,
     timeout: AboveZero = 60.0,
     clip: Positive | None = None,
@@ -130,6 +147,9 @@ def command_step(
         changed.
       releases: ``"update"`` or ``"final"``.
       environment: variables that it is given, as names or as ``NAME=value``.
+      packages: requirements (``name==1.0``, or a path) of an environment of its own, whose ``python`` the command then
+        names. ``dpsgd-audit run --allow-install`` makes it, once; nothing else does.
+      python: the version of that environment's Python, ``"3.11"`` say; by default the one that audits.
       workers: how many copies run at once; 0 runs one.
       timeout: seconds after which a program counts as stuck.
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
@@ -155,6 +175,8 @@ def command_step(
         depends_on=depends_on,
         releases=releases,
         environment=environment,
+        packages=packages,
+        python=python,
         workers=workers,
         timeout=timeout,
         clip=clip,

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import AboveZero, Count, Finite, checked, require
-from mechanisms.adapters.pytorch.opacus_versions import LEGACY, LegacyTraining, first_batch, library_folder
+from mechanisms.adapters.environments import Environment
+from mechanisms.adapters.pytorch.opacus_versions import LEGACY, LegacyTraining, environment_of, first_batch
 from mechanisms.contract import Described, Draw
 from mechanisms.networks import NETWORKS, PARAMETERS
 from mechanisms.networks.for_torch import (
@@ -89,6 +90,11 @@ class OpacusStep(Described):
     def libraries(self) -> tuple[str, ...]:
         """What it imports when it runs."""
         return ("torch",) if self.version else ("torch", "opacus")
+
+    @property
+    def installs(self) -> Environment | None:
+        """What must be installed before it runs: another version of Opacus."""
+        return None if self.version is None else environment_of(self.version)
 
     @property
     def coordinates(self) -> int | None:
@@ -189,7 +195,7 @@ class Training:
 
 def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) -> Training | LegacyTraining:
     """PrivacyEngine(accountant).make_private(...) on the step's network, with SGD at learning rate 1."""
-    if step.version is not None and (folder := library_folder(step.version)) not in sys.path:
+    if step.installs is not None and (folder := str(step.installs.required())) not in sys.path:
         sys.path.insert(0, folder)
     try:
         import torch

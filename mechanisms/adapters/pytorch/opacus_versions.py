@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mechanisms.adapters.private_folder import private_folder, refuse_shared
+from mechanisms.adapters.environments import Environment
 from mechanisms.networks.for_torch import Network, mean_or_sum, parameters_of, reset_parameters
 
 LEGACY = ("0.12.0", "0.13.0", "0.14.0", "0.15.0")
@@ -24,39 +17,9 @@ POISSON_FLAG = ("0.14.0", "0.15.0")
 MOST_EMPTY = 1000
 
 
-def library_folder(version: str) -> str:
-    """The folder of a version, installed there (without dependencies) if it is not."""
-    # its modules are imported: nobody else may have put them there
-    cache = private_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpsgd-audit")
-    folder = cache / f"opacus-{version}"
-    if folder.is_dir():
-        refuse_shared(folder)
-    else:
-        with tempfile.TemporaryDirectory(dir=cache) as place:
-            target = Path(place) / "library"
-            _install(f"opacus=={version}", target)
-            try:
-                target.rename(folder)
-            except OSError:
-                # another process was faster
-                if not folder.is_dir():
-                    raise
-    return str(folder)
-
-
-def _install(requirement: str, target: Path) -> None:
-    """By pip, or by uv where an environment has no pip."""
-    words = ["install", "--quiet", "--no-deps", "--target", str(target), requirement]
-    uv = shutil.which("uv")
-    if importlib.util.find_spec("pip") is not None:
-        command = [sys.executable, "-m", "pip", *words]
-    elif uv is not None:
-        command = [uv, "pip", *words, "--python", sys.executable]
-    else:
-        raise ImportError(f"installing {requirement} needs pip or uv; neither was found.")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ImportError(f"installing {requirement} failed:\n{done.stderr.strip()[-2000:]}")
+def environment_of(version: str) -> Environment:
+    """A version without its dependencies, over the installed PyTorch."""
+    return Environment(packages=(f"opacus=={version}",), beside=True)
 
 
 def first_batch(batches: Iterable[Any], good: Callable[[Any], bool]) -> Any:

@@ -1,0 +1,50 @@
+"""What a suite asked of an audit that could not run, for its record."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+from audit.record.derive import claim_part
+from audit.record.record import AuditRecord, Part, plain
+from audit.record.unrun import Asked, claim_as_stated, could_not_run, part_as_stated
+from audit.suites.build import Built
+from audit.suites.file import AuditSpec
+from audit.trials.both_sides import Auditable
+from mechanisms.pairs.neighbours import Neighbours
+
+
+def unrun(
+    spec: AuditSpec,
+    built: Built | None,
+    *,
+    why: str,
+    risk: float,
+    key: str,
+    environment: Mapping[str, str],
+    seconds: float = 0.0,
+) -> AuditRecord:
+    """The record of an audit that could not run, its parts as they were built or else as the suite states them."""
+    asked = Asked(
+        name=spec.name,
+        expect=spec.expect,  # type: ignore[arg-type]
+        mechanism=part_as_stated(spec.mechanism) if built is None else _part(built.mechanism, built.mechanism.kind),
+        neighbours=part_as_stated(spec.neighbours)
+        if built is None
+        else _part(built.neighbours, built.neighbours.relation),
+        distinguisher=part_as_stated(spec.distinguisher),
+        claim=claim_as_stated(spec.claim) if built is None else claim_part(built.claim, spec.delta),
+        policy={"kind": part_as_stated(spec.policy).name},
+        risk=risk,
+        delta=spec.delta,
+        trials=spec.trials,
+        key=key,
+        diagnose=spec.diagnose,
+        environment=environment,
+    )
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return could_not_run(asked, why=why, started=now, seconds=seconds)
+
+
+def _part(made: Auditable | Neighbours, kind: str) -> Part:
+    return Part(name=made.name, parameters=plain(made.parameters), kind=kind)
