@@ -30,8 +30,9 @@ MOST_TRIALS = 1000
 """Fresh outputs per side; never more than the audit itself drew."""
 MOST_ENTRIES = 20_000_000
 TELL = (
-    "Tell clip=, noise_multiplier= and gradients= (a function of the dataset) to torch_training, jax_training, "
-    "callable_step, command_step or mechanism, and the noise, the clipping and the divisor are asked about one by one."
+    "Tell clip=, noise_multiplier= and gradients= (a function of the dataset; loss= is enough for torch_training and "
+    "jax_training) to torch_training, jax_training, callable_step, command_step or mechanism, and the noise, the "
+    "clipping and the divisor are asked about one by one."
 )
 """What to do where nothing is known of the code."""
 PURPOSE = 0xD1A6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import multiprocessing
@@ -20,7 +21,9 @@ from mechanisms.adapters.pytorch.opacus_claims import rates_note
 from mechanisms.adapters.pytorch.watch import Watch, plain_name
 from mechanisms.adapters.told import told_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
+from mechanisms.networks.torch_gradients import loss_gradients
 from mechanisms.pairs.datasets import is_torch_dataset, records_of
+from mechanisms.pairs.gradient_pairs import GradientsError
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import host_array, leaves
 
@@ -43,6 +46,7 @@ class TorchTraining(Described):
     clip: Positive | None = None
     noise_multiplier: Positive | None = None
     own_gradients: Callable[[Any], Any] | None = None
+    loss: Callable[..., Any] | None = None
 
     def __post_init__(self):
         require("train", callable(self.train), "a function of a dataset and a seed", self.train)
@@ -125,38 +129,80 @@ class TorchTraining(Described):
                 tell(name, tensor)
 
     def gradients(self, dataset: Any) -> Any:
-        """Per-example gradients: the user's own, or of every weight at its initial value, as Opacus computes them.
+        """Per-example gradients: the user's own, or of every weight at its initial value.
 
-        Each comes from the first step of a run on a dataset of that one record. Under ghost clipping, which computes
-        none one by one, it is clipped.
+        By ``loss``, where it is given; else each comes from a run on a dataset of that one record: as Opacus computes
+        it (under ghost clipping, which computes none one by one, it is clipped), or as the loop itself does, the first
+        one that it computes.
         """
         if self.own_gradients is not None:
             return self.own_gradients(dataset)
+        if self.loss is not None:
+            return self._in_form(self._by_loss(self.loss, dataset), dataset)
         records = records_of(dataset)
         good = records is not None and records <= MOST_RECORDS
         require("dataset", good, f"of a known number of records, at most {MOST_RECORDS}, for their gradients", records)
         rows = [self._sample(one_record(dataset, index)) for index in range(records or 0)]
-        if self.releases != "final":
-            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        # a released model has buffers, too
-        released = self._release(self._watched(dataset, 0))
-        form = {name: np.zeros(part.shape, np.float32) for name, part in released.items()}
-        if not rows[0].keys() <= form.keys():
-            raise ValueError(f"{self.name} gives back something else than the weights whose gradients are known.")
-        return {name: np.stack([row.get(name, zero) for row in rows]) for name, zero in form.items()}
+        again = self._sample(one_record(dataset, 0), first_seed=MOST_EMPTY)
+        if not all(np.allclose(rows[0][name], again[name], rtol=1e-3, atol=1e-6) for name in again):
+            raise ValueError(f"the gradients of {self.name} change from trial to trial (dropout, augmentation).")
+        return self._in_form({name: np.stack([row[name] for row in rows]) for name in rows[0]}, dataset)
 
-    def _sample(self, dataset: Any) -> dict[str, np.ndarray]:
+    def _in_form(self, rows: dict[str, np.ndarray], dataset: Any) -> dict[str, np.ndarray]:
+        """Rows for every tensor that is released: a released model has buffers, too."""
+        if self.releases != "final":
+            return rows
+        released = self._release(self._watched(dataset, 0))
+        if not rows.keys() <= released.keys():
+            raise ValueError(f"{self.name} gives back something else than the weights whose gradients are known.")
+        records = len(next(iter(rows.values())))
+        return {name: rows.get(name, np.zeros((records, *part.shape), np.float32)) for name, part in released.items()}
+
+    def _by_loss(self, loss: Callable[..., Any], dataset: Any) -> dict[str, np.ndarray]:
+        """By torch.func, of the model that the training calls, at its initial weights."""
+        watch = Watch(seed=0, steps=math.inf, until_called=True)
+        self._run(watch, dataset)
+        model = getattr(watch.model, "_module", watch.model)
+        if model is None:
+            raise GradientsError(f"loss= of {self.name!r} needs a module that the training calls; it calls none.")
+        try:
+            found = loss_gradients(copy.deepcopy(model), loss, dataset)
+        except Exception as error:
+            raise GradientsError(
+                f"loss= of {self.name!r}: {error} It is called as loss(outputs, target) where records are pairs "
+                "(inputs, target), else as loss(model, batch), with a batch of one record."
+            ) from error
+        names, parameters = watch.trained
+        own = {id(p): name for name, p in model.named_parameters()}
+        records = len(next(iter(found.values())))
+        return {
+            name: found[own[id(p)]] if id(p) in own else np.zeros((records, *p.shape), np.float32)
+            for name, p in zip(names, parameters, strict=True)
+        }
+
+    def _sample(self, dataset: Any, *, first_seed: int = 0) -> dict[str, np.ndarray]:
         """The gradient of the one record, from the first run whose batch holds it."""
-        for seed in range(MOST_EMPTY):
+        zero: dict[str, np.ndarray] | None = None
+        for seed in range(first_seed, first_seed + MOST_EMPTY):
             watch = Watch(seed=seed, steps=1, samples=True)
             try:
                 self._run(watch, dataset)
             except Exception as error:
                 raise ValueError(f"{self.name} does not run on one record alone: {error}") from error
-            if watch.samples is None:
+            if watch.first_gradient is not None:
+                row = dict(zip(watch.trained[0], watch.first_gradient, strict=True))
+                # an empty batch has a loss, too: 0, or NaN where it is a mean
+                if all(np.isfinite(part).all() for part in row.values()):
+                    if any(part.any() for part in row.values()):
+                        return row
+                    zero = row
+            elif watch.samples is not None:
+                if all(len(sample) for sample in watch.samples):
+                    return {name: own[0] for name, own in zip(watch.names, watch.samples, strict=True)}
+            elif watch.model is not None:
                 break
-            if all(len(sample) for sample in watch.samples):
-                return {name: own[0] for name, own in zip(watch.names, watch.samples, strict=True)}
+        if zero is not None:
+            return zero
         raise ValueError(f"{self.name} does not tell its per-example gradients.")
 
     def history(self, dataset: Any) -> list[Entry]:
@@ -268,6 +314,7 @@ def torch_training(
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,
     gradients: Callable[[Any], Any] | None = None,
+    loss: Callable[..., Any] | None = None,
 ) -> TorchTraining:
     """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
 
@@ -293,8 +340,10 @@ def torch_training(
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
       noise_multiplier: deviation of its noise over ``clip``.
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
-        diagnoses read them, nothing else does. Without it they
-        are taken from runs on one record each, where Opacus computes them.
+        diagnoses read them, nothing else does. Without it they come from ``loss``, or else from runs on one record
+        each: as Opacus computes them, or as the first backward, ``autograd.grad`` or ``vmap(grad)`` of the loop does.
+      loss: ``loss(outputs, target)`` where records are pairs (inputs, target), otherwise ``loss(model, batch)``: with
+        it torch.func takes the gradients of the model that the training calls, at its initial weights.
 
     Returns:
       A mechanism for ``run_audit`` that trains once for every seed.
@@ -319,6 +368,7 @@ def torch_training(
         clip=clip,
         noise_multiplier=noise_multiplier,
         own_gradients=gradients,
+        loss=loss,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.adapters.pytorch.backward import watching_gradients
 from mechanisms.networks import INITIAL_SEED
 
 STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
@@ -34,6 +35,9 @@ class Watch:
     - ``tell`` is told of the same gradients as tensors, by name.
     - ``accountants``: those of Opacus that were made on the way; ``samples``: its per-example gradients at the first
       step. Both only where they are asked for.
+    - ``first_gradient``, asked for with ``samples``: where Opacus computes none, the first gradient that the loop
+      computes, by whatever means; the run is ended there.
+    - ``until_called`` ends the run when the model is called, before anything is trained.
     """
 
     def __init__(
@@ -43,12 +47,18 @@ class Watch:
         steps: float,
         accounts: bool = False,
         samples: bool = False,
+        until_called: bool = False,
         tell: Callable[[str, Any], None] | None = None,
     ):
-        self.seed, self.steps, self._asks = seed, steps, {"accounts": accounts, "samples": samples}
+        self.seed, self.steps, self._asks = (
+            seed,
+            steps,
+            {"accounts": accounts, "samples": samples, "called": until_called},
+        )
         self._tell = tell
         self.updates: list[list[Any]] = []
         self.samples: list[Any] | None = None
+        self.first_gradient: list[Any] | None = None
         self.accountants: list[Any] = []
         self.start: list[Any] = []
         self.parameters: list[Any] = []
@@ -74,6 +84,8 @@ class Watch:
             stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
             self._forwards = register_module_forward_pre_hook(self._forward)
             stack.enter_context(_removed(self._forwards))
+            if self._asks["samples"]:
+                stack.enter_context(watching_gradients(self._differentiated, self._mapped))
             if self._asks["accounts"]:
                 stack.enter_context(self._watch_accountants())
             stack.enter_context(generators_kept())
@@ -98,6 +110,14 @@ class Watch:
             if module is not None:
                 known = {id(p): plain_name(name) for name, p in module.named_parameters()} | known
         return [known.get(id(p), f"parameter_{i}") for i, p in enumerate(self.parameters)]
+
+    @property
+    def trained(self) -> tuple[list[str], list[Any]]:
+        """Names and parameters that a gradient is taken of: the optimizer's, or without one the model's."""
+        if self.parameters or self.model is None:
+            return self.names, self.parameters
+        own = [(plain_name(name), p) for name, p in self.model.named_parameters() if p.requires_grad]
+        return [name for name, _ in own], [p for _, p in own]
 
     @property
     def never_began(self) -> bool:
@@ -138,7 +158,32 @@ class Watch:
             self.model = module
             # a hook on every call of every module costs a fifth of a small training
             self._forwards.remove()
+            if self._asks["called"]:
+                raise _Enough
         self._switch()
+
+    def _differentiated(self, grad: Callable[..., Any], tensors: Any, weights: Any) -> None:
+        """The gradient that the loop is about to compute; Opacus's hooks would count it twice."""
+        _, parameters = self.trained
+        if not parameters or any(hasattr(p, "grad_sample") for p in parameters):
+            return
+        with contextlib.suppress(RuntimeError):
+            found = grad(tensors, parameters, weights, retain_graph=True, allow_unused=True)
+            if any(part is not None for part in found):
+                self._keep([_zeros(p) if g is None else g for g, p in zip(found, parameters, strict=True)])
+
+    def _mapped(self, leaves: list[Any]) -> None:
+        """What vmap gave for a batch of one record, if it is a gradient of every parameter in order."""
+        _, parameters = self.trained
+        shapes = [(1, *p.shape) for p in parameters]
+        for first in range(len(leaves) - len(shapes) + 1) if shapes else ():
+            own = leaves[first : first + len(shapes)]
+            if [tuple(leaf.shape) for leaf in own] == shapes:
+                self._keep([leaf[0] for leaf in own])
+
+    def _keep(self, gradient: list[Any]) -> None:
+        self.first_gradient = [part.detach().cpu().float().numpy().copy() for part in gradient]
+        raise _Enough
 
     def _step(self, optimizer: Any, *_: Any) -> None:
         if hasattr(optimizer, "original_optimizer"):
@@ -258,6 +303,12 @@ def _gradient(parameter: Any) -> np.ndarray:
         return np.zeros(tuple(parameter.shape), np.float32)
     # a copy: optimizers and zero_grad write into the same memory
     return parameter.grad.detach().cpu().float().numpy().copy()
+
+
+def _zeros(parameter: Any) -> Any:
+    import torch
+
+    return torch.zeros_like(parameter)
 
 
 def _samples(parameters: list[Any]) -> list[Any] | None:

@@ -485,17 +485,6 @@ def test_gradients_have_the_form_of_one_release():
     assert np.array_equal(flat(one), flat(final))
 
 
-def test_gradients_that_nobody_computes_are_not_known():
-    def plain(data, seed):
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        nn.functional.cross_entropy(model(data.tensors[0]), data.tensors[1]).backward()
-        optimizer.step()
-
-    with pytest.raises(ValueError, match="does not tell"):
-        torch_training(plain).gradients(dataset(2))
-
-
 def test_records_of_any_dataset_are_taken_one_by_one():
     rows = np.arange(6.0).reshape(3, 2)
     assert np.array_equal(one_record(rows, 1), rows[1:2])
