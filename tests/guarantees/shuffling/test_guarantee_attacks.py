@@ -14,6 +14,7 @@ from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, one_slot
 from guarantees.shuffling.fine_clones import FineClones
 from guarantees.shuffling.levels import Levels
+from guarantees.shuffling.shuffle_bound import shuffle_bound
 from guarantees.shuffling.stop_loss import worst_slot
 
 WITH, WITHOUT, REPLACED = "with_given_without", "without_given_with", "replacement"
@@ -127,8 +128,8 @@ def test_no_adaptive_strategy_on_two_slots_beats_the_bound():
 
 
 def bounds_to_attack(kind, rounds, sigma, epsilon, counts):
-    """Every bound that speaks about this shuffle, before any minimum is taken."""
-    named = {}
+    """The guarantee, and every bound that speaks about this shuffle, before any minimum is taken."""
+    named = {"guarantee": shuffle_bound(rounds, sigma).delta(kind, epsilon)}
     for p in (0.1, 0.4, 0.8):
         plan = FineClones(rounds=rounds, noise_multiplier=sigma, probability=p, distance=DISTANCE[kind])
         named[f"clones {p}"] = plan.delta(epsilon)
