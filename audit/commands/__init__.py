@@ -288,6 +288,11 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="none, expected_batch, realised_batch, floored_expected_batch; repeatable",
     )
+    parser.add_argument(
+        "--shuffled",
+        action="store_true",
+        help="the loader shuffles, the accountant says Poisson: claimed, leaked at least, guaranteed at most, in order",
+    )
     parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
     parser.add_argument(
         "--plot",

@@ -9,6 +9,7 @@ from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
 from audit.report.escaping import json_text
+from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training
 from audit.report.terminal import claim_line, print_plot
 from audit.suites.claim_text import claim_from_text
 from guarantees.claim import Claim
@@ -19,6 +20,8 @@ FIGURES = (".svg", ".png", ".pdf")
 
 def execute(arguments: argparse.Namespace) -> int:
     """Build the claims, sum them up, print them side by side."""
+    if arguments.shuffled:
+        return _shuffled(arguments)
     if arguments.plot:
         _require_figure(arguments.plot)
     claims = _claims(arguments)
@@ -41,6 +44,33 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _shuffled(arguments: argparse.Namespace) -> int:
+    """What holds if the loader shuffles and the accountant says Poisson."""
+    others = ("claims", "sampler", "normalise_by", "plot")
+    if given := [name for name in others if getattr(arguments, name)]:
+        raise ValueError(
+            f"--shuffled prints its own four rows, and takes no {given[0].replace('_', '-')}: call claim twice."
+        )
+    found = shuffled_training(_setting(arguments), deltas=tuple(arguments.delta or (1e-6, 1e-5)))
+    if arguments.json:
+        print(json_text(plain(shuffled_json(found))))
+    elif not arguments.quiet:
+        print_shuffled(found)
+    return 0
+
+
+def _setting(arguments: argparse.Namespace) -> Setting:
+    if arguments.rate is None or arguments.noise_multiplier is None:
+        raise ValueError("a training needs --rate and --noise-multiplier.")
+    return Setting(
+        rate=arguments.rate,
+        noise_multiplier=arguments.noise_multiplier,
+        steps=arguments.steps,
+        records=arguments.records,
+        dimension=arguments.dimension,
+    )
+
+
 def _require_figure(path: str) -> None:
     """A file that a figure can be written to; a claim that stands behind --plot is none."""
     if not path.endswith(FIGURES):
@@ -58,15 +88,7 @@ def _claims(arguments: argparse.Namespace) -> list[Claim]:
             f"got {unknown[0]!r}."
         )
     if arguments.rate is not None or names:
-        if arguments.rate is None or arguments.noise_multiplier is None:
-            raise ValueError("a training needs --rate and --noise-multiplier.")
-        setting = Setting(
-            rate=arguments.rate,
-            noise_multiplier=arguments.noise_multiplier,
-            steps=arguments.steps,
-            records=arguments.records,
-            dimension=arguments.dimension,
-        )
+        setting = _setting(arguments)
         samplers = arguments.sampler or ([] if arguments.normalise_by else ["poisson"])
         claims += [by_sampler(sampler, setting) for sampler in samplers]
         claims += [by_normaliser(divisor, setting) for divisor in arguments.normalise_by or ()]

@@ -12,7 +12,7 @@ import guarantees
 from audit.report.table import log_width
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.summary import Summary
+from guarantees.summary import EpsilonRange, Summary
 from guarantees.vocabulary import NORMALISERS
 
 SAMPLERS = ("poisson", "shuffle", "shuffle-upper", "isolated-shuffle", "balls-and-bins", "deterministic")
@@ -114,21 +114,33 @@ def shuffled_answer(claims: list[Claim], summaries: list[Summary]) -> list[str]:
         same = claim is not None and claim.steps == training.steps and claim.parameters["noise_multiplier"] == noise
         return summary if same else None
 
-    leak, guarantee, lines = of("fixed_batch_shuffle"), of("fixed_batch_upper"), list[str]()
+    leak, guarantee = of("fixed_batch_shuffle"), of("fixed_batch_upper")
     if leak is None and guarantee is None:
         return []
-    for at, promised in enumerate(said.ranges):
-        parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {promised.epsilon:.4g} is"]
-        broken = leak is not None and leak.ranges[at].at_least > promised.at_most
-        parts.append("broken;" if broken else "no promise about them;")
-        if leak is not None:
-            parts.append(f"at least {leak.ranges[at].at_least:.4g} leaks (fixed_batch_shuffle);")
-        if guarantee is None:
-            parts.append("add --sampler shuffle-upper for what is guaranteed.")
-        else:
-            parts.append(f"at most {guarantee.ranges[at].at_most:.4g} is guaranteed (fixed_batch_upper).")
-        lines.append(" ".join(parts))
-    return lines
+    return [
+        shuffled_sentence(
+            promised,
+            leak=None if leak is None else leak.ranges[at],
+            leak_name="fixed_batch_shuffle",
+            guarantee=None if guarantee is None else guarantee.ranges[at],
+        )
+        for at, promised in enumerate(said.ranges)
+    ]
+
+
+def shuffled_sentence(
+    promised: EpsilonRange, *, leak: EpsilonRange | None, leak_name: str, guarantee: EpsilonRange | None
+) -> str:
+    """What Poisson's epsilon is worth for shuffled batches at one delta."""
+    parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {promised.epsilon:.4g} is"]
+    parts.append("broken;" if leak is not None and leak.at_least > promised.at_most else "no promise about them;")
+    if leak is not None:
+        parts.append(f"at least {leak.at_least:.4g} leaks ({leak_name});")
+    if guarantee is None:
+        parts.append("add --sampler shuffle-upper for what is guaranteed.")
+    else:
+        parts.append(f"at most {guarantee.at_most:.4g} is guaranteed (fixed_batch_upper).")
+    return " ".join(parts)
 
 
 def _rows(claim: Claim, summary: Summary) -> dict[str, str]:

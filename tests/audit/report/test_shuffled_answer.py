@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
+import numpy as np
 import pytest
 
 import guarantees
+from audit import cli
 from audit.report.claims import Setting, by_sampler, print_claims, shuffled_answer
+from audit.report.shuffled import shuffled_training
 from guarantees.summary import summarise
 
 
@@ -65,3 +69,52 @@ def test_answer_knows_the_claims_that_the_samplers_make():
     claims = [by_sampler(sampler, setting) for sampler in ("poisson", "shuffle", "shuffle-upper")]
     summaries = [summarise(claim.curve, deltas=(1e-5,)) for claim in (POISSON, LEAK, UPPER)]
     assert shuffled_answer(claims, summaries) == answer(POISSON, LEAK, UPPER)
+
+
+def test_four_statements_of_one_training_and_their_answer(capsys, monkeypatch):
+    """The constructors are told which training; what they promise is tested elsewhere."""
+    asked = {}
+    for name, mu in (("poisson_training", 0.1), ("adaptive_shuffle", 0.2), ("fixed_batch_upper", 0.3)):
+        monkeypatch.setattr(
+            guarantees, name, lambda name=name, mu=mu, **given: asked.update({name: given}) or named(name, mu)
+        )
+    words = ["claim", "--rate", "0.1", "--noise-multiplier", "2", "--steps", "20", "--shuffled", "--delta", "1e-3"]
+    assert cli.main(words) == 0
+    text = capsys.readouterr().out
+    assert "leaks (adaptive_shuffle); at most" in text
+    epoch = {"rounds": 10, "noise_multiplier": 2.0}
+    steps = {"rate": 0.1, "noise_multiplier": 2.0, "steps": 20, "relation": "zero_out"}
+    assert asked == {
+        "poisson_training": steps,
+        "adaptive_shuffle": {**epoch, "epochs": 2},
+        "fixed_batch_upper": epoch,
+    }
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    epsilons = {name: row["ranges"][0]["epsilon"] for name, row in found.items()}
+    two = np.sqrt(2)
+    mus = {"claimed": 0.1, "leaked at least": 0.2, "guaranteed at most": 0.3 * two, "batches in order": 0.5 * two}
+    assert epsilons == {name: pytest.approx(guarantees.gaussian(mu=mu).epsilon(1e-3)) for name, mu in mus.items()}
+
+
+@pytest.mark.long
+def test_the_answer_of_a_real_training():
+    setting = Setting(rate=0.5, noise_multiplier=1.5, steps=2, records=None, dimension=None)
+    found = shuffled_training(setting, deltas=(1e-3,))
+    claimed, leaked, guaranteed, ordered = (row[0] for row in found.ranges.values())
+    pair = guarantees.fixed_batch_shuffle(rounds=2, noise_multiplier=1.5).epsilon(1e-3)
+    assert claimed.epsilon < pair < leaked.at_least < guaranteed.at_most <= ordered.at_most
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rate", "1", "--noise", "1"], "one batch an epoch is no shuffling"),
+        (["--rate", "0.1", "--noise", "1", "--steps", "15"], "a multiple of 1/rate = 10"),
+        (["--rate", "0.1", "--noise", "1", "--steps", "10", "--sampler", "poisson"], "takes no sampler"),
+        (["--rate", "0.1"], "needs --rate and --noise-multiplier"),
+    ],
+)
+def test_what_is_no_shuffled_training_is_refused(words, message, capsys):
+    assert cli.main(["claim", "--shuffled", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""'My loader shuffles, my accountant says Poisson': claimed, leaked at least, guaranteed at most, batches in order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import guarantees
+from audit.report.claims import Setting, shuffled_sentence
+from audit.report.table import log_width
+from guarantees.checks import require
+from guarantees.claim import Claim
+from guarantees.summary import EpsilonRange
+
+CLAIMED, LEAKED, GUARANTEED, IN_ORDER = "claimed", "leaked at least", "guaranteed at most", "batches in order"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShuffledTraining:
+    """Four statements about one training, each with epsilon at some deltas, the worse direction."""
+
+    claims: dict[str, Claim]
+    ranges: dict[str, tuple[EpsilonRange, ...]]
+
+    @property
+    def sentences(self) -> list[str]:
+        """One per delta: what Poisson's epsilon is worth."""
+        leak_name = self.claims[LEAKED].name
+        return [
+            shuffled_sentence(promised, leak=leak, leak_name=leak_name, guarantee=guarantee)
+            for promised, leak, guarantee in zip(
+                *(self.ranges[name] for name in (CLAIMED, LEAKED, GUARANTEED)), strict=True
+            )
+        ]
+
+    def shown(self, name: str, at: int) -> str:
+        """The epsilon to compare: of a leak the least that it may be, of a promise the most."""
+        found = self.ranges[name][at]
+        return f"{found.at_least if name == LEAKED else found.at_most:.4g}"
+
+
+def shuffled_training(setting: Setting, *, deltas: Sequence[float]) -> ShuffledTraining:
+    """What is said and what holds of a training whose batches are shuffled: epsilons only, for curves take minutes."""
+    noise, rounds, epochs = setting.noise_multiplier, setting.rounds, setting.epochs
+    require("rate", rounds > 1, "at most 1/2 (one batch an epoch is no shuffling)", setting.rate)
+    upper = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise)
+    order = guarantees.deterministic_batches(noise_multiplier=noise)
+    claims = {
+        CLAIMED: guarantees.poisson_training(
+            rate=setting.rate, noise_multiplier=noise, steps=setting.steps, relation="zero_out"
+        ),
+        LEAKED: guarantees.adaptive_shuffle(rounds=rounds, noise_multiplier=noise, epochs=epochs),
+        GUARANTEED: upper if epochs == 1 else upper.compose(epochs),
+        IN_ORDER: order if epochs == 1 else order.compose(epochs),
+    }
+    ranges = {name: tuple(claim.epsilon_range(float(d)) for d in deltas) for name, claim in claims.items()}
+    return ShuffledTraining(claims=claims, ranges=ranges)
+
+
+def print_shuffled(found: ShuffledTraining) -> None:
+    """One row per statement, one column per delta, and the answer in a sentence."""
+    console = Console(width=log_width())
+    table = Table(title="Epsilon, a record zeroed out, the worse direction")
+    for heading in ("", *(f"delta {one.delta:g}" for one in found.ranges[CLAIMED]), "by"):
+        table.add_column(heading, justify="left" if heading in ("", "by") else "right", overflow="fold")
+    for name, claim in found.claims.items():
+        table.add_row(name, *(found.shown(name, at) for at in range(len(found.ranges[name]))), claim.describe())
+    console.print(table)
+    for line in found.sentences:
+        console.print(line, highlight=False)
+
+
+def shuffled_json(found: ShuffledTraining) -> dict[str, Any]:
+    """The same as plain data."""
+    return {
+        name: {"claim": claim.describe(), "ranges": [dataclasses.asdict(one) for one in found.ranges[name]]}
+        for name, claim in found.claims.items()
+    }
