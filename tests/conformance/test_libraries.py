@@ -35,6 +35,13 @@ def test_every_bug_goes_red_where_it_shows_most(library, bug):
 
 @pytest.mark.long
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_one_key_for_batch_and_noise_leaks_in_one_step_and_in_a_training(library):
+    assert len(session(library, "one_key", only="own_noise")["leaks"]) == 2
+    assert session(library, "", only="own_noise")["verdict"] == GREEN
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("bug", [name for name, bug in BUGS.items() if bug.verdict == DIFFERS])
 def test_what_does_not_leak_is_never_called_a_violation(library, bug):
     found = session(library, bug)

@@ -2,19 +2,16 @@
 
 import copy
 import dataclasses
-import json
-from collections import Counter
+from importlib import resources
 
-import numpy as np
 import pytest
+from attack.edits import drawn, every, table, unseen
 from made_records import suite_of_policies
 
-from audit.record.read import SchemaError
 from audit.record.record import from_json
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.verify import records as verification
-from audit.verify.leaves import key_of, leaves, under
 from audit.verify.rebuild import rebuild
 from audit.verify.records import verify
 
@@ -46,6 +43,11 @@ CHEAP = ("rectangles", "anytime")
 """Records that are derived again in little time."""
 
 
+def default_suite():
+    text = resources.files("audit").joinpath("suites/default.toml").read_text()
+    return parse_suite(text, "default.toml")
+
+
 @pytest.fixture(scope="module")
 def made():
     return suite_of_policies()
@@ -73,86 +75,33 @@ def remembered(monkeypatch):
     return use
 
 
-def changed(value, rng):
-    """Another value of the same kind."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return value + int(rng.choice([1, 2, 10])) if value == 0 or rng.random() < 0.5 else value - 1
-    if isinstance(value, float):
-        return float(rng.choice([value * 0.97, value * 1.01, 0.9 * value + 0.01])) if value else 0.01
-    if isinstance(value, str):
-        words = {"violation": "no_violation_found", "no_violation_found": "violation", "above": "below", "inf": 9.0}
-        return words.get(value, f"{value[:-1]}9" if rng.random() < 0.5 else f"{value} not")
-    return {"x": 1} if value == {} else [1.0] if value == [] else 0.5
-
-
-def put(document, path, value):
-    """Set the value at a path."""
-    *inner, last = path.replace("[", ".[").split(".")
-    for step in inner:
-        document = document[int(step[1:-1])] if step.startswith("[") else document[step]
-    document[int(last[1:-1]) if last.startswith("[") else last] = value
-
-
-def outcomes(records, count, seed):
-    """Edits of single values, drawn over all keys and then over their values: key, whether primary, what was seen."""
-    rng = np.random.default_rng(seed)
-    before = verify(records)
-    assert {check.state for check in before.checks} == {"right"}, before.checks
-    named = {record.name: tuple(p.key for p in before.primary if p.audit == record.name) for record in records}
-    for _ in range(count):
-        place = int(rng.integers(len(records)))
-        own = records[place]
-        by_key = {}
-        for path, value in leaves(own.to_json()):
-            by_key.setdefault(key_of(path), []).append((path, value))
-        key = sorted(by_key)[int(rng.integers(len(by_key)))]
-        path, value = by_key[key][int(rng.integers(len(by_key[key])))]
-        document = json.loads(json.dumps(own.to_json()))
-        put(document, path, changed(value, rng))
-        last = f"diagnoses[{len(own.diagnoses) - 1}]"
-        primary = under(key, named[own.name]) is not None and not path.startswith(last)
-        try:
-            edited = from_json(document)
-        except SchemaError:
-            yield own.name, path, primary, "refused"
-            continue
-        if edited == own:
-            continue
-        # alone: that the rest of its suite is missing says nothing about the edit
-        found = {check.state for check in verify((edited,)).checks if check.what != "suite"}
-        state = "wrong" if "wrong" in found else "not computed" if "not computed" in found else "nothing"
-        yield own.name, path, primary, state
-
-
-def table(found):
-    """By key: edits, and what became of them."""
-    rows = {}
-    for _, path, primary, state in found:
-        rows.setdefault((key_of(path).split(".")[0], primary), Counter())[state] += 1
-    lines = [f"{'key':30s} {'':8s} edits refused wrong  3  named only"]
-    for (key, primary), seen in sorted(rows.items()):
-        kind = "primary" if primary else "derived"
-        counts = [seen[state] for state in ("refused", "wrong", "not computed", "nothing")]
-        states = f"{counts[0]:7d} {counts[1]:5d} {counts[2]:2d} {counts[3]:6d}"
-        lines.append(f"{key:30s} {kind:8s} {sum(counts):5d} {states}")
-    return "\n".join(lines)
-
-
-def assert_no_derived_value_changes_unseen(found):
-    unseen = [(name, path, state) for name, path, primary, state in found if not primary and state not in SEEN]
-    assert not unseen, unseen
-
-
-SEEN = ("refused", "wrong")
-
-
 def test_an_edited_derived_value_is_found():
     few = suite_of_policies(CHEAP)
-    found = list(outcomes(few, 24, seed=1))
-    assert sum(not primary for _, _, primary, _ in found) > 6
-    assert_no_derived_value_changes_unseen(found)
+    found = list(drawn(few, 24, seed=1))
+    assert sum(not edit.primary for edit in found) > 6
+    assert not unseen(found)
+
+
+def test_a_sample_of_all_values_is_compared_or_named():
+    found = list(every(suite_of_policies(CHEAP[:1]), seed=3, among=12))
+    assert sum(not edit.primary for edit in found) > 10
+    assert not unseen(found)
+
+
+def test_an_edit_that_nothing_compares_is_told(monkeypatch):
+    monkeypatch.setattr(verification, "agree", lambda *_, **__: True)
+    found = list(every(suite_of_policies(CHEAP[:1]), among=60))
+    assert unseen(found)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("suite", ["policies", "default"])
+def test_every_value_of_every_record_is_compared_or_named(suite):
+    records = suite_of_policies() if suite == "policies" else run_suite(default_suite())
+    found = list(every(records))
+    print(table(found, whole=True))
+    assert {edit.audit for edit in found} == {record.name for record in records}
+    assert not unseen(found)
 
 
 @pytest.mark.long
@@ -162,9 +111,9 @@ def test_of_a_thousand_edits_every_one_of_a_derived_value_is_found(made):
     like = run_suite(dataclasses.replace(suite, audits=suite.audits[:2], seed=7), earlier=real)
     found = []
     for records, count in ((made, 400), (real, 500), (like, 100)):
-        found += outcomes(records, count, seed=count)
+        found += drawn(records, count, seed=count)
     print(table(found))
-    assert_no_derived_value_changes_unseen(found)
+    assert not unseen(found)
 
 
 DELETED = {
