@@ -45,6 +45,11 @@ class OptaxStep(Described):
         """What it imports when it runs."""
         return ("optax",)
 
+    @property
+    def followed(self) -> OptaxStep:
+        """The update of a batch that all records joined: a replay does not judge how batches are drawn."""
+        return dataclasses.replace(self, rate=1.0)
+
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
         """The update on an array of per-example gradients, shape (records, dimension)."""
         gradients = jnp.asarray(materialise(dataset), jnp.float32)

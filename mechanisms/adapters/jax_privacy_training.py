@@ -24,6 +24,9 @@ from mechanisms.release import flatten_rows
 
 FEW = 64
 """Places of a batch that are always computed, filled or not; longer batches get a power of two of them."""
+FOLLOWED_STEPS = 4
+FOLLOWED_RATE = 0.5
+"""Steps that a replay follows, and at what rate records join their batches there."""
 MOST_TRIALS = 64
 MOST_ENTRIES = 2**24
 """Trials, and coordinates of per-example gradients, that are computed at once."""
@@ -90,6 +93,31 @@ class JaxPrivacyTraining(BatchMechanism):
     def libraries(self) -> tuple[str, ...]:
         """What it imports when it runs."""
         return ("jax_privacy",)
+
+    @property
+    def tracer(self) -> str:
+        """JAX traces all of it but the sampler."""
+        return "jax"
+
+    @property
+    def followed(self) -> Callable[[jax.Array, Any], Any]:
+        """The first steps on batches that JAX draws: a replay does not judge how batches are drawn."""
+
+        # made here and not inside a trace, whose values it would keep; the last record is the one that differs, so
+        # an empty place reads the first
+        release = self._release(lambda column, chosen: column[jnp.maximum(chosen, 0)])
+
+        def steps(key: jax.Array, dataset: Any) -> Any:
+            records = len(jax.tree.leaves(dataset)[0])
+            together = self.arguments.get("microbatch_size") or 1
+            taken = min(FOLLOWED_STEPS, self.steps_on(dataset))
+            key_batches, key_noise = jax.random.split(key)
+            chosen = jax.random.bernoulli(key_batches, FOLLOWED_RATE, (records, taken)).T
+            index = jnp.where(chosen, jnp.arange(records), -1)
+            index = jnp.pad(index, ((0, 0), (0, -records % together)), constant_values=-1)
+            return release(jax.random.key_data(key_noise), index, dataset)
+
+        return steps
 
     def claim(self, *, relation: Relation | None = None, accountant: Literal["pld", "rdp"] = "pld") -> Claim:
         """What the plan's own DpEvent promises: for an ``update`` one of the steps that it composes, else all.
@@ -167,7 +195,11 @@ class JaxPrivacyTraining(BatchMechanism):
 
     @functools.cached_property
     def _program(self) -> Callable[..., Any]:
-        """Trainings, from the words of seeds and the records of every batch, -1 where a place is empty."""
+        """Trainings, compiled, one for every seed."""
+        return jax.jit(jax.vmap(self._release(lambda column, chosen: column[chosen]), in_axes=(0, 0, None)))
+
+    def _release(self, read: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., Any]:
+        """A training, from the words of a seed and the records of every batch, -1 where a place is empty."""
         import optax
 
         plan, start, optimizer = self._planned(), self._start(), self.optimizer
@@ -179,7 +211,7 @@ class JaxPrivacyTraining(BatchMechanism):
 
             def take(carried: Any, chosen: jax.Array) -> tuple[Any, Any]:
                 weights, moments, state = carried
-                batch = jax.tree.map(lambda column: column[chosen], data)
+                batch = jax.tree.map(lambda column: read(column, chosen), data)
                 noisy, state = noise.update(self._summed(gradient, weights, batch, chosen < 0), state)
                 change, moments = optimizer.update(noisy, moments, weights)
                 after = optax.apply_updates(weights, change)
@@ -190,7 +222,7 @@ class JaxPrivacyTraining(BatchMechanism):
                 return jax.tree.map(jnp.subtract, start, end)
             return released if self.releases == "transcript" else jax.tree.map(lambda leaf: leaf[0], released)
 
-        return jax.jit(jax.vmap(release, in_axes=(0, 0, None)))
+        return release
 
     def _seeded(self, plan: Any, start: Any) -> Callable[[jax.Array], tuple[Any, Any]]:
         """The noise and its first state, from the words of a seed."""

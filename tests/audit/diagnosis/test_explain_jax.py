@@ -6,6 +6,7 @@ import functools
 
 import jax
 import numpy as np
+import optax
 import pytest
 from diagnosis import replayed, strangers
 from diagnosis.replayed import CLIP, FAULTY, NOISE, RIGHT
@@ -128,11 +129,48 @@ def test_a_substituted_record_may_move_the_sum_by_twice_the_clipping_norm():
 
 def test_jax_privacy_is_followed_but_for_its_sampler():
     pytest.importorskip("jax_privacy")
-    step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0)
+    step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0, normalise_by=3.0)
     leaking = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0, normalise_by="expected_batch")
     pair = mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0)
     assert told(step, pair, 2.0).findings == ()
     assert told(leaking, pair, 2.0).findings[0].kind in (Kind.NOISE_SCALE_FROM_DATA, Kind.RECORDS_MIXED_BEFORE_SUM)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_optax_is_followed_on_a_batch_of_all_records(rate):
+    step = mechanisms.optax_step(clip=1.0, noise_multiplier=2.0, rate=rate)
+    zeroed = mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0, relation="zero_out")
+    assert told(step, zeroed, 2.0).findings == ()
+    (found,) = told(step, mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0), 2.0).findings
+    assert found.kind == Kind.CHANGED_AFTER_RELEASE
+    assert found.lines[0][0].endswith("optax/contrib/_privacy.py")
+
+
+@pytest.mark.parametrize("microbatch", [None, 2])
+def test_a_plan_of_jax_privacy_is_followed(microbatch):
+    pytest.importorskip("jax_privacy")
+    from jax_privacy.experimental import execution_plan
+
+    def loss(weights, batch):
+        return replayed.loss(weights, batch[0][0], batch[1][0])
+
+    def training(multiplier):
+        plan = execution_plan.BandMFExecutionPlanConfig(
+            iterations=3,
+            strategy=[1.0],
+            sampling_prob=0.5,
+            noise_multiplier=multiplier,
+            epsilon=None,
+            delta=None,
+            l2_clip_norm=CLIP,
+        )
+        given = {} if microbatch is None else {"microbatch_size": microbatch}
+        return mechanisms.jax_privacy_training(plan, loss, replayed.WEIGHTS, optax.sgd(0.1), arguments=given)
+
+    right = told(training(NOISE), zeroed() if microbatch else None)
+    assert right.findings == ()
+    assert min(one.multiplier for one in right.rounds) == pytest.approx(NOISE, rel=0.02)
+    assert [one.kind for one in told(training(NOISE / 2), zeroed()).findings] == [Kind.TOO_LITTLE_NOISE]
 
 
 def equal_lengths():
