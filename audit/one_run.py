@@ -17,6 +17,7 @@ from audit.bounds.inside_out import ChosenGuesses, best_guesses, inside_out, ris
 from audit.bounds.label_scan import correct_guesses
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.rounding import at_least
+from audit.bounds.stakes import SMALLEST, Side, profile_of, sharp_mu, sharp_tail
 from audit.bounds.supporting_lines import tabulate
 from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from audit.verdict.verdict import Verdict
@@ -63,9 +64,14 @@ class Guesses:
         return self.right_in + self.right_out
 
     @property
+    def side(self) -> Side:
+        """Which guesses there are."""
+        return "both" if self.guessed_in and self.guessed_out else "in" if self.guessed_in else "out"
+
+    @property
     def coins(self) -> float:
         """Coins whose leak counts: with guesses for one side only, the half that lands there."""
-        return self.canaries if self.guessed_in and self.guessed_out else self.canaries / 2
+        return self.canaries if self.side == "both" else self.canaries / 2
 
     def epsilon(self, delta: float) -> float:
         """Lower bound on epsilon at ``delta`` from these guesses alone, at their share of the risk."""
@@ -143,6 +149,14 @@ class OneRun:
         best = max((worst.mu_of_epsilon(each.epsilon, each.delta) for each in self.chosen), default=0.0)
         for each in self.guesses:
             best = worst.mu_refuted(each.right, each.guessed, coins=each.coins, risk=each.risk, above=best)
+        return best
+
+    @property
+    def sharply_refuted_mu(self) -> float:
+        """The same by the sharp tail, in seconds: slightly more where numbers of guesses were fixed beforehand."""
+        best = self.refuted_mu
+        for each in self.guesses:
+            best = sharp_mu(each.right, each.guessed, coins=each.coins, risk=each.risk, above=best)
         return best
 
 
@@ -327,25 +341,33 @@ class _Judge:
     def __init__(self, claim: Claim):
         self.by_epsilon = _by_epsilon(claim)
         self.claim = claim
-        self._inverses: dict[tuple[bool, bool], worst.Inverse] = {}
+        self._inverses: dict[Side, worst.Inverse] = {}
 
     def p_value(self, each: Guesses | ChosenGuesses, right: int) -> float:
         """Smallest share of the risk at which so many right guesses refute the claim."""
+        instant = self.instant(each, right)
+        if self.by_epsilon or isinstance(each, ChosenGuesses) or instant <= SMALLEST:
+            return instant
+        # Both bound the same tail, so the smaller one does.
+        profile = profile_of(self.claim.curve, each.side)
+        return min(instant, sharp_tail(right, each.guessed, coins=each.coins, profile=profile))
+
+    def instant(self, each: Guesses | ChosenGuesses, right: int) -> float:
+        """The same in no time, for a curve not sharp."""
         if self.by_epsilon or isinstance(each, ChosenGuesses):
             epsilon, delta = self.claim.parameters["epsilon"], self.claim.parameters.get("delta", 0.0)
             return each.p_value(right, epsilon=epsilon, delta=delta)
-        return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each))
+        return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each.side))
 
-    def _inverse(self, each: Guesses) -> worst.Inverse:
+    def _inverse(self, side: Side) -> worst.Inverse:
         law = self.claim.law
         if isinstance(law, GaussianLaw):
             return worst.gaussian_inverse(law.mu)
-        sides = each.guessed_in > 0, each.guessed_out > 0
-        if sides not in self._inverses:
+        if side not in self._inverses:
             curve = self.claim.curve
-            whole = {(True, False): curve, (False, True): curve.reverse}
-            self._inverses[sides] = worst.inverse_of(whole.get(sides) or curve.symmetrise())
-        return self._inverses[sides]
+            whole = {"in": curve, "out": curve.reverse}
+            self._inverses[side] = worst.inverse_of(whole.get(side) or curve.symmetrise())
+        return self._inverses[side]
 
 
 def _judge(found: tuple[Guesses, ...] | tuple[ChosenGuesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
@@ -397,11 +419,11 @@ def _leak(claim: Claim, *, delta: float) -> float:
 
 
 def _critical(judge: _Judge, each: Guesses | ChosenGuesses) -> int | None:
-    """Fewest right guesses that refute the claim; None if even all right would not."""
+    """So many right guesses refute the claim, fewer may for a curve; None if even all right would not."""
     low, high = 0, each.guessed
     if judge.p_value(each, high) > each.risk:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if judge.p_value(each, middle) <= each.risk else (middle, high)
+        low, high = (low, middle) if judge.instant(each, middle) <= each.risk else (middle, high)
     return high

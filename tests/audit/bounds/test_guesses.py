@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
-from scipy.sparse import lil_matrix
 from scipy.special import expit, ndtr
 from scipy.stats import binom
+from worst_training import best_training, guess_vectors, right_guesses
 
 import guarantees
 from audit.bounds.guesses import (
@@ -22,46 +21,6 @@ from audit.bounds.guesses import (
     worst_tail,
 )
 from guarantees.trade_off import TradeOff
-
-
-def guess_vectors(coins, guesses, guessed_in=None):
-    """Every way to guess that many of the coins, so many of them 'in' if that is fixed: where, and what."""
-    free = itertools.product((0, 1), repeat=guesses)
-    answers = [each for each in free if guessed_in is None or sum(each) == guessed_in]
-    return list(itertools.product(itertools.combinations(range(coins), guesses), answers))
-
-
-def right_guesses(sides, guess):
-    return sum(sides[i] == answer for i, answer in zip(*guess, strict=True))
-
-
-def best_training(coins, guesses, correct, profile, *, guessed_in=None):
-    """Largest P(C >= correct) over ALL mechanisms that keep every (epsilon, delta) of the profile: a linear program."""
-    sides = list(itertools.product((0, 1), repeat=coins))
-    vectors = guess_vectors(coins, guesses, guessed_in)
-    near = [
-        (a, b)
-        for a, b in itertools.permutations(range(len(sides)), 2)
-        if np.sum(np.abs(np.subtract(sides[a], sides[b]))) == 1
-    ]
-    kinds = [(a, b, epsilon, delta) for a, b in near for epsilon, delta in profile]
-    laws, each = len(sides) * len(vectors), len(vectors)
-    upper = lil_matrix((len(kinds) * (each + 1), laws + len(kinds) * each))
-    limit = np.zeros(len(kinds) * (each + 1))
-    for place, (a, b, epsilon, delta) in enumerate(kinds):
-        for y in range(each):
-            row, excess = place * (each + 1) + y, laws + place * each + y
-            upper[row, a * each + y], upper[row, b * each + y], upper[row, excess] = 1, -math.exp(epsilon), -1
-            upper[place * (each + 1) + each, excess] = 1
-        limit[place * (each + 1) + each] = delta
-    whole = lil_matrix((len(sides), upper.shape[1]))
-    gain = np.zeros(upper.shape[1])
-    for a, side in enumerate(sides):
-        for y, vector in enumerate(vectors):
-            whole[a, a * each + y] = 1
-            gain[a * each + y] = -(right_guesses(side, vector) >= correct) / len(sides)
-    solved = linprog(gain, A_ub=upper.tocsr(), b_ub=limit, A_eq=whole.tocsr(), b_eq=np.ones(len(sides)))
-    return -solved.fun
 
 
 @pytest.mark.parametrize(
