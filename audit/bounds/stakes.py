@@ -128,8 +128,9 @@ def best_stakes(correct: int, guesses: int, *, coins: float, epsilons: Array, de
         ),
         (width * levels + levels, width + 1 + width * levels),
     )
-    law = np.arange(upper.shape[1]) <= width
-    gain = np.where(law & (first + np.arange(upper.shape[1]) >= correct), -1.0, 0.0)
+    column = np.arange(width + 1 + width * levels)
+    law = column <= width
+    gain = np.where(law & (first + column >= correct), -1.0, 0.0)
     limit = np.concatenate([np.zeros(len(row)), coins * deltas])
     solved = linprog(gain, A_ub=upper, b_ub=limit, A_eq=law[None, :].astype(float), b_eq=[1.0], method="highs-ds")
     if solved.status != 0:
