@@ -44,7 +44,10 @@ def serve(function, requests, answers):
         if not header:
             return
         kind, count, columns = struct.unpack("<4sII", header)
-        if kind == b"DATA":
+        if kind == b"HELO":
+            answers.write(b"OKAY")
+            answers.flush()
+        elif kind == b"DATA":
             rows = np.frombuffer(exactly(requests, 4 * count * columns), "<f4").reshape(count, columns)
         elif kind == b"DRAW":
             for seed in np.frombuffer(exactly(requests, 8 * count), "<u8"):

@@ -29,6 +29,7 @@ from mechanisms.contract import Described, Draw, Releases
 from mechanisms.pairs.neighbours import materialise
 
 PIECE = 2**16
+GREETING, READY = struct.pack("<4sII", b"HELO", 0, 0), b"OKAY"
 STDERR_SHOWN = 4000
 """Of what a program writes to its standard error the last so many bytes are kept."""
 SHOWN = 60
@@ -58,6 +59,7 @@ class CommandStep(Described):
     python: str | None = None
     workers: int = 0
     timeout: AboveZero = 60.0
+    start_timeout: AboveZero | None = None
     clip: Positive | None = None
     noise_multiplier: Positive | None = None
     own_gradients: Callable[[Any], Any] | None = None
@@ -86,6 +88,8 @@ class CommandStep(Described):
             del given[name]
         if not self.packages:
             del given["packages"], given["python"]
+        if self.start_timeout is None:
+            del given["start_timeout"]
         return {**given, **told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)}
 
     @property
@@ -107,6 +111,8 @@ class CommandStep(Described):
         if self.installs is not None:
             given["PATH"] = os.pathsep.join([str(self.installs.programs), given.get("PATH", os.defpath)])
         program = Program(tuple(self.command), folder=self.folder, timeout=self.timeout, environment=given)
+        if self.start_timeout is not None:
+            program.greet(self.start_timeout)
         data = struct.pack("<4sII", b"DATA", *rows.shape) + rows.tobytes()
         program.exchange(data, 0)
 
@@ -131,6 +137,7 @@ def command_step(
     python: str | None = None,
     workers: int = 0,
     timeout: AboveZero = 60.0,
+    start_timeout: AboveZero | None = None,
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,
     gradients: Callable[[Any], Any] | None = None,
@@ -152,6 +159,8 @@ def command_step(
       python: the version of that environment's Python, ``"3.11"`` say; by default the one that audits.
       workers: how many copies run at once; 0 runs one.
       timeout: seconds after which a program counts as stuck.
+      start_timeout: seconds that it may take to start (to import a large library, say). It is then sent ``HELO`` first
+        and must answer ``OKAY`` once it is ready, as examples/command/serve.py does. None sends no greeting.
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
       noise_multiplier: deviation of its noise over ``clip``.
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
@@ -179,6 +188,7 @@ def command_step(
         python=python,
         workers=workers,
         timeout=timeout,
+        start_timeout=start_timeout,
         clip=clip,
         noise_multiplier=noise_multiplier,
         own_gradients=gradients,
@@ -254,17 +264,28 @@ class Program:
         os.set_blocking(self._input, False)
         self._close = weakref.finalize(self, _stop, self._process)
 
-    def exchange(self, request: bytes, wanted: int) -> bytes:
+    def greet(self, timeout: float) -> None:
+        """Wait until the program is ready, which may take longer than any answer."""
+        answer = self.exchange(GREETING, len(READY), timeout=timeout)
+        if answer != READY:
+            self._close()
+            self._fail(
+                f"answered {answer!r} to the greeting HELO, and {READY!r} was due{_printed(answer)}; leave "
+                "start_timeout= out for a program that does not know it"
+            )
+
+    def exchange(self, request: bytes, wanted: int, *, timeout: float | None = None) -> bytes:
         """Write a request and read ``wanted`` bytes, both at once: neither side can block the other for ever."""
         try:
-            return self._exchange(request, wanted)
+            return self._exchange(request, wanted, self._timeout if timeout is None else timeout)
         except BaseException:
             # also Ctrl-C, which a group of its own does not get from the terminal
             self._close()
             raise
 
-    def _exchange(self, request: bytes, wanted: int) -> bytes:
-        deadline = time.monotonic() + self._timeout
+    def _exchange(self, request: bytes, wanted: int, timeout: float) -> bytes:
+        deadline = time.monotonic() + timeout
+        self._refuse_unasked()
         unsent, answer = memoryview(request), bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self._output, selectors.EVENT_READ)
@@ -272,7 +293,8 @@ class Program:
             while unsent or len(answer) < wanted:
                 events = selector.select(timeout=max(0.0, deadline - time.monotonic()))
                 if not events:
-                    self._fail(f"did not answer within {self._timeout:g} s ({len(answer)} of {wanted} bytes came)")
+                    came = f"{len(answer)} of {wanted} bytes came{_printed(bytes(answer))}"
+                    self._fail(f"did not answer within {timeout:g} s ({came})")
                 for event, _ in events:
                     if event.fd == self._output:
                         answer += self._read(len(answer), wanted)
@@ -283,6 +305,16 @@ class Program:
         if len(answer) > wanted:
             self._fail(f"answered {len(answer)} bytes where {wanted} were asked for{_printed(bytes(answer))}")
         return bytes(answer)
+
+    def _refuse_unasked(self) -> None:
+        """What is there before a request is no answer to it: too much was answered before, or something printed."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._output, selectors.EVENT_READ)
+            if not selector.select(timeout=0):
+                return
+        # the end of the output is told by the exchange, with the exit code
+        if unasked := os.read(self._output, PIECE):
+            self._fail(f"wrote {len(unasked)} bytes that nobody asked for{_printed(unasked)}")
 
     def _read(self, have: int, wanted: int) -> bytes:
         piece = os.read(self._output, PIECE)

@@ -168,3 +168,39 @@ def test_what_was_printed_is_recognised():
     code = "import sys; sys.stdin.buffer.read(48); print('Epoch 1 of 3 and so on and so on'); sys.stdout.flush()"
     with pytest.raises(CommandError, match="begins with the text 'Epoch 1 of 3"):
         python(code + "; import time; time.sleep(5)")(SEEDS[:1])
+
+
+def test_a_slow_start_is_waited_for_apart_from_the_answers(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(2)\ndef release(seed, rows):\n    return rows.sum(0)\n")
+    command = (sys.executable, str(EXAMPLES / "serve.py"), "slow:release")
+    late = command_step(command=command, folder=str(tmp_path), timeout=1.5)
+    with pytest.raises(CommandError, match=r"did not answer within 1.5 s"):
+        late.prepare(ROWS)(SEEDS[:1])
+    ready = command_step(command=command, folder=str(tmp_path), timeout=1.5, start_timeout=60.0)
+    np.testing.assert_allclose(ready.prepare(ROWS)(SEEDS[:1])[0], ROWS.sum(0), rtol=1e-6)
+    assert (ready.parameters["start_timeout"], "start_timeout" in late.parameters) == (60.0, False)
+
+
+def test_a_program_that_greets_otherwise_is_refused():
+    code = "import sys; sys.stdin.buffer.read(12); sys.stdout.buffer.write(b'Load'); sys.stdout.flush(); input()"
+    with pytest.raises(CommandError, match=r"answered b'Load' to the greeting .*leave start_timeout= out"):
+        command_step(command=(sys.executable, "-c", code), start_timeout=30.0).prepare(ROWS)
+
+
+def test_what_nobody_asked_for_is_an_error():
+    code = """
+import sys, time
+sys.stdin.buffer.read(56); sys.stdout.buffer.write(b"0" * 12); sys.stdout.flush()
+print("Epoch 2 of 3", flush=True); print("printed", file=sys.stderr, flush=True)
+time.sleep(30)
+"""
+    draw = python(code)
+    draw(SEEDS[:1])
+
+    def ask_until_it_fails():
+        while True:
+            time.sleep(0.05)
+            draw(SEEDS[:0])
+
+    with pytest.raises(CommandError, match=r"bytes that nobody asked for .it begins with the text 'Epoch 2 of 3'"):
+        ask_until_it_fails()
