@@ -24,6 +24,8 @@ CLAIM, EXACT, OBSERVED, PROVEN, CEILING = "#0072b2", "#777777", "#000000", "#d55
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = "osD^vPX"
 SMALLEST = 1e-7
+LONGEST_NAME = 32
+"""Characters of an audit's name beside its row."""
 STYLE: dict[Any, Any] = {
     "axes.prop_cycle": f"cycler(color={list(SERIES)})",
     "font.size": 8,
@@ -53,7 +55,7 @@ def width_in_inches(text: str) -> float:
 
 
 def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str, width: float) -> list[Path]:
-    """One trade-off figure an audit that ran, linear beside logarithmic; files are numbered as the records are."""
+    """A figure of each audit that ran, linear beside logarithmic, numbered as the records are; and one of them all."""
     require("figures", ending in FORMATS, f"one of {FORMATS}", ending)
     paths = []
     for number, record in enumerate(records, start=1):
@@ -65,7 +67,36 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
             draw(record, right, logarithmic=True)
             right.set_ylabel("")
             _legend(left, columns=3)
+    ran = tuple(record for record in records if record.ran)
+    if len(ran) > 1:
+        paths.append(save_overview(ran, Path(folder) / f"audits.{ending}", width=width))
     return paths
+
+
+def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float) -> Path:
+    """All audits in one figure, a row each: epsilon claimed, proven, and the most that so many trials can prove."""
+    rows = {len(records) - 1 - place: record for place, record in enumerate(records)}
+    proven = {row: record.epsilon(record.report_delta) for row, record in rows.items()}
+    claimed = {row: record.claim.epsilon for row, record in rows.items() if np.isfinite(record.claim.epsilon)}
+    most = {row: found.epsilon for row, record in rows.items() if (found := ceiling(record)) is not None}
+    with drawn(path, width=width, height=0.9 + 0.24 * len(records)) as axes:
+        axes.barh([*proven], [*proven.values()], height=0.35, color=PROVEN, label="proven, at least")
+        axes.plot(
+            [*claimed.values()], [*claimed], "|", color=CLAIM, markersize=11, markeredgewidth=1.6, label="claimed"
+        )
+        axes.plot([*most.values()], [*most], "D", color=CEILING, fillstyle="none", label="ceiling")
+        names = [_cut(label(record.name, path)) for record in reversed(records)]
+        axes.set_yticks(range(len(records)), names)
+        deltas = sorted({record.report_delta for record in records})
+        at = f" at delta {deltas[0]:g}" if len(deltas) == 1 else ""
+        axes.set(xlabel=f"epsilon{at}", ylim=(-0.6, len(records) - 0.4))
+        axes.set_xlim(left=0.0)
+        _legend(axes, columns=3)
+    return path
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
+from audit.report.promises import in_words
 
 RELATIONS = {
     "add_remove": "one record more or less",
@@ -136,12 +137,16 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
     records = tuple(record for record in records if record.claim.source != NOT_BUILT)
     if not records:
         return "Not known: no claim could be built."
-    claims = listed(sorted({record.claim.describe() for record in records}), most=3)
+    claims = _capital(listed(sorted({in_words(record.claim) for record in records}), most=3))
     doubtful = {
-        r.claim.describe(): r.claim.epsilon_at(r.report_delta) for r in records if r.claim.error_exceeds(r.report_delta)
+        in_words(r.claim): r.claim.epsilon_at(r.report_delta) for r in records if r.claim.error_exceeds(r.report_delta)
     }
     notes = "".join(f" Epsilon of {name} is {says}." for name, says in sorted(doubtful.items()))
-    return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}.{notes}"
+    right = max(record.claim.advantage for record in records)
+    means = (
+        f"whoever guesses whether one record was in the data is right at most {_percent((1 + right) / 2)} of the time"
+    )
+    return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}; {means}.{notes}"
 
 
 def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:

@@ -52,6 +52,24 @@ def test_the_page_says_delta_ceiling_exact_value_and_what_to_do(violation, tmp_p
     assert "Do not rely on the promise of half the noise" in text
 
 
+def test_the_promise_is_told_in_words(violation, tmp_path):
+    text = " ".join("".join(read(write_report((violation,), tmp_path, title="One")).text).split())
+    promised = text.partition("Promised")[2].partition("Proven")[0]
+    assert f"{violation.claim.name}(" not in promised
+    assert "whether one record was in the data is right at most" in promised
+
+
+@pytest.mark.parametrize("verdict", ["violation", "no_violation_found", "inconclusive"])
+def test_every_reason_is_told_once(violation, tmp_path, verdict):
+    broken = violation.violated_at if verdict == "violation" else None
+    record = dataclasses.replace(violation, verdict=verdict, reason="THE REASON.", violated_at=broken)
+    text = " ".join("".join(read(write_report((record,), tmp_path, title="One")).text).split())
+    assert text.count("THE REASON.") == 1
+    if broken is not None:
+        section = text.partition(f"{record.name} · ")[2].lower()
+        assert section.count(broken.says.lower()) == 1
+
+
 def test_a_page_asks_nothing_of_the_network(violation, tmp_path):
     reader = read(write_report((violation,), tmp_path, title="One"))
     assert reader.tags.count("script") == 3
@@ -167,6 +185,33 @@ def test_five_hundred_audits_of_a_million_trials_stay_under_eight_megabytes(told
     assert write_report(many, tmp_path, title="Many").stat().st_size < 8e6
 
 
+UNNAMED = """[...document.querySelectorAll('button, select, input, a, svg[role=img], summary')].filter(each => {
+  const said = each.getAttribute('aria-label') || each.textContent || (each.labels && each.labels[0]?.textContent);
+  return !said || !said.trim();
+}).map(each => each.outerHTML.slice(0, 80))"""
+"""What a screen reader could not name."""
+PALE = """(() => {
+  const channel = v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = c => .2126 * channel(c[0]) + .7152 * channel(c[1]) + .0722 * channel(c[2]);
+  const colour = text => text.match(/[\\d.]+/g).map(Number);
+  const behind = each => {
+    for (; each; each = each.parentElement) {
+      const c = colour(getComputedStyle(each).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  return [...document.querySelectorAll('body *')].filter(each =>
+    each.checkVisibility() && [...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())
+    && !each.closest('svg, script, style, noscript')
+  ).map(each => {
+    const [one, two] = [light(colour(getComputedStyle(each).color)), light(behind(each))];
+    return [(Math.max(one, two) + .05) / (Math.min(one, two) + .05), each.outerHTML.slice(0, 80)];
+  }).filter(([ratio]) => ratio < 4.5);
+})()"""
+"""Text whose contrast is below 4.5 to 1 (WCAG 2.2, AA)."""
+
+
 def browser():
     """A browser that is driven, where there is one."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -204,3 +249,43 @@ def test_a_real_browser_draws_sorts_filters_and_toggles(violation, hostile, tmp_
         assert page.locator("table.audits th").first.get_attribute("aria-sort") == "ascending"
         chromium.close()
     assert complaints == []
+
+
+def test_a_real_browser_prints_no_blank_page(violation, tmp_path):
+    """An audit that had to stay on one page left the rest of the page before it empty."""
+    starting, program = browser()
+    path = write_report((violation,) * 6, tmp_path, title="Six")
+    with starting as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = chromium.new_page(viewport={"width": 794, "height": 1123})
+        page.goto(path.as_uri())
+        page.emulate_media(media="print")
+        height = page.evaluate("document.body.scrollHeight")
+        printed = page.pdf(format="A4")
+        chromium.close()
+    pages = printed.count(b"/Type /Page") - printed.count(b"/Type /Pages")
+    assert 1 <= pages <= height / 1123 * 1.25 + 1, (pages, height)
+
+
+def test_a_real_browser_finds_labels_contrast_and_the_keyboard(violation, tmp_path):
+    starting, program = browser()
+    path = write_report((violation, dataclasses.replace(violation, name="other")), tmp_path, title="One")
+    with starting as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        for scheme in ("light", "dark"):
+            page = chromium.new_page(color_scheme=scheme)
+            page.goto(path.as_uri())
+            assert page.evaluate(UNNAMED) == []
+            assert page.evaluate(PALE) == []
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        for _ in range(4):
+            page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('th') !== null")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.closest('th').getAttribute('aria-sort')") == "ascending"
+        summary = page.locator("#a1 > summary")
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.querySelector('#a1').open") is False
+        chromium.close()

@@ -66,6 +66,13 @@ def test_figures_and_sweeps_are_files_of_their_kind(violation, tmp_path):
         save_sweep((violation,), tmp_path / "sweep.jpg", x="trials", series=None, y="epsilon", width=3.3)
 
 
+def test_several_audits_have_one_figure_of_all(violation, tmp_path):
+    other = dataclasses.replace(violation, name="a $name$ that is longer than any figure has room for")
+    paths = save_figures((violation, other), tmp_path, ending="svg", width=3.3)
+    assert [path.name for path in paths] == ["audit-1.svg", "audit-2.svg", "audits.svg"]
+    assert paths[2].read_text().startswith("<?xml")
+
+
 def test_pictures_leave_the_users_backend_alone(violation, tmp_path):
     before = matplotlib.get_backend()
     matplotlib.use("svg")
