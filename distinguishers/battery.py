@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from distinguishers.contract import Distinguisher
+from distinguishers.contract import Distinguisher, OwnScore, Reads
 from distinguishers.learned.fitting import Fit
 from distinguishers.model_free.directions import pair_parameters, span_of
 from distinguishers.model_free.max_coordinate import max_coordinate
@@ -19,7 +19,7 @@ from guarantees.checks import checked
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.pairs.gradient_pairs import GradientsError, told_by_user, told_pair, zero_pair
+from mechanisms.pairs.gradient_pairs import GradientsError, told_pair, zero_pair
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 from mechanisms.structure import structured
@@ -27,10 +27,10 @@ from mechanisms.structure import structured
 
 @structured(numbers=("parts",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Battery:
+class Battery(Reads):
     """A distinguisher that returns one score for each member, shape (members,)."""
 
-    parts: tuple[Distinguisher, ...]
+    parts: tuple[OwnScore, ...]
     """Members, and whatever gives several members' scores at once."""
     neighbours: Neighbours
     fit_trials: int = 0
@@ -51,8 +51,7 @@ class Battery:
     @property
     def length(self) -> int | None:
         """Of the vectors that its parts read, where any of them cares."""
-        lengths = [getattr(part, "length", None) for part in self.parts]
-        return next((length for length in lengths if length is not None), None)
+        return next((part.length for part in self.parts if part.length is not None), None)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -107,7 +106,7 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
     frame, direction = span_of(neighbours)
     collapsed = step is not None and step.kind == "collapsed"
     moves, room = bool(np.any(direction)), frame.dimension > frame.rank
-    members: list[Distinguisher] = []
+    members: list[OwnScore] = []
     if moves:
         members.append(projection(neighbours))
     members.append(norm(neighbours))
@@ -179,7 +178,7 @@ def default_battery(
         neighbours=known.neighbours,
         fit=Fit(record=record if np.any(record) else None),
         dimension=frame.dimension,
-        told_by=step.name if step is not None and told_by_user(step) else "",
+        told_by=step.name if step is not None and step.gradients_told else "",
     )
 
 

@@ -18,7 +18,29 @@ if TYPE_CHECKING:
     import jax
 
 
-class OneScore(Protocol):
+class Reads(Protocol):
+    """What a score of this package reads of an output, asked before a program is compiled for both.
+
+    A score that may read all of any output inherits these answers.
+    """
+
+    @property
+    def span(self) -> int | None:
+        """How many first coordinates it reads beside the mean square of the others; None where it may read all."""
+        return None
+
+    @property
+    def length(self) -> int | None:
+        """Coordinates of the outputs that it reads, of all rounds together; None where any will do."""
+        return None
+
+    @property
+    def round_length(self) -> int | None:
+        """Coordinates of each round of a transcript; None where any will do."""
+        return None
+
+
+class OneScore(Reads, Protocol):
     """Gives one score. Dataclasses inherit this answer; a battery has its own."""
 
     @property
@@ -28,8 +50,13 @@ class OneScore(Protocol):
 
 
 @runtime_checkable
-class Distinguisher(OneScore, Protocol):
+class Distinguisher(Protocol):
     """Scores one output: the larger the score, the more it looks as if the record had been there."""
+
+    @property
+    def members(self) -> tuple[Distinguisher, ...]:
+        """The distinguishers whose scores it gives, in that order: itself alone, unless it is a battery."""
+        ...
 
     @property
     def name(self) -> str:
@@ -57,6 +84,10 @@ class Distinguisher(OneScore, Protocol):
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The score, a float32 scalar (one for each member, where there are several); the key breaks ties."""
         ...
+
+
+class OwnScore(Distinguisher, Reads, Protocol):
+    """A distinguisher that also says what it reads, as all of this package do."""
 
 
 @runtime_checkable
@@ -155,6 +186,11 @@ def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
         accepts=tuple(getattr(given, "accepts", ("any",))),
         curve=getattr(given, "curve", None),
     )
+
+
+def known_curve(given: Distinguisher | Learner | None) -> TradeOff | None:
+    """The curve that is known before any trial; what learns, or is yet to be chosen, knows none."""
+    return None if given is None or isinstance(given, Learner) else given.curve
 
 
 def _takes_key(given: Callable[..., Any]) -> bool:

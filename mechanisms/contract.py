@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_args, overload, runtime_checkable
 
 import numpy as np
@@ -105,6 +106,16 @@ class Described(Protocol):
         """
         raise ValueError(f"{self.name} does not tell its per-example gradients.")
 
+    @property
+    def gradients_told(self) -> bool | None:
+        """Whether the user gave the function that computes those gradients; None where none can be given."""
+        return None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files that decide what it does, beside the code that Python imports: a program and what it reads."""
+        return ()
+
     def collapsed(self) -> Mechanism | None:
         """The same law through sufficient statistics, where there is such a simulator."""
         return None
@@ -115,6 +126,22 @@ class Described(Protocol):
         Programs are then compiled for its structure alone. None: they are compiled for the mechanism as it is.
         """
         return None
+
+
+class StructuredRelease(Protocol):
+    """A release of this package on one dataset, as programs are handed it (mechanisms.structure)."""
+
+    def __call__(self, key: jax.Array) -> Any:
+        """The output of one key."""
+        ...
+
+    def sums(self, span: int) -> bool:
+        """Whether ``summary`` can be asked for this span, and gives less than the whole output."""
+        return False
+
+    def summary(self, key: jax.Array, span: int) -> Collapsed:
+        """The first ``span`` coordinates of the same output, and the mean square of the others, without the vector."""
+        raise ValueError(f"{type(self).__name__} gives whole outputs only.")
 
 
 @runtime_checkable
@@ -185,6 +212,16 @@ class _Filled:
         """What was given, or the object's own, if it has any."""
         own = getattr(self.given, "gradients", None) if self.own_gradients is None else self.own_gradients
         return Described.gradients(cast(Described, self), dataset) if own is None else own(dataset)
+
+    @property
+    def gradients_told(self) -> bool:
+        """Whether they were given beside the object."""
+        return self.own_gradients is not None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Nothing is known beyond its code."""
+        return ()
 
     def steps_on(self, dataset: Any) -> int | None:
         """The object's own answer, if it has any."""

@@ -21,7 +21,7 @@ from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.threefry import fold_in
-from mechanisms.pairs.gradient_pairs import told_by_user, told_pair
+from mechanisms.pairs.gradient_pairs import told_pair
 from mechanisms.pairs.neighbours import Neighbours
 
 SHARE = 0.2
@@ -97,7 +97,7 @@ def _answers(
     except ValueError as error:
         reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
         # only code of the user's own can be told more of, and rows that are gradients say all
-        if not hasattr(mechanism, "own_gradients") or told_by_user(mechanism) or _is_vector(neighbours.without):
+        if mechanism.gradients_told is not False or _is_vector(neighbours.without):
             return (not_asked(reason),)
         untold = not_asked(f"{reason} {TELL}", code=NOT_TOLD)
         return (untold, *_of_the_claim(record, mechanism, neighbours, key, deadline, executor))

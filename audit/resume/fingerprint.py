@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import pickle
-import shutil
 import sys
 import sysconfig
 import types
@@ -155,17 +154,6 @@ def _claim(claim: Claim) -> list[Any]:
     alpha = np.linspace(0, 1, CURVE_POINTS)
     curve = np.asarray(claim.beta(alpha), np.float64)
     return [claim.name, digest_of(dict(claim.parameters)), claim.relation, claim.error, curve.tolist()]
-
-
-def command_files(mechanism: Any) -> list[Path]:
-    """The files that a program is made of: its own, those among its words, and what it declares to depend on."""
-    words = getattr(mechanism, "command", None)
-    if words is None:
-        return []
-    folder = Path(mechanism.folder or ".")
-    program = shutil.which(words[0], path=os.environ.get("PATH")) or str(folder / words[0])
-    named = [Path(program), *(folder / word for word in words[1:]), *(folder / p for p in mechanism.depends_on)]
-    return [path for path in named if path.exists()]
 
 
 def _tree(path: Path) -> Any:

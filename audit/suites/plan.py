@@ -19,7 +19,7 @@ from audit.trials.both_sides import both_sides
 from audit.trials.learning import learn
 from audit.trials.threefry import split
 from distinguishers.battery import default_battery
-from distinguishers.contract import Distinguisher, Learner
+from distinguishers.contract import Distinguisher, Learner, known_curve
 from mechanisms.pairs.gradient_lengths import GradientLengths
 from mechanisms.pairs.gradient_pairs import known_lengths
 
@@ -72,7 +72,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
     """
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     scores, pace = _pilot(audit, given, key)
-    curve = getattr(audit.distinguisher, "curve", None)
+    curve = known_curve(audit.distinguisher)
     known = curve if curve is not None else planning.pilot_points(_counts(*scores))
     plan = planning.plan(
         audit.claim,

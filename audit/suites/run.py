@@ -18,7 +18,7 @@ from audit.record.environment import describe_environment, describe_key
 from audit.record.files import FileError
 from audit.record.record import AuditRecord, SuitePart, plain
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
-from audit.resume.fingerprint import code_digest, command_files, decided_by
+from audit.resume.fingerprint import code_digest, decided_by
 from audit.suites.build import Built, MissingLibraryError, build_suite, only_installed
 from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.each_audit import among, folded, risk_of_each
@@ -295,7 +295,7 @@ def _decided_by(audit: Built, suite: Suite, risk: float, code: str, executor: Ex
     return decided_by(
         parts=(audit.mechanism, audit.neighbours, audit.distinguisher, audit.policy),
         claim=audit.claim,
-        files=command_files(audit.mechanism),
+        files=audit.mechanism.files,
         code=code,
         device=executor.device,
         others={

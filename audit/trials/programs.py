@@ -14,7 +14,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ from jax.sharding import Mesh
 from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
-from distinguishers.contract import Distinguisher
-from mechanisms.contract import Mechanism, release_on
+from distinguishers.contract import Distinguisher, OwnScore, Reads
+from mechanisms.contract import Mechanism, StructuredRelease, release_on
 from mechanisms.pairs.neighbours import GradientTable, prepare
 from mechanisms.randomness.bits import Words
 from mechanisms.release import flatten
@@ -137,10 +137,13 @@ def _make() -> Programs:
 
 def is_summed(release: Release, scoring: Scoring) -> bool:
     """Whether the score reads sums of a long vector that the release can give without the vector."""
-    if not is_ours(release) or not (isinstance(scoring, TracedScoring) or is_ours(scoring)):
-        return False
-    span, sums = getattr(scoring, "span", None), getattr(release, "sums", None)
-    return span is not None and sums is not None and sums(span)
+    span = _span(scoring)
+    return span is not None and is_ours(release) and cast(StructuredRelease, release).sums(span)
+
+
+def _span(scoring: Any) -> int | None:
+    """What a score of ours says of itself; what a user's class calls so may mean something else."""
+    return cast(Reads, scoring).span if isinstance(scoring, TracedScoring) or is_ours(scoring) else None
 
 
 def _read(release: Any, scoring: Any, key: jax.Array) -> Any:
@@ -236,23 +239,21 @@ def release_of(mechanism: Mechanism, dataset: Any) -> Release:
 def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
     """The distinguisher as an argument of programs, for outputs like this one (or its shape)."""
     if is_structured(distinguisher):
-        _compare_lengths(distinguisher, output)
+        _compare_lengths(cast(OwnScore, distinguisher), output)
         return jax.device_put(distinguisher)
 
     def scoring(key: jax.Array, output: Any) -> jax.Array:
         return distinguisher(key, output)
 
     code = _code(scoring, key_from_seed(0), output)
-    span = getattr(distinguisher, "span", None) if is_ours(distinguisher) else None
-    return TracedScoring(code=code, span=span, function=scoring)
+    return TracedScoring(code=code, span=_span(distinguisher), function=scoring)
 
 
-def _compare_lengths(distinguisher: Distinguisher, output: Any) -> None:
-    length, shape = getattr(distinguisher, "length", None), getattr(output, "shape", None)
+def _compare_lengths(distinguisher: OwnScore, output: Any) -> None:
+    length, each, shape = distinguisher.length, distinguisher.round_length, getattr(output, "shape", None)
     # transcripts are read flat
     if length is not None and shape is not None and math.prod(shape) != length:
         raise ValueError(f"an output must have shape ({length},), got {shape}.")
-    each = getattr(distinguisher, "round_length", None)
     if each is not None and shape is not None and shape[-1] != each:
         raise ValueError(f"every round must have shape ({each},), got {shape[-1:]}.")
 

@@ -213,13 +213,13 @@ def _theory(record: AuditRecord, stated: Built | None) -> tuple[TradeOff | None,
         return None, None
     # building a distinguisher imports JAX
     from audit.verify.parts import recorded_parts
+    from distinguishers.contract import known_curve
 
     try:
         score = recorded_parts(record).distinguisher if stated is None else stated.distinguisher
     except Exception as error:
         return None, f"the distinguisher cannot be built: {sentence(error)}"
-    # what learns knows no curve beforehand
-    return getattr(score, "curve", None), None
+    return known_curve(score), None
 
 
 def _tuple(value: Any) -> Any:

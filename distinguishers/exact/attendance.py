@@ -7,7 +7,16 @@ import dataclasses
 import numpy as np
 from scipy import stats
 
-from mechanisms.sampling import BallsAndBins, Deterministic, FixedBatches, FixedSize, Poisson, Sampler, TruncatedPoisson
+from mechanisms.sampling import (
+    BallsAndBins,
+    Deterministic,
+    FixedBatches,
+    FixedSize,
+    Poisson,
+    Sampler,
+    Shuffle,
+    TruncatedPoisson,
+)
 
 NEGLIGIBLE = 1e-18
 """Batches less likely than this are left out of a score: it costs that much power and never validity."""
@@ -67,7 +76,7 @@ def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> At
     if isinstance(sampler, FixedBatches):
         chance = min(1.0, float(sampler.places(records).sum()))
         # one order for all epochs drops the record in all of them or in none
-        kept = getattr(sampler, "same_order", False)
+        kept = isinstance(sampler, Shuffle) and sampler.same_order
         times = np.array([0, epochs]) if kept else np.arange(epochs + 1)
         weights = np.array([1 - chance, chance]) if kept else stats.binom.pmf(times, epochs, chance)
         return _kept(rounds * sampler.batch_size - group * times, group * times, weights)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 import guarantees
-from distinguishers.contract import Distinguisher, OneScore
+from distinguishers.contract import OneScore, OwnScore
 from distinguishers.exact.batches import Batches, Pair, read_pair, shared_batches
 from distinguishers.exact.mixture import Component, Ends, Mixture, make_mixture
 from distinguishers.exact.textbook_ratio import textbook_ratio
@@ -218,7 +218,7 @@ def _whole_batch_curve(mechanism: OneRound | CollapsedRound, pair: Pair) -> Trad
 
 
 @checked
-def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> Distinguisher:
+def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> OwnScore:
     """The exact log-likelihood ratio of a hypothesised mechanism between two neighbouring datasets.
 
     ``L = ln p_with(y) - ln p_without(y)``: no test of the same false-alarm rate misses less than ``L > t``, if the

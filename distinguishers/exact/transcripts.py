@@ -14,7 +14,7 @@ import numpy as np
 from jax.nn import logsumexp
 
 import guarantees
-from distinguishers.contract import Distinguisher, OneScore
+from distinguishers.contract import OneScore, OwnScore
 from distinguishers.exact.attendance import attendance_law, counts_groups, final_law
 from distinguishers.exact.round_mixtures import TRANSCRIPTS, AlongOnly, AttendanceRatio, BinsRatio, along, means_of
 from guarantees.checks import checked, require
@@ -28,7 +28,7 @@ from mechanisms.simulators.one_round import OneRound, one_round
 from mechanisms.simulators.training import CollapsedRounds, ManyRounds, Repeated, aligned
 from mechanisms.structure import structured
 
-RoundRatio = Callable[[Mechanism, Neighbours], Distinguisher]
+RoundRatio = Callable[[Mechanism, Neighbours], OwnScore]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class PlaceRatio(AlongOnly):
 class SummedRatio(OneScore):
     """Independent rounds: the sum of the rounds' log-likelihood ratios."""
 
-    ratio: Distinguisher
+    ratio: OwnScore
     times: int
     parameters: Mapping[str, Any]
     name: str = "likelihood_ratio"
@@ -159,12 +159,12 @@ class SummedRatio(OneScore):
     @property
     def span(self) -> int | None:
         """What the round's ratio reads."""
-        return getattr(self.ratio, "span", None)
+        return self.ratio.span
 
     @property
     def round_length(self) -> int | None:
         """Of the vectors that it reads, one for every round."""
-        return getattr(self.ratio, "length", None)
+        return self.ratio.length
 
     @functools.cached_property
     def _exact_curve(self) -> TradeOff | None:
@@ -219,7 +219,7 @@ class LargestRound(AlongOnly):
 
 def transcript_ratio(
     mechanism: ManyRounds | CollapsedRounds | Repeated, neighbours: Neighbours, one: RoundRatio
-) -> Distinguisher:
+) -> OwnScore:
     """The exact log-likelihood ratio of a transcript between two neighbouring datasets; ``one`` makes that of a round.
 
     Independent rounds (Poisson batches, cut or not, fresh batches, any repeated step) add their ratios; batches

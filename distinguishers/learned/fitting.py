@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import rankdata
 
-from distinguishers.contract import Distinguisher, OneScore
+from distinguishers.contract import Distinguisher, OneScore, Reads
 from distinguishers.learned import network
 from distinguishers.learned.features import learn_features
 from distinguishers.learned.output_rows import View
@@ -42,7 +42,7 @@ Read = Callable[[Any], jax.Array]
 
 @structured(numbers=("read", "alone", "signs", "scaling", "weights"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Learned:
+class Learned(Reads):
     """Several scores of one reading: the network's over all features, and some features alone."""
 
     read: Read

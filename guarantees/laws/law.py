@@ -108,6 +108,10 @@ class LossLaw(abc.ABC):
         """Whether all tails are those of one pair, not lines that bound it one by one."""
         return True
 
+    def largest_error(self) -> float:
+        """The largest error among the thresholds that were asked for; the stated one where the law keeps no count."""
+        return self.error
+
     def defect(self) -> float:
         """By how much the law breaks an identity of every pair, where it can tell at little cost, else 0."""
         return 0.0

@@ -37,13 +37,7 @@ class SplineLaw(LossLaw):
         Without probes: as measured at T 100 and 1,000, noise .4 and .5 (1e-8 at a spacing of .25, 1e-5 at .5).
         """
         seen = self._seen if self.probes else 1e-7 * (self.spacing / 0.25) ** 8
-        return 4 * seen + self._law_error + float(ndtr(-self.farthest))
-
-    @property
-    def _law_error(self) -> float:
-        """The largest error at a threshold that was asked for, where the law says it, else the stated one."""
-        said = getattr(self.law, "largest_error", None)
-        return self.law.error if said is None else said()
+        return 4 * seen + self.law.largest_error() + float(ndtr(-self.farthest))
 
     @cached_property
     def _seen(self) -> float:

@@ -45,6 +45,11 @@ class CallableStep(Described):
         told = told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
         return {**(self.settings or {}), **told}
 
+    @property
+    def gradients_told(self) -> bool:
+        """Whether the user gave them."""
+        return self.own_gradients is not None
+
     def gradients(self, dataset: Any) -> Any:
         """What the user tells."""
         return told_gradients(self, self.own_gradients, dataset)

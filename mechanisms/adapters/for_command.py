@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import selectors
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -97,9 +99,22 @@ class CommandStep(Described):
         """What must be installed before it runs: the environment of its packages."""
         return Environment(packages=tuple(self.packages), python=self.python) if self.packages else None
 
+    @property
+    def gradients_told(self) -> bool:
+        """Whether the user gave them."""
+        return self.own_gradients is not None
+
     def gradients(self, dataset: Any) -> Any:
         """What the user tells."""
         return told_gradients(self, self.own_gradients, dataset)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The program's own, those among its words, and what it declares to depend on."""
+        folder, words = Path(self.folder or "."), self.command
+        program = shutil.which(words[0], path=os.environ.get("PATH")) or str(folder / words[0])
+        named = [Path(program), *(folder / word for word in words[1:]), *(folder / each for each in self.depends_on)]
+        return tuple(path for path in named if path.exists())
 
     def prepare(self, dataset: Any) -> Draw:
         """Start the program and send it the dataset."""

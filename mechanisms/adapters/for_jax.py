@@ -77,6 +77,11 @@ class JaxTraining(Described):
     def _weights(self, state: Any) -> Any:
         return state if self.weights is None else self.weights(state)
 
+    @property
+    def gradients_told(self) -> bool:
+        """Whether the user gave them."""
+        return self.own_gradients is not None
+
     def gradients(self, dataset: Any) -> np.ndarray:
         """Per-example gradients at the first weights, flat and not clipped: the user's own, or those of the loss."""
         data = as_columns(dataset)

@@ -275,14 +275,9 @@ def told_pair(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism) -> 
     except RelationError:
         raise
     except Exception as error:
-        if not told_by_user(mechanism):
+        if not mechanism.gradients_told:
             raise
         raise GradientsError(f"gradients= of {mechanism.name!r}: {error}") from error
-
-
-def told_by_user(mechanism: Mechanism | BatchMechanism) -> bool:
-    """Whether its per-example gradients are a function that the user gave for just that."""
-    return getattr(mechanism, "own_gradients", None) is not None
 
 
 def known_lengths(
@@ -294,7 +289,7 @@ def known_lengths(
     """
     made = read_as is not None and read_as.name == neighbours_from_gradients.__name__
     try:
-        if told_by_user(mechanism) and not made:
+        if mechanism.gradients_told and not made:
             read_as, made = told_pair(neighbours, mechanism), True
     except (ValueError, RelationError, GradientsError):
         return None

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mechanisms.contract import Collapsed
+from mechanisms.contract import Collapsed, StructuredRelease
 from mechanisms.pairs.neighbours import GradientTable
 from mechanisms.randomness.bits import Stream, Words, words
 from mechanisms.randomness.chi_square import MeanSquare, mean_square_law
@@ -56,7 +56,7 @@ def add_first(vector: jax.Array, values: jax.Array) -> jax.Array:
 
 @structured(numbers=("gradients", "clip", "joins", "deviation", "shrink"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DenseRound:
+class DenseRound(StructuredRelease):
     """A round on an array of gradients (records, dimension)."""
 
     gradients: jax.Array
@@ -79,7 +79,7 @@ class DenseRound:
     numbers=("rows", "starts", "ends", "records", "joins", "deviation", "shrink"), structure=("places", "dimension")
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TableRound:
+class TableRound(StructuredRelease):
     """A round on gradients along the first axes: nothing of the full dimension is read."""
 
     rows: np.ndarray
@@ -160,7 +160,7 @@ def table_round(
 
 @structured(numbers=("rows", "tables", "deviation", "shrink", "rest"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CollapsedTable:
+class CollapsedTable(StructuredRelease):
     """A round through sufficient statistics: a count for every group, one chi-square for the rest."""
 
     rows: np.ndarray

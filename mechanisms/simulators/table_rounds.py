@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mechanisms.contract import Collapsed
+from mechanisms.contract import Collapsed, StructuredRelease
 from mechanisms.pairs.neighbours import GradientTable
 from mechanisms.randomness.noise import normal
 from mechanisms.randomness.noise_sums import normal_sums
@@ -24,7 +24,7 @@ from mechanisms.structure import structured
     structure=("sampler", "epochs", "isolated", "final", "group", "counts", "dimension"),
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TableRounds:
+class TableRounds(StructuredRelease):
     """What ``many_rounds`` releases on a table, from the same noise; the query is each record's row."""
 
     rows: np.ndarray

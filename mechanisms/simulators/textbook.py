@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guarantees.checks import checked, require
-from mechanisms.contract import Described
+from mechanisms.contract import Described, StructuredRelease
 from mechanisms.pairs.neighbours import Neighbours, Relation, materialise
 from mechanisms.randomness import noise
 from mechanisms.randomness.bits import Stream, Words, below, positions, words
@@ -32,7 +32,7 @@ def _records(dataset: Any) -> jax.Array:
 
 @structured(numbers=("records", "scale"), structure=("law",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NoisySum:
+class NoisySum(StructuredRelease):
     """The sum of the records plus noise of one scale."""
 
     records: jax.Array
@@ -48,7 +48,7 @@ class NoisySum:
 
 @structured(numbers=("truth", "lies"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ToldBits:
+class ToldBits(StructuredRelease):
     """Bits, each of them flipped where 64 random bits are below a threshold."""
 
     truth: jax.Array

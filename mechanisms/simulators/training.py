@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
 
 from guarantees.checks import Count, Positive, checked, require
 from mechanisms import sampling
-from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, release_on
+from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, StructuredRelease, release_on
 from mechanisms.pairs.neighbours import GradientTable, materialise, records_in
 from mechanisms.randomness.chi_square import MeanSquare, mean_square_law
 from mechanisms.randomness.noise import normal
@@ -239,7 +239,7 @@ class CollapsedRounds(Described):
     numbers=("shared", "own", "deviation", "rest"), structure=("sampler", "records", "epochs", "group", "final")
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CollapsedEpochs:
+class CollapsedEpochs(StructuredRelease):
     """Epochs along the gradients' one direction."""
 
     shared: float | None
@@ -340,7 +340,7 @@ class Repeated(Described):
 
 @structured(numbers=("step",), structure=("times",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Stacked:
+class Stacked(StructuredRelease):
     """Independent releases of one step."""
 
     step: Callable[[jax.Array], Any]
@@ -352,12 +352,11 @@ class Stacked:
 
     def sums(self, span: int) -> bool:
         """Whether the step can give its sums without its vector."""
-        own = getattr(self.step, "sums", None) if is_ours(self.step) else None
-        return own is not None and own(span)
+        return is_ours(self.step) and cast(StructuredRelease, self.step).sums(span)
 
     def summary(self, key: jax.Array, span: int) -> Collapsed:
         """What the step gives of every release, one after the other: no vector is kept."""
-        step: Any = self.step
+        step = cast(StructuredRelease, self.step)
         return jax.lax.map(lambda own: step.summary(own, span), self._keys(key))
 
     def _keys(self, key: jax.Array) -> jax.Array:

@@ -128,6 +128,11 @@ class TorchTraining(Described):
             for name, tensor in _ends(watch):
                 tell(name, tensor)
 
+    @property
+    def gradients_told(self) -> bool:
+        """Whether the user gave them."""
+        return self.own_gradients is not None
+
     def gradients(self, dataset: Any) -> Any:
         """Per-example gradients: the user's own, or of every weight at its initial value.
 

@@ -18,7 +18,7 @@ import mechanisms
 from audit.cli import main
 from audit.record.files import FileError
 from audit.resume.checkpoint import checkpoint, locked
-from audit.resume.fingerprint import code_digest, command_files, decided_by, digest_of, settings
+from audit.resume.fingerprint import code_digest, decided_by, digest_of, settings
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import StaleCountsError, Tally
@@ -110,7 +110,7 @@ def test_a_program_and_what_it_declares_to_depend_on_decide(tmp_path):
     step = mechanisms.command_step(command=("sh", "step.py", "0.5"), folder=str(tmp_path), depends_on=("data",))
 
     def found():
-        files = command_files(step)
+        files = step.files
         return decided_by(parts=(), claim=guarantees.gaussian(mu=1.0), files=files, code="", device="", others={})[
             "files"
         ]
