@@ -19,7 +19,6 @@ from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, reverse
 from guarantees.laws.margins import delta_error, least_epsilon, most_epsilon
-from guarantees.laws.profile import law_from_profile, law_from_samples
 from guarantees.numerics.array import Array
 from guarantees.summary import ALPHA_RANGE, NEGLIGIBLE, Breakpoints, Curve, Dominance, EpsilonRange
 from guarantees.vocabulary import DIRECTIONS, Direction
@@ -255,19 +254,6 @@ class TradeOff:
     def regret(self, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
         """How much reporting ``other`` (default: mu_star-GDP) instead of this curve over-reports attacks."""
         return summary.regret(self, other, alpha_range=alpha_range)
-
-    @staticmethod
-    def from_profile(epsilons: ArrayLike, deltas: ArrayLike, reverse_deltas: ArrayLike | None = None) -> TradeOff:
-        """The best curve that a privacy profile proves: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``.
-
-        ``deltas`` are with_given_without; without ``reverse_deltas`` the other direction is the same.
-        """
-        return TradeOff(law_from_profile(epsilons, deltas, reverse_deltas))
-
-    @staticmethod
-    def from_samples(without: ArrayLike, with_record: ArrayLike) -> TradeOff:
-        """An ESTIMATE from log-likelihood ratios sampled on both sides; it proves nothing."""
-        return TradeOff(law_from_samples(without, with_record))
 
 
 @checked

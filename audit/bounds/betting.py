@@ -134,11 +134,6 @@ class AnytimeTest:
             counts.append(np.concatenate([count, trials - count], -1) if self.both_ways else count)
         return self._play(wealth, counts[0][..., None, :], counts[1][..., None, :], trials)
 
-    def log_e_value(self, wealth: Wealth) -> Array:
-        """Logarithm of the present e-value: the mean wealth over tests."""
-        gains = self._gains(wealth)
-        return _mean_wealth(self._log_wealth(wealth, gains, wealth.trials, wealth.false_alarms, wealth.misses))
-
     @staticmethod
     def p_value(wealth: Wealth) -> Array:
         """``1 / largest e-value so far``, valid at any stopping time. [ville1939]"""

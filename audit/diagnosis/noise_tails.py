@@ -72,11 +72,6 @@ class NoiseTails:
     assumes: str = ASSUMES
 
     @property
-    def exceeds_claim(self) -> bool:
-        """Whether, under the assumption, more leaks at the claimed epsilon than the claim allows."""
-        return self.delta > self.claimed_delta
-
-    @property
     def says(self) -> str:
         """All of it in a sentence."""
         end = "the noise ends too early" if self.ends else "no early end of the noise found"

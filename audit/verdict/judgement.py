@@ -86,23 +86,6 @@ def judge(
     )
 
 
-def judge_jointly(counts: ErrorCounts, claim: Claim, *, risk: float, delta: float) -> Judgement:
-    """The verdict by the exact joint p-value of one test; about half the trials of the rectangle suffice.
-
-    [docs/validity.md, section 3]
-    """
-    p = joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk)
-    return conclude(
-        claim,
-        refuted=Refuted(reason=JOINTLY, at=by_counts(counts, claim, risk=risk)) if p <= risk else None,
-        p=p,
-        risk=risk,
-        delta=delta,
-        trials_per_side=counts.trials_without,
-        jointly=True,
-    )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refuted:
     """Why a claim is refuted, and where."""

@@ -241,30 +241,3 @@ def _half_from_pmf(pmf: Any) -> HalfProfile:
     small = delta <= TRUSTED_DELTA
     last = int(np.argmax(small)) if small.any() else len(delta) - 1
     return HalfProfile(epsilon=eps[: last + 1], delta=np.maximum(delta[: last + 1], TRUSTED_DELTA))
-
-
-def law_from_samples(without: ArrayLike, with_record: ArrayLike) -> DiscreteLaw:
-    """An ESTIMATE of the law from losses sampled on both sides; it proves nothing.
-
-    Each of the pooled losses weighs ``1/(n0 + n1 e^L)`` without and ``e^L/(n0 + n1 e^L)`` with the record (the
-    ratio of each law to the pooled one), so neither weight is ever large. [owen2000, section 2] The stated
-    error is the half-width of a 99.9% Kolmogorov band of the smaller sample.
-    """
-    samples = [np.asarray(x, float).reshape(-1) for x in (without, with_record)]
-    for name, sample in zip(("without", "with_record"), samples, strict=True):
-        require(name, sample.size > 0, "a non-empty sample", sample.size)
-        require(name, not np.isnan(sample).any(), "free of NaN", "NaN")
-    n0, n1 = (sample.size for sample in samples)
-    losses, counts = np.unique(np.concatenate(samples), return_counts=True)
-    with np.errstate(over="ignore"):
-        mass0 = counts / (n0 + n1 * np.exp(losses))
-        mass1 = counts / (n0 * np.exp(-losses) + n1)
-    error = float(np.sqrt(np.log(2 / 1e-3) / (2 * min(n0, n1))))
-    # Normalising both sides changes every ratio by one factor: the losses move with it.
-    return DiscreteLaw(
-        losses + np.log(mass0.sum() / mass1.sum()),
-        mass0 / mass0.sum(),
-        mass1 / mass1.sum(),
-        error,
-        certificate=Certificate(proved="nothing: sampled losses", estimated="the whole curve", round_off=error),
-    )

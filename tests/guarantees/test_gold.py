@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from scipy.optimize import brentq
+from three_symbol_clones import three_symbol_clones
 
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, delta_lower_bound, epsilon_lower_bound, limits
 from guarantees.shuffling import berry_esseen
-from guarantees.shuffling.clones import three_symbol_clones
 from guarantees.shuffling.max_coordinate import fixed_point_separation
 
 ENTRIES = json.loads((Path(__file__).parent.parent / "data" / "gold.json").read_text())

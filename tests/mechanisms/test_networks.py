@@ -108,7 +108,6 @@ def torch_weights_in_flax(model):
 
 @pytest.mark.long
 def test_flax_and_pytorch_give_the_same_gradient_for_every_image():
-    pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
     import jax
     from jax.flatten_util import ravel_pytree
 

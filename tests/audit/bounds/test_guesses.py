@@ -20,6 +20,7 @@ from audit.bounds.guesses import (
     mu_refuted,
     worst_tail,
 )
+from guarantees.laws.profile import law_from_profile
 from guarantees.trade_off import TradeOff
 
 
@@ -159,7 +160,7 @@ def test_the_curve_of_epsilon_and_delta_gives_no_smaller_tail_than_they_do_and_t
 def test_no_training_that_keeps_a_curve_exceeds_its_tail(coins, guesses, correct):
     epsilons, deltas = [0.0, 0.5, 1.2], [0.3, 0.15, 0.02]
     best = best_training(coins, guesses, correct, list(zip(epsilons, deltas, strict=True)))
-    inverse = inverse_of(TradeOff.from_profile(epsilons, deltas))
+    inverse = inverse_of(TradeOff(law_from_profile(epsilons, deltas)))
     p = curve_p_value(correct, guesses, coins=coins, inverse=inverse)
     assert best <= p + 1e-9
     if correct == guesses:

@@ -166,7 +166,6 @@ def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
 
 @pytest.mark.long
 def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
-    pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
     settings = {"rate": 1.0, "clip": 0.1, "noise_multiplier": 0.1}
     bare = dataclasses.replace(record, diagnoses=(), trials=60, risk=1e-6)
 

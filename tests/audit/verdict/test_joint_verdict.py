@@ -1,5 +1,6 @@
 import jax
 import pytest
+from joint_judge import judge_jointly
 from toys import PAIR, First, Shift
 
 import audit
@@ -8,7 +9,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.questions import EpsilonAt
 from audit.power.power import detectable, is_conclusive, refuting, trials_needed
-from audit.verdict.judgement import Against, judge_jointly, judge_statements
+from audit.verdict.judgement import Against, judge_statements
 from audit.verdict.numbers import against, prove
 
 CLAIM = guarantees.gaussian(mu=1.0)

@@ -6,6 +6,7 @@ import pytest
 from checks import assert_rate_at_most
 from hypothesis import given
 from hypothesis import strategies as st
+from joint_judge import judge_jointly
 from scipy.stats import norm
 from toys import PAIR, First, Shift
 
@@ -20,7 +21,6 @@ from audit.policies.chosen import Split
 from audit.record.record import from_json
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
-from audit.verdict.judgement import judge_jointly
 from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess
 
 CLAIM = guarantees.gaussian(mu=1.0)

@@ -1,9 +1,10 @@
 import pytest
+from joint_judge import judge_jointly
 
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.power import power
-from audit.verdict.judgement import conclude, judge_jointly
+from audit.verdict.judgement import conclude
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import binom
+from three_symbol_clones import Clones, three_symbol_clones
 
 from guarantees.laws.textbook import gaussian_delta
-from guarantees.shuffling.clones import Clones, three_symbol_clones
 from guarantees.shuffling.fine_clones import FineClones, fine_clones
 
 

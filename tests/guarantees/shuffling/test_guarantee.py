@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from three_symbol_clones import three_symbol_clones
 
 import guarantees
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.shuffling.certified_sum import CertifiedSum
-from guarantees.shuffling.clones import three_symbol_clones
 from guarantees.shuffling.displacement import Displacement, dominating_atoms, upper_hull
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound

@@ -15,8 +15,6 @@ from mechanisms.adapters.for_flax import flax_step
 from mechanisms.pairs.images import image_pair
 from mechanisms.simulators.rounds import clip_rows
 
-pytest.importorskip("flax", reason="Flax is not installed: pip install dpsgd-audit[flax]")
-
 CLIP, NOISE, SIZE = 0.1, 10.0, 26_010
 PAIR = image_pair(records=4)
 

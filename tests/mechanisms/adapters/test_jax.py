@@ -27,7 +27,6 @@ def ours(normalise_by, rate=RATE):
 
 
 def test_optax_divides_by_the_size_of_the_batch():
-    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
     step = optax_step(clip=CLIP, noise_multiplier=NOISE)
     assert_has_law(drawn(step)[:, 1:].ravel(), stats.norm(0, NOISE * CLIP / 3).cdf)
     with pytest.raises(AssertionError, match="Kolmogorov"):
@@ -36,7 +35,6 @@ def test_optax_divides_by_the_size_of_the_batch():
 
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 def test_dpsgd_steps_against_the_aggregate():
-    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
     quiet, noisy = (optax_step(clip=CLIP, noise_multiplier=noise, transform="dpsgd") for noise in (0.0, NOISE))
     aggregate = optax_step(clip=CLIP, noise_multiplier=0.0)
     np.testing.assert_allclose(drawn(quiet, trials=2), -drawn(aggregate, trials=2), rtol=1e-6)
@@ -44,7 +42,6 @@ def test_dpsgd_steps_against_the_aggregate():
 
 
 def test_optax_divides_poisson_batches_by_their_own_size():
-    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
     found = drawn(optax_step(clip=CLIP, noise_multiplier=NOISE, rate=RATE), trials=4000)
     empty = ~found.any(axis=1)
     assert_rate_is(int(empty.sum()), 4000, (1 - RATE) ** 3)
@@ -61,7 +58,6 @@ def test_optax_divides_poisson_batches_by_their_own_size():
 
 @pytest.mark.parametrize("rate", [1.0, pytest.param(0.9, marks=pytest.mark.long)])
 def test_optax_breaks_what_it_documents(rate):
-    pytest.importorskip("optax", reason="Optax is not installed: pip install dpsgd-audit[optax]")
     step = optax_step(clip=CLIP, noise_multiplier=NOISE, rate=rate)
     record = audit.run_audit(
         step,

@@ -1,4 +1,4 @@
-"""The clone bound for shuffled fixed-size batches with three symbols a clone: coarser than fine_clones.
+"""The clone bound for shuffled fixed-size batches with three symbols a clone: coarser than fine_clones, its oracle.
 
 The proof is in docs/shuffling-upper-bound.md.
 """
