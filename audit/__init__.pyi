@@ -19,8 +19,8 @@ from audit.policies.simultaneous import Simultaneous as Simultaneous
 from audit.procedure import run_audit as run_audit
 from audit.record.compare import compare as compare
 from audit.record.record import AuditRecord as AuditRecord
-from audit.record.record import load_records as load_records
-from audit.record.record import save_records as save_records
+from audit.record.stored import load_records as load_records
+from audit.record.stored import save_records as save_records
 from audit.report.figures import STYLE as STYLE
 from audit.report.figures import draw as draw
 from audit.report.page import write_report as write_report

@@ -13,7 +13,6 @@ import pytest
 
 from audit.suites.file import SuiteError, nearest, seconds
 from audit.trials.seeds import require_seed
-from dpsgd_audit.pytest_plugin import DEFAULT_TRIALS, FOUND
 
 if TYPE_CHECKING:
     import jax
@@ -61,7 +60,8 @@ class Spent:
 class Auditor:
     """The fixture's value. The session's risk is shared by the tests that use it, and a test's by its calls."""
 
-    def __init__(self, request: pytest.FixtureRequest):
+    def __init__(self, request: pytest.FixtureRequest, *, kept: pytest.StashKey[list[dict[str, Any]]], trials: int):
+        self._kept, self._trials = kept, trials
         self._node = request.node
         self._config = request.config
         if not _declares(request.node):
@@ -103,7 +103,7 @@ class Auditor:
             name=name or spent.call,
             execution=Execution(deadline=self._deadline(stated)),
         )
-        self._node.stash.setdefault(FOUND, []).append(record.to_json())
+        self._node.stash.setdefault(self._kept, []).append(record.to_json())
         strict = self._option("inconclusive") == "fail"
         if record.verdict == "violation" or (record.verdict == "inconclusive" and strict):
             pytest.fail(self._failure(record), pytrace=False)
@@ -113,7 +113,7 @@ class Auditor:
 
     def trials(self, asked: int | None = None) -> int:
         """Outputs of an audit: what the test asks for, the command line, the marker, or the default."""
-        return asked or self._option("trials") or self._stated().get("trials") or DEFAULT_TRIALS
+        return asked or self._option("trials") or self._stated().get("trials") or self._trials
 
     def spend(self) -> Spent:
         """The next call's part of the risk and its key, for a test of any kind; what is spent does not come back."""
@@ -190,7 +190,7 @@ def explained(
 
 def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:
     """What a session without a violation looked at, and what no audit of it did; nothing after a violation."""
-    from audit.record.record import from_json
+    from audit.record.stored import from_json
 
     records = [from_json(data) for data in found]
     if any(record.verdict == "violation" for record in records):
@@ -221,7 +221,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def report(found: Sequence[dict[str, Any]], folder: str) -> Path:
     """Write records.json and index.html of a session, and say where the page is."""
-    from audit.record.record import from_json, save_records
+    from audit.record.stored import from_json, save_records
     from audit.report.page import write_report
 
     out = Path(folder)

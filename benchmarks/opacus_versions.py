@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import mechanisms
-from audit.record.record import AuditRecord, load_records
+from audit.record.record import AuditRecord
+from audit.record.stored import load_records
 from mechanisms.adapters.batch import trial_seeds
 
 LOADERS = ((1000, 600), (1000, 10), (1001, 10), (103, 10), (98, 2), (50, 1), (49, 1))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from audit.bounds.rounding import at_least
-from audit.record.record import AuditRecord, load_records
+from audit.record.record import AuditRecord
+from audit.record.stored import load_records
 from audit.report.plots import save_overview
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
-"""Our import names."""
-
 
 def __getattr__(name: str) -> Any:
     """``from dpsgd_audit import audit``: ours, also where another package of that name comes first on the path."""
+    from dpsgd_audit.name_clashes import PACKAGES, ours
+
     if name not in PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dpsgd_audit import name_clashes
-
-    return name_clashes.ours(name)
+    return ours(name)

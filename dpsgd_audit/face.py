@@ -38,7 +38,7 @@ class ByName(Mapping[str, Loaded]):
         return len(self._names)
 
 
-class Face(types.ModuleType):
+class Face(name_clashes.OurPackage):
     """A package whose public names are those that its ``__init__.pyi`` imports, for editors and for Python alike."""
 
     def __getattr__(self, name: str) -> Any:

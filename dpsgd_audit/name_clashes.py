@@ -11,8 +11,8 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, Pat
 from pathlib import Path
 from typing import Any
 
-from dpsgd_audit import PACKAGES
-
+PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
+"""Our import names."""
 HOME = Path(__file__).parents[1]
 """The folder that we are installed in."""
 REMEDY = (
@@ -22,13 +22,15 @@ REMEDY = (
 )
 
 
+class OurPackage(types.ModuleType):
+    """What each of our packages makes itself when it is imported, and no stranger is."""
+
+
 def found() -> str | None:
     """What is wrong where one of our names is somebody else's; None where all are ours. It imports all four."""
-    from dpsgd_audit.face import Face
-
     for name in PACKAGES:
         module = importlib.import_module(name)
-        if not isinstance(module, Face):
+        if not isinstance(module, OurPackage):
             return _shadowed(name, str(module.__file__ or list(module.__path__)))
     return None
 
@@ -38,11 +40,9 @@ def ours(name: str) -> types.ModuleType:
 
     All four are taken, since each imports the others by name: from now on `import audit` gives ours in this process.
     """
-    from dpsgd_audit.face import Face
-
     for each in PACKAGES:
         known = sys.modules.get(each)
-        if known is not None and not isinstance(known, Face):
+        if known is not None and not isinstance(known, OurPackage):
             raise ImportError(_shadowed(each, str(known.__file__ or list(known.__path__))), name=each)
         if known is None:
             spec = PathFinder.find_spec(each, [str(HOME)])

@@ -76,7 +76,7 @@ def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
         pytest.fail(f"dp_audit: {wrong}", pytrace=False)
     from audit.pytest_plugin import Auditor
 
-    return Auditor(request)
+    return Auditor(request, kept=FOUND, trials=DEFAULT_TRIALS)
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print one line an audit; 1 if anything got worse, else 4 if something was not compared, else 0."""
     risk = risk_of(arguments.confidence)
     from audit.record.compare import compare
-    from audit.record.record import load_records, plain
+    from audit.record.record import plain
+    from audit.record.stored import load_records
     from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_UNEXPECTED
 
     changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)

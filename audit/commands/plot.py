@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from audit.record.files import require_apart
-from audit.record.record import load_records, plain
+from audit.record.record import plain
+from audit.record.stored import load_records
 from audit.report.escaping import json_text
 from audit.report.figures import save_sweep, sweep_numbers, width_in_inches
 

@@ -7,7 +7,8 @@ import itertools
 from pathlib import Path
 
 from audit.record.files import make_folder, require_apart, write_whole
-from audit.record.record import AuditRecord, load_records
+from audit.record.record import AuditRecord
+from audit.record.stored import load_records
 from audit.report.escaping import json_text, visible
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated

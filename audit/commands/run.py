@@ -48,7 +48,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
     from audit.commands.compiled import keep_compiled
-    from audit.record.record import load_records, save_records
+    from audit.record.stored import load_records, save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress
     from audit.report.short_story import ten_lines
@@ -148,7 +148,7 @@ def _command(arguments: argparse.Namespace, suite: Suite) -> str:
 
 def _earlier(path: Path) -> tuple[AuditRecord, ...]:
     """Records of an earlier run in the same folder; one that cannot be read is no reason to fail."""
-    from audit.record.record import load_records
+    from audit.record.stored import load_records
 
     try:
         return load_records(path) if path.exists() else ()

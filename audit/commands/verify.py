@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from audit.record.read import SchemaError
-from audit.record.record import WRITTEN_BY, load_records, plain
+from audit.record.record import plain
+from audit.record.stored import WRITTEN_BY, load_records
 from audit.report.escaping import visible
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.suites.file import read_suite

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from audit.record.read import require_key
+from audit.record.record import AuditRecord, Band, Curve, ScoreGrid
 from audit.trials.seeds import SEEDS
-
-if TYPE_CHECKING:
-    from audit.record.record import AuditRecord, Band, Curve, ScoreGrid
 
 
 def check(record: AuditRecord) -> None:

@@ -16,7 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from audit.record.files import FileError, clear_waiting, told, write_whole
-from audit.record.record import AuditRecord, from_json
+from audit.record.record import AuditRecord
+from audit.record.stored import from_json
 from audit.trials.source import Tally
 
 try:

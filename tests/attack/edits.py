@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from audit.record.read import SchemaError
-from audit.record.record import AuditRecord, from_json
+from audit.record.record import AuditRecord
+from audit.record.stored import from_json
 from audit.verify import records as verification
 from audit.verify.leaves import key_of, leaves, under
 from audit.verify.records import verify
@@ -180,7 +181,7 @@ def main() -> int:
 
         records = suite_of_policies()
     else:
-        from audit.record.record import load_records
+        from audit.record.stored import load_records
 
         records = load_records(given.records)
     found = list(every(records) if given.edits is None else drawn(records, given.edits, given.seed))

@@ -16,7 +16,7 @@ import mechanisms
 from audit.bounds.binomial import binomial_cdf
 from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.goal import Goal
-from audit.record.record import from_json, load_records, save_records
+from audit.record.stored import from_json, load_records, save_records
 from audit.trials import traced
 from audit.trials.source import Source
 

@@ -11,7 +11,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit import Fixed, FromTheory, Simultaneous, Split
-from audit.record.record import load_records, save_records
+from audit.record.stored import load_records, save_records
 from audit.report.text import record_lines
 
 KEY = jax.random.key(0)

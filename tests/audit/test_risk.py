@@ -9,7 +9,7 @@ from made_records import RIGHT, SCORE, fitted, sides, suite_of_policies
 
 from audit.goal import Goal
 from audit.policies.catalogue import POLICIES
-from audit.record.record import from_json
+from audit.record.stored import from_json
 from audit.risk import WEIGHTS, RiskBudget, on_points, shared
 from audit.verify.records import verify
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from audit import cli
-from audit.record.record import load_records
+from audit.record.stored import load_records
 
 SUITE = """
 risk = 0.01

@@ -15,7 +15,7 @@ import mechanisms
 from audit import cli
 from audit.diagnosis import after_violation
 from audit.diagnosis.explain.jaxprs import interpreter
-from audit.record.record import from_json
+from audit.record.stored import from_json
 from audit.report.diagnoses import remarks
 from audit.report.formats import github_annotations
 from audit.report.sarif import sarif

@@ -10,7 +10,8 @@ import pytest
 from made_records import explained, made
 
 from audit.policies.catalogue import POLICIES
-from audit.record.record import SuitePart, save_records
+from audit.record.record import SuitePart
+from audit.record.stored import save_records
 
 ROOT = Path(__file__).parents[3]
 WITHOUT = ("jax", "flax", "optax", "matplotlib", "statsmodels", "torch", "pandas")

@@ -13,7 +13,7 @@ import pytest
 
 from audit.cli import main
 from audit.diagnosis import after_violation as after
-from audit.record.record import load_records
+from audit.record.stored import load_records
 from audit.suites import run as runs
 from audit.trials import source
 

@@ -11,7 +11,7 @@ import pytest
 
 from audit import cli
 from audit.commands import COMMANDS
-from audit.record.record import load_records
+from audit.record.stored import load_records
 
 RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"
 SUITE = """

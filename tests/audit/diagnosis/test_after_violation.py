@@ -14,7 +14,8 @@ import guarantees
 import mechanisms
 from audit.diagnosis import after_violation as after
 from audit.record.diagnosis_answer import Diagnosis
-from audit.record.record import from_json, plain
+from audit.record.record import plain
+from audit.record.stored import from_json
 from audit.report.diagnoses import looks_wrong, untold
 from audit.report.formats import junit, markdown
 from audit.report.page import write_report

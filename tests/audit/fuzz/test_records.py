@@ -14,7 +14,8 @@ import audit
 import guarantees
 from audit.policies.anytime import Anytime
 from audit.record.compare import compare
-from audit.record.record import SchemaError, load_records
+from audit.record.read import SchemaError
+from audit.record.stored import load_records
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
 

@@ -17,7 +17,7 @@ from audit.bounds.inversion import joint_bound
 from audit.bounds.questions import EpsilonAt
 from audit.goal import Goal
 from audit.policies.anytime import Anytime
-from audit.record.record import from_json
+from audit.record.stored import from_json
 from audit.resume.checkpoint import checkpoint
 from audit.risk import look_share
 from audit.suites.file import parse_suite

@@ -11,7 +11,8 @@ import audit
 import guarantees
 from audit.cli import main
 from audit.record.compare import NO_TEST, STOPPED, compare, shared_test
-from audit.record.record import ScoreGrid, save_records
+from audit.record.record import ScoreGrid
+from audit.record.stored import save_records
 
 EDGES = tuple(np.linspace(-3, 5, 41).astype(np.float32).tolist())
 

@@ -11,7 +11,9 @@ from toys import PAIR, First, Shift
 import audit
 import guarantees
 from audit.bounds.rounding import at_least
-from audit.record.record import SCHEMA, SchemaError, from_json, load_records, plain, save_records
+from audit.record.read import SchemaError
+from audit.record.record import SCHEMA, plain
+from audit.record.stored import from_json, load_records, save_records
 
 
 @pytest.fixture(scope="module")

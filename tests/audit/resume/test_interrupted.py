@@ -21,7 +21,7 @@ import audit
 import guarantees
 import mechanisms
 from audit.cli import main
-from audit.record.record import load_records
+from audit.record.stored import load_records
 from audit.resume import checkpoint
 from audit.trials import traced
 from audit.trials.border import Terminated

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit.cli import main
-from audit.record.record import load_records
+from audit.record.stored import load_records
 from audit.suites.build import build
 from audit.suites.file import SuiteError, parse_suite, read_suite
 from mechanisms.adapters import environments

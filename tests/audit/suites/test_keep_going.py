@@ -10,7 +10,7 @@ import pytest
 from audit.cli import main
 from audit.record.compare import compare
 from audit.record.read import SchemaError
-from audit.record.record import from_json, load_records
+from audit.record.stored import from_json, load_records
 from audit.suites.exit_codes import exit_code
 from audit.verify.records import verify
 

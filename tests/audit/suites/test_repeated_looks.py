@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from audit.cli import main
-from audit.record.record import load_records
+from audit.record.stored import load_records
 from audit.suites.repeated_looks import share_of, unnoticed
 from audit.suites.run import audit_key
 

@@ -18,7 +18,7 @@ from audit.bounds.rounding import at_least
 from audit.bounds.supporting_lines import tabulate
 from audit.policies.anytime import Anytime
 from audit.policies.chosen import Split
-from audit.record.record import from_json
+from audit.record.stored import from_json
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
 from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess

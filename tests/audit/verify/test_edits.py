@@ -8,7 +8,7 @@ import pytest
 from attack.edits import drawn, every, table, unseen
 from made_records import suite_of_policies
 
-from audit.record.record import from_json
+from audit.record.stored import from_json
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.verify import records as verification

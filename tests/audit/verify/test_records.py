@@ -8,7 +8,7 @@ from made_records import TIGHT, explained, made, suite_of_policies
 
 from audit.cli import main
 from audit.policies.catalogue import POLICIES
-from audit.record.record import save_records
+from audit.record.stored import save_records
 from audit.verify.leaves import agree
 from audit.verify.records import verify
 from guarantees import claim_from_history

@@ -14,7 +14,8 @@ import mechanisms
 from audit.cli import main
 from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
-from audit.record.record import Part, load_records, save_records
+from audit.record.record import Part
+from audit.record.stored import load_records, save_records
 from audit.report.repeat import program
 from audit.suites.build import build, catalogue
 from audit.suites.file import parse_suite

@@ -1,0 +1,128 @@
+"""Records in files: written whole, and read back with a message that names what is wrong and where."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from audit.record import schema_2
+from audit.record.checks import check
+from audit.record.files import read_text, write_whole
+from audit.record.read import SchemaError, read
+from audit.record.record import SCHEMA, AuditRecord
+from guarantees.checks import checked
+
+WRITTEN_BY = "records are written by `dpsgd-audit run`"
+
+
+def from_json(data: Mapping[str, Any]) -> AuditRecord:
+    """Read a record back, also one of the schema before; others are refused, never guessed at."""
+    schema = data.get("schema")
+    if not _readable(schema):
+        raise SchemaError(
+            f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_2.SCHEMA} and "
+            f"{SCHEMA}; read it with the version of dpsgd-audit named in its environment, or run the audit again."
+        )
+    if schema == schema_2.SCHEMA:
+        data = schema_2.upgraded(data)
+    record = read(AuditRecord, data)
+    check(record)
+    return record
+
+
+def _readable(schema: Any) -> bool:
+    return not isinstance(schema, bool) and schema in (schema_2.SCHEMA, SCHEMA)
+
+
+@checked
+def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str]) -> None:
+    """Write records to a JSON file in one step: an interruption leaves the old file or the new one.
+
+    Args:
+      records: what to write.
+      path: the file; it is replaced.
+
+    Raises:
+      OSError: the file cannot be written.
+
+    Examples:
+      >>> import audit, pathlib, tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "records.json"
+      >>> audit.save_records((), file)
+      >>> audit.load_records(file)
+      ()
+    """
+    text = json.dumps({"schema": SCHEMA, "records": [record.to_json() for record in records]}, indent=1)
+    write_whole(path, text + "\n")
+
+
+@checked
+def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
+    """Read a file of records, or of one record.
+
+    Reading checks the form of a record, not that its numbers follow from its counts: ``dpsgd-audit verify`` does.
+
+    Args:
+      path: a file that ``save_records`` or ``dpsgd-audit run`` wrote.
+
+    Returns:
+      The records, in the order of the file.
+
+    Raises:
+      OSError: the file cannot be read.
+      SchemaError: it holds something else; the message names the file, the record and the key.
+
+    Examples:
+      >>> import audit, pathlib, tempfile
+      >>> file = pathlib.Path(tempfile.mkdtemp()) / "records.json"
+      >>> audit.save_records((), file)
+      >>> len(audit.load_records(file))
+      0
+    """
+    try:
+        data = json.loads(read_text(path), object_pairs_hook=_said_once)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{path} is not JSON ({error}); {WRITTEN_BY}.") from None
+    if not isinstance(data, dict):
+        raise SchemaError(f"{path} holds no records; {WRITTEN_BY}.")
+    if "records" not in data:
+        return (_placed(data, f"{path}"),)
+    _check_file(data, path)
+    return tuple(_placed(item, f"{path}: record {number}") for number, item in enumerate(data["records"], 1))
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are distinct: of a key that stands twice, readers may take either value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise ValueError(f"the key {key!r} stands twice in one object")
+    return found
+
+
+def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """What stands around the records."""
+    unknown = [key for key in data if key not in ("schema", "records")]
+    if unknown:
+        raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
+    if not _readable(data.get("schema", SCHEMA)):
+        raise SchemaError(
+            f"{path}: schema must be {schema_2.SCHEMA} or {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}."
+        )
+    if not isinstance(data["records"], list):
+        raise SchemaError(f"{path}: records must be a list; {WRITTEN_BY}.")
+
+
+def _placed(data: Any, place: str) -> AuditRecord:
+    """A record, or a SchemaError with its place and name."""
+    if not isinstance(data, dict):
+        raise SchemaError(f"{place} is no object; {WRITTEN_BY}.")
+    try:
+        return from_json(data)
+    except SchemaError as error:
+        name = data.get("name")
+        told = f" ({name!r})" if isinstance(name, str) else ""
+        raise SchemaError(f"{place}{told}: {str(error).rstrip('.')}; {WRITTEN_BY}.") from None
