@@ -254,7 +254,7 @@ class Lockstep:
     def _scan(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params
         place = place_of(one, within)
-        fixed, carried = params["num_consts"], params["num_carry"]
+        fixed, carried = _loop_parts(one)
         consts, carry, columns = ins[:fixed], ins[fixed : fixed + carried], ins[fixed + carried :]
         length, length_b = params["length"], params_b["length"]
         if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
@@ -401,6 +401,20 @@ def _kept(old: Value, new: Value, place: Place) -> Value:
     if b is old.a:
         return dataclasses.replace(new, a=old.a, b=old.a)
     return dataclasses.replace(new, a=old.a, b=b, origin=new.origin or new.at or place)
+
+
+def _loop_parts(scan: Any) -> tuple[int, int]:
+    """How many constants and how many carried values a scan has: versions of JAX say it in different ways.
+
+    What a scan runs over, and what it stacks, has one axis more outside than inside.
+    """
+    inner = getattr(scan.params["jaxpr"], "jaxpr", scan.params["jaxpr"])
+
+    def unstacked(outside: Sequence[Any], inside: Sequence[Any]) -> int:
+        return sum(len(one.aval.shape) == len(own.aval.shape) for one, own in zip(outside, inside, strict=True))
+
+    carried = unstacked(scan.outvars, inner.outvars)
+    return unstacked(scan.invars, inner.invars) - carried, carried
 
 
 def _shapes(equation: Any) -> list[Any]:
