@@ -414,7 +414,7 @@ def _power(each: Guesses | ChosenGuesses, needed: int, chance: float) -> float:
 
 def _leak(claim: Claim, *, delta: float) -> float:
     """How often guesses are right under the leak that should be found: advantage 0.1 or half an epsilon more."""
-    epsilon = float(claim.epsilon(max(delta, claim.law.smallest_delta)))
+    epsilon = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
     return float(min(1.0, max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + TV_EXCESS / 2)))
 
 

@@ -78,7 +78,7 @@ def plan_one_run(*, claim: Claim, canaries: Count, delta: Delta = 1e-5, risk: Sh
         canaries=canaries,
         delta=delta,
         risk=risk,
-        claimed=claim.epsilon(delta),
+        claimed=claim.epsilon_range(delta).promised,
         expected=_expected(losses, canaries=canaries, delta=delta, risk=risk),
         limit=_limit(losses, canaries=canaries, delta=delta, risk=risk),
     )

@@ -12,7 +12,7 @@ from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
 from audit.report.story import RELATIONS
-from audit.report.table import readable
+from audit.report.table import NOT_KNOWN, readable
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -108,7 +108,9 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     most, longest = ceiling(record), LONGEST if wide else NARROW
-    epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} (${number(record.claim.epsilon)}$)"
+    nothing = record.claim.nothing_promised(record.report_delta)
+    claimed = NOT_KNOWN if nothing else f"${number(record.claim.epsilon)}$"
+    epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
     advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
     verdict = escape(readable(record.verdict))
     if not record.ran:

@@ -151,7 +151,8 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
 
 def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     """What the claims allow, from the smallest to the largest."""
-    epsilons = sorted({round(record.claim.epsilon, 12) for record in records if record.claim.source != NOT_BUILT})
+    claims = [(r.claim, r.report_delta) for r in records if r.claim.source != NOT_BUILT]
+    epsilons = sorted({round(claim.epsilon, 12) for claim, delta in claims if not claim.nothing_promised(delta)})
     if not epsilons:
         return "not known"
     return f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"

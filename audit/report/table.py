@@ -17,6 +17,8 @@ LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
 NOTHING = "–"
 """What stands where a number would, of an audit that could not run."""
+NOT_KNOWN = "not known"
+"""What stands where the claimed epsilon would, if the claim's numerical error leaves none."""
 
 
 def log_width() -> int:
@@ -38,7 +40,8 @@ def readable_p_value(p: float) -> str:
 def proven_epsilon(record: AuditRecord) -> str:
     """'proven (claimed)' at the record's delta."""
     proven = at_least(record.epsilon(record.report_delta), ".3f") if record.ran else NOTHING
-    return f"{proven} ({_claimed(record, record.claim.epsilon)})"
+    nothing = record.claim.nothing_promised(record.report_delta)
+    return f"{proven} ({NOT_KNOWN if nothing else _claimed(record, record.claim.epsilon)})"
 
 
 def proven_delta(record: AuditRecord) -> str:

@@ -11,6 +11,8 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.questions import EpsilonAt
 from audit.record.derive import claim_part
 from audit.report.claims import claim_json, print_claims
+from audit.report.formats import separated
+from audit.report.latex import latex
 from audit.report.story import story
 from audit.report.table import print_table
 from audit.report.text import record_lines
@@ -22,13 +24,13 @@ from guarantees.summary import summarise
 DELTA = 1e-5
 
 
-def doubtful(**sides):
-    """Known within 1e-4, by an estimate or, with ``safe``, from one side."""
+def doubtful(error=1e-4, **sides):
+    """Known within the error, by an estimate or, with ``safe``, from one side."""
     exact = guarantees.laplace(epsilon=1.0).compose(3)
     law = exact.curve.law
     sides = dict.fromkeys(sides, law)
     certificate = Certificate(proved="", estimated="", round_off=1e-15, **sides)
-    return dataclasses.replace(exact, curve=TradeOff(dataclasses.replace(law, error=1e-4, certificate=certificate)))
+    return dataclasses.replace(exact, curve=TradeOff(dataclasses.replace(law, error=error, certificate=certificate)))
 
 
 ESTIMATE, ONE_SIDED = doubtful(), doubtful(safe=True)
@@ -44,6 +46,7 @@ def test_json_says_so():
     found = json.loads(json.dumps(claim_json(ESTIMATE, summarise(ESTIMATE, deltas=(DELTA, 0.5)))))
     assert [one["known"] for one in found["ranges"]] == [False, True]
     assert found["ranges"][0]["promised"] == np.inf
+    assert found["ranges"][0]["says"] == "not known: numerical error 0.0001 at delta 1e-05"
 
 
 def test_no_verdict_holds_anyone_to_the_number():
@@ -68,6 +71,28 @@ def test_a_record_says_so_everywhere(violation, claim, says, capsys):
         plain = " ".join(text.split())
         assert says in plain
         assert "the claim's numerical error 0.0001 exceeds delta 1e-05" in plain
+
+
+def test_an_error_below_delta_that_e_to_the_epsilon_multiplies_is_told_too(violation, capsys):
+    part = claim_part(doubtful(error=1e-6), DELTA)
+    record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
+    assert part.epsilon == np.inf
+    print_table((record,), suite_risk=0.05)
+    printed = capsys.readouterr().out
+    texts = [repr(record), "\n".join(record_lines(record)), str(story((record,))), printed]
+    for text in texts:
+        assert "the claim's numerical error 1e-06 times 1 + e^epsilon exceeds delta 1e-05" in " ".join(text.split())
+    for text in (*texts, latex((record,), title=""), separated((record,))):
+        assert " inf" not in text
+        assert "(inf" not in text
+        assert r"\infty" not in text
+
+
+def test_an_epsilon_that_is_infinite_is_called_so(violation):
+    part = claim_part(guarantees.epsilon_delta(epsilon=1.0, delta=0.01).compose(3), DELTA)
+    assert part.error > 0
+    assert part.epsilon_at(DELTA) == "inf at delta 1e-05"
+    assert "epsilon inf" in str(story((dataclasses.replace(violation, claim=part, report_delta=DELTA),)))
 
 
 def test_a_claim_in_closed_form_says_nothing_of_the_kind(violation):
