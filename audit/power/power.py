@@ -23,6 +23,8 @@ POWER = 0.8
 ONE_BY_ONE = (2,) * 14
 TOGETHER = (16, 32, 32)
 """Parts into which the steps of a search divide what is left, to a ten-thousandth: one test or many at a time."""
+AHEAD = 5
+"""Steps that are asked together where it is known which they are."""
 
 
 Power = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -188,15 +190,22 @@ def is_conclusive(claim: Claim, *, delta: float, trials_per_side: int, power: Po
 
 
 def _at_most(power: Callable[[np.ndarray], np.ndarray], low: float, high: float, most: float) -> bool:
-    """Whether ``_smallest``, one by one, ends at ``most`` or below: its steps, until that is certain."""
-    if not power(np.array([high]))[0] >= POWER:
-        return False
+    """Whether ``_smallest``, one by one, ends at ``most`` or below: its steps, until that is certain.
+
+    Until then they close in on ``most``, so they are known beforehand and asked for some at a time.
+    """
+    middles = [high]
     for parts in ONE_BY_ONE:
-        if low >= most or high <= most:
-            break
-        middle = float(np.linspace(low, high, parts + 1)[1])
-        low, high = (low, middle) if power(np.array([middle]))[0] >= POWER else (middle, high)
-    return high <= most
+        middles.append(float(np.linspace(low, high, parts + 1)[1]))
+        low, high = (low, middles[-1]) if middles[-1] >= most else (middles[-1], high)
+    for start in range(0, len(middles), AHEAD):
+        values = middles[start : start + AHEAD]
+        for value, enough in zip(values, power(np.array(values)) >= POWER, strict=True):
+            if enough and value <= most:
+                return True
+            if not enough and value >= min(most, middles[0]):
+                return False
+    return False
 
 
 def _smallest(
