@@ -121,10 +121,10 @@ def _tabulated(known: _Known, points: int, error: float) -> SupportingLines:
 
 
 def one_pair(curve: TradeOff) -> TradeOff:
-    """The curve; of a promise made of single lines, the piecewise linear one that they prove together."""
+    """The curve, for many thresholds; of a promise made of single lines, the piecewise linear one that they prove."""
     corners = curve.law.vertices
     if curve.law.is_pair or corners is None:
-        return curve
+        return curve if curve.law.tabled is curve.law else TradeOff(curve.law.tabled)
     without, with_record = -np.diff(corners.without_above), np.diff(corners.with_below)
     held = (without > 0) | (with_record > 0)
     without, with_record = without[held], with_record[held]

@@ -94,6 +94,11 @@ class LossLaw(abc.ABC):
         """Evaluations of a closed form that the tails at one threshold take: how fine a lattice may be."""
         return 1
 
+    @property
+    def tabled(self) -> LossLaw:
+        """The law for uses that need thousands of thresholds: itself, or a table of one whose thresholds take long."""
+        return self
+
     def compose(self, times: int) -> LossLaw | None:
         """The law of the sum of ``times`` losses where that beats the generic composition, else None."""
         return None
@@ -189,6 +194,12 @@ class Reversed(LossLaw):
     def work(self) -> int:
         """Unchanged by the exchange."""
         return self.law.work
+
+    @property
+    def tabled(self) -> LossLaw:
+        """The law's own table, exchanged; an exchanged law that needs none is itself."""
+        tabled = self.law.tabled
+        return self if tabled is self.law else reverse(tabled)
 
     def compose(self, times: int) -> LossLaw | None:
         """The law's own composition, exchanged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
@@ -87,6 +88,11 @@ class FixedBatchLaw(LossLaw):
             with_above=collect("with_above"),
             with_below=collect("with_below"),
         )
+
+    @cached_property
+    def tabled(self) -> LossLaw:
+        """A spline through some seventy thresholds, compared with the law at eight others."""
+        return SplineLaw(self, spacing=0.25, probes=8)
 
     def compose(self, times: int) -> LossLaw:
         """Independently shuffled epochs, through a spline: composition needs a hundred thousand thresholds."""

@@ -45,8 +45,9 @@ def few_rounds(round: Round, rounds: int) -> Point:
     # larger sums are above, whatever the last round does
     open_, surely = law.sums <= 0.25, float(masses[law.sums > 0.25].sum())
     masses, left = masses[open_], -law.sums[open_]
-    above = [float(np.clip(big + surely + masses @ round.above(left, k), 0, 1)) for k in (1, 2)]
-    below = [float(np.clip(masses @ round.at_most(left, k), 0, 1)) for k in (1, 2)]
+    # sums, not dot products, for which BLAS would wake its threads
+    above = [float(np.clip(big + surely + np.sum(masses * round.above(left, k)), 0, 1)) for k in (1, 2)]
+    below = [float(np.clip(np.sum(masses * round.at_most(left, k)), 0, 1)) for k in (1, 2)]
     return _point(above, below, 1e-7)
 
 
@@ -69,8 +70,8 @@ class Split:
         return self.missing + min(1e-6 * self.above[1], FINE)
 
 
-def split_by_large(round: Round, rounds: int) -> Split | None:
-    """Tails where large rounds are few; None where they are not.
+def split_by_large(round: Round, rounds: int, *, most: float = np.inf) -> Split | None:
+    """Tails where large rounds are few; None where they are not, or where more than ``most`` would surely be missing.
 
     With R the sum of the capped rounds. Above: the special round alone, ``sum P(R) P_k(r^2 - r > -R)``; exactly one
     other above the cap, ``(T-1) sum P_k(R) P_0(r^2 - r > max(-R, cap))``. Below: the opposite of each. Left out: two
@@ -79,12 +80,14 @@ def split_by_large(round: Round, rounds: int) -> Split | None:
     distance = rounds * round.capped_mean()
     jump = np.array(distance / 2 if distance >= 1 else 0.0)
     crowded = (rounds - 1) * float(round.above(jump, 0))
-    if distance <= 0 or crowded > 0.01:
+    short = max(float(round.above(jump, k) - round.above(np.array(distance), k)) for k in (1, 2))
+    missing = crowded**2 + crowded * short
+    if distance <= 0 or crowded > 0.01 or missing > most:
         return None
     law = _capped_law(round, rounds, distance, float(jump))
     # others below a cap of 1 only pull down; what the FFT puts above zero is round-off, and would count fully
     inside = law.sums <= (0.0 if jump == 0 else np.inf)
-    above, below, missing = [], [], 0.0
+    above, below = [], []
     plain = law.masses(0)
     for k in (1, 2):
         alone = float((plain * round.above(-law.sums, k))[inside].sum()) * (1 + crowded)
@@ -94,8 +97,6 @@ def split_by_large(round: Round, rounds: int) -> Split | None:
         too_little = float((joint * (round.above(jump, 0) - enough))[inside].sum())
         above.append(float(np.clip(alone + other, 0.0, 1.0)))
         below.append(float(np.clip((plain * round.at_most(-law.sums, k))[inside].sum() + too_little, 0.0, 1.0)))
-        short = float(round.above(jump, k) - round.above(np.array(distance), k))
-        missing = max(missing, crowded**2 + crowded * short)
     return Split(above=above, below=below, missing=missing)
 
 
@@ -133,7 +134,8 @@ def tilted_lattice(round: Round, rounds: int, threshold: float, points: int) -> 
         law = CappedSum(round, others, cap, low, -2 * low + 1, fineness, tilt, sharpen=False)
         inside = law.sums <= 0.25
         masses = law.masses()[inside]
-        found.append([float(np.clip(masses @ round.at_most(-law.sums[inside], k), 0.0, 1.0)) for k in (1, 2)])
+        left = -law.sums[inside]
+        found.append([float(np.clip(np.sum(masses * round.at_most(left, k)), 0.0, 1.0)) for k in (1, 2)])
     coarse, below = found
     error = abs(below[0] - coarse[0]) * max(1.0, np.exp(threshold)) + abs(below[1] - coarse[1]) * max(
         1.0, np.exp(-threshold)
@@ -149,11 +151,12 @@ def tails_at(*, rounds: int, mu: float, threshold: float) -> Point:
     its integrand falls too slowly, a tilted lattice.
     """
     round = Round(mu, 1.5 * mu**2 + threshold)
-    small = rounds * round.capped_mean() < 1
-    split = split_by_large(round, rounds) if small else None
+    small, few = rounds * round.capped_mean() < 1, rounds <= FEW_ROUNDS and mu > SMALL_SHIFT
+    # of few rounds a split that misses more is never taken; of many it may be, below
+    split = split_by_large(round, rounds, most=FINE if few else np.inf) if small else None
     if split is not None and split.share < 1e-5 and split.missing < FINE:
         return _point(split.above, split.below, split.error)
-    if rounds <= FEW_ROUNDS and mu > SMALL_SHIFT:
+    if few:
         return few_rounds(round, rounds)
     below = below_threshold(rounds=rounds, mu=mu, threshold=threshold)
     point = _from_below(below, rounds, mu, threshold)

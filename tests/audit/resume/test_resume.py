@@ -22,6 +22,7 @@ from audit.resume.fingerprint import code_digest, decided_by, digest_of, setting
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import StaleCountsError, Tally
+from guarantees.trade_off import TradeOff
 
 SUITE = """
 trials = 2000
@@ -132,6 +133,34 @@ def test_claims_of_one_name_with_another_curve_differ():
     claim = guarantees.gaussian(mu=1.0)
     assert told(claim) == told(guarantees.gaussian(mu=1.0))
     assert told(claim) != told(dataclasses.replace(claim, curve=guarantees.gaussian(mu=1.1).curve))
+
+
+def test_a_claim_is_known_without_drawing_its_curve_unless_its_law_is_somebody_elses(monkeypatch):
+    def told(claim):
+        return decided_by(parts=(), claim=claim, files=(), code="", device="", others={})["claim"]
+
+    class Foreign:
+        """Holds nothing that shows: only its curve tells it from another."""
+
+        error = 0.0
+
+        def __init__(self, law):
+            self.tails, self.threshold = law.tails, law.threshold
+
+    asked = []
+    curve = TradeOff.beta
+    monkeypatch.setattr(TradeOff, "beta", lambda self, alpha: asked.append(self) or curve(self, alpha))
+    ours = guarantees.fixed_batch_shuffle(rounds=10, noise_multiplier=2.0)
+    fresh = told(ours)
+    ours.law.tails(np.array([0.1]))
+    assert told(ours) == fresh == told(guarantees.fixed_batch_shuffle(rounds=10, noise_multiplier=2.0))
+    assert fresh != told(guarantees.fixed_batch_shuffle(rounds=10, noise_multiplier=2.5))
+    assert not asked
+    one, other = (
+        dataclasses.replace(ours, curve=TradeOff(Foreign(guarantees.gaussian(mu=mu).law)).reverse) for mu in (1.0, 1.1)
+    )
+    assert told(one) != told(other)
+    assert len(asked) == 2
 
 
 def test_finished_audits_are_kept_and_told_unless_the_code_changed(tmp_path, module):
