@@ -200,7 +200,8 @@ def mu_star(curve: AnyCurve, *, alpha_range: tuple[float, float] = ALPHA_RANGE) 
     vertices = law.vertices
     if vertices is not None:
         return max(0.0, best, float(within(vertices).max()))
-    _, found = maximum(lambda t: within(law.tails(t)), _thresholds(law, alpha_range))
+    table = law.tabled
+    _, found = maximum(lambda t: within(table.tails(t)), _thresholds(table, alpha_range))
     return max(0.0, best, found)
 
 
@@ -228,7 +229,7 @@ def regret(curve: AnyCurve, other: AnyCurve | None = None, *, alpha_range: tuple
 
 
 def _regret(mine: LossLaw, theirs: LossLaw) -> float:
-    largest = 0.0
+    largest, mine = 0.0, mine.tabled
     for f, g in ((mine, theirs), (Reversed(mine), Reversed(theirs))):
 
         def gain(epsilon: Array, f: LossLaw = f, g: LossLaw = g) -> Array:

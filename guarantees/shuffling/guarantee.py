@@ -95,6 +95,11 @@ class UpperLaw(LossLaw):
         return dataclasses.replace(found, certificate=_one_sided(found))
 
     @property
+    def tabled(self) -> LossLaw:
+        """The table."""
+        return self.table
+
+    @property
     def vertices(self) -> Tails:
         """Those of the table's curve."""
         return self.table.vertices
