@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
-from scipy.stats import binom
 
 from audit.bounds import guesses as worst
 from audit.bounds.clopper_pearson import require_risk
@@ -24,6 +23,7 @@ from audit.verdict.verdict import Verdict
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.textbook import GaussianLaw
+from guarantees.numerics.distributions import binom
 from guarantees.vocabulary import Relation
 
 DELTA = 1e-5

@@ -1,8 +1,9 @@
-"""What everyday use costs: a first audit, the next with other numbers, a 4 x 4 grid, the default suite.
+"""What everyday use costs: a first audit, the next with other numbers, a 4 x 4 grid, and the commands.
 
-    python benchmarks/everyday.py [--beside CHECKOUT]
+    python benchmarks/everyday.py [--beside CHECKOUT] [--commands]
 
-CPU seconds of each, compilation included, imports not (but of the suite, which is the command as a user runs it). With
+CPU seconds of each, compilation included, imports not. Commands are run as a user runs them, imports included: CPU
+seconds and seconds by the clock, suites first with nothing kept and then again. ``--commands``: those alone. With
 ``--beside`` another checkout does the same jobs in turns, so that both meet the same machine.
 """
 
@@ -119,15 +120,55 @@ def child(checkout, *arguments, **environment):
     return spent, time.monotonic() - began, done.stdout
 
 
-def suite(checkout):
-    """The command, without and with programs that an earlier run left."""
-    with tempfile.TemporaryDirectory() as folder:
+ONE_AUDIT = """
+seed = 0
+[[audit]]
+name = "the noisy sum"
+trials = 10_000
+mechanism = { kind = "one_round", normalise_by = "none" }
+neighbours = "worst_case_pair"
+distinguisher = "likelihood_ratio"
+claim = "subsampled_gaussian"
+parameters = { records = 4, dimension = 100, rate = 0.05, noise_multiplier = 10.0, clip = 0.1 }
+"""
+
+
+def write_inputs(folder):
+    """A suite of one audit, and two files of 100,000 scores."""
+    import numpy as np
+
+    (folder / "one.toml").write_text(ONE_AUDIT)
+    for name, mean in (("without", 0.0), ("with", 1.0)):
+        np.save(folder / f"{name}.npy", np.random.default_rng(int(mean)).normal(mean, 1.0, 100_000))
+
+
+def commands(checkout):
+    """Every command, in the order in which one leaves what the next reads; suites without and with what is kept."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(folder)
+        records = folder / "default" / "records.json"
+        jobs = {
+            "run: the default suite, cold": ("run", "--out", folder / "default", "--json"),
+            "run: the default suite, warm": ("run", "--out", folder / "again", "--json"),
+            "run: one audit, cold": ("run", folder / "one.toml", "--out", folder / "one", "--json"),
+            "run: one audit, warm": ("run", folder / "one.toml", "--out", folder / "one-again", "--json"),
+            "bound: two files of 1e5 scores": (
+                "bound",
+                "--without",
+                folder / "without.npy",
+                "--with",
+                folder / "with.npy",
+            ),
+            "verify: the default records": ("verify", records),
+            "report: the default records": ("report", records, "--out", folder / "page.html"),
+            "claim gaussian(mu=1)": ("claim", "gaussian(mu=1)"),
+        }
         found = {}
-        for name in ("default suite", "default suite, run again"):
-            out = str(Path(folder) / name.replace(" ", "-"))
-            run = ("-m", "dpsgd_audit", "run", "--out", out, "--json")
-            cpu, wall, _ = child(checkout, *run, DPSGD_AUDIT_CACHE=str(Path(folder) / "compiled"))
-            found |= {name: cpu, f"{name}, wall": wall}
+        for job, words in jobs.items():
+            kept = folder / ("one-compiled" if "one audit" in job else "compiled")
+            cpu, wall, _ = child(checkout, "-m", "dpsgd_audit", *map(str, words), DPSGD_AUDIT_CACHE=str(kept))
+            found |= {f"{job}: CPU": cpu, f"{job}: clock": wall}
     return found
 
 
@@ -135,6 +176,7 @@ def main():
     """Print a table, one column for each checkout."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", type=Path, help="another checkout to do the same jobs")
+    parser.add_argument("--commands", action="store_true", help="time the commands alone")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -144,13 +186,14 @@ def main():
     checkouts = [path.resolve() for path in (arguments.beside, here) if path is not None]
     columns = [{} for _ in checkouts]
     print(f"| job | {' | '.join(path.name for path in checkouts)} |\n{'|---' * (1 + len(checkouts))}|", flush=True)
-    for job in ("collapsed", "vector", "user's function", "grid", "suite"):
+    for job in ("commands",) if arguments.commands else ("collapsed", "vector", "user's function", "grid", "commands"):
+        known = set(columns[0])
         for checkout, column in zip(checkouts, columns, strict=True):
-            if job == "suite":
-                column |= suite(checkout)
+            if job == "commands":
+                column |= commands(checkout)
             else:
                 column |= json.loads(child(checkout, str(Path(__file__).resolve()), "--measure", job)[2])
-        for name in list(columns[0])[-4 if job == "suite" else -2 if job != "grid" else -1 :]:
+        for name in (name for name in columns[0] if name not in known):
             print(f"| {name} | {' | '.join(f'{column[name]:.1f}' for column in columns)} |", flush=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc
@@ -32,6 +34,25 @@ def binomial_tail(errors: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> Arra
     found = np.where(k >= n, 0.0, 1.0)
     found[inside] = betainc(k[inside] + 1, n[inside] - k[inside], p[inside])
     return found
+
+
+def binomial_quantile(level: float, trials: int, rate: float) -> int:
+    """Smallest number of errors with ``P(Bin(trials, rate) <= errors) >= level``."""
+    return _first(lambda errors: bool(binomial_cdf(errors, trials, rate) >= level), trials)
+
+
+def binomial_upper_quantile(level: float, trials: int, rate: float) -> int:
+    """Smallest number of errors with ``P(Bin(trials, rate) > errors) <= level``."""
+    return _first(lambda errors: bool(binomial_tail(errors, trials, rate) <= level), trials)
+
+
+def _first(enough: Callable[[int], bool], trials: int) -> int:
+    """The first number of errors that is enough; all trials always are."""
+    low, high = -1, trials
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def binomial_cdf_table(errors: Array, trials: int, rates: Array) -> Array:

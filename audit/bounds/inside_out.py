@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 from scipy.special import betainc, expit, gammaln, ndtri
-from scipy.stats import rankdata
 
 from audit.bounds import guesses as worst
 from audit.bounds.ranking import drawn_places
@@ -146,6 +145,9 @@ def risk_split(exposed: float) -> float:
 
 def _normal_ranks(scores: Array) -> Array:
     """Normal quantiles of ranks, tied scores sharing theirs: scores on a scale that no monotone change moves."""
+    # not at the top: importing scipy.stats takes longer than most bounds
+    from scipy.stats import rankdata
+
     return ndtri((rankdata(scores) - 0.5) / len(scores))
 
 

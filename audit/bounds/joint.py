@@ -6,9 +6,8 @@ import dataclasses
 
 import numpy as np
 from scipy.special import xlogy
-from scipy.stats import binom
 
-from audit.bounds.binomial import binomial_cdf_table
+from audit.bounds.binomial import binomial_cdf_table, binomial_quantile, binomial_upper_quantile
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_lower, clopper_pearson_upper
 from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
 from guarantees.checks import checked, require
@@ -193,8 +192,8 @@ def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
 
 def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple[Array, Array]:
     """Numbers of false alarms that rates low..high make likely, in groups of a fiftieth of a deviation or less."""
-    first = int(binom.ppf(NEGLECTED, trials, low)) if low > 0 else 0
-    last = int(binom.isf(NEGLECTED, trials, high)) if high < 1 else trials
+    first = binomial_quantile(NEGLECTED, trials, low) if low > 0 else 0
+    last = binomial_upper_quantile(NEGLECTED, trials, high) if high < 1 else trials
     rate = (low + high) / 2
     width = max(1, int(np.sqrt(trials * rate * (1 - rate)) / fineness))
     start = np.arange(first, last + 1, width)

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import root_scalar
 from scipy.special import expit
-from scipy.stats import binom
 
 from audit.bounds.binomial import binomial_tail
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.ranking import from_highest
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.numerics.array import Array
+from guarantees.numerics.distributions import binom
 
 TOO_FEW = 5.0
 """Standard deviations by which the coin-flip trials drawn from fixed sides stay below what the sides hold."""

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import root_scalar
 from scipy.special import ndtr, ndtri
-from scipy.stats import chi2, f, kurtosistest, nct, norm, skewtest
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.rounding import at_least
 from guarantees.checks import require
 from guarantees.families import textbook as families
 from guarantees.numerics.array import Array
+from guarantees.numerics.distributions import chi2, f, nct, norm
 
 FEWEST = 20
 """Scores per side below which the checks of the model have no meaning."""
@@ -193,6 +193,7 @@ def _two_sided(upper_tail: ArrayLike) -> float:
 
 def _normality(z: Array, side: str) -> dict[str, float]:
     """P-values of Anderson-Darling, skewness, kurtosis and the largest deviate of standardised scores."""
+    from scipy.stats import kurtosistest, skewtest
     from statsmodels.stats.diagnostic import normal_ad
 
     largest = float(np.max(np.abs(z)))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from audit.bounds import joint
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
@@ -24,6 +23,7 @@ from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.families.textbook import gaussian
 from guarantees.numerics.array import Array
+from guarantees.numerics.distributions import binom
 from guarantees.trade_off import TradeOff
 
 CANDIDATES = 41

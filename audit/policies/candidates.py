@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.special import logit
-from scipy.stats import binom
 
 from audit.bounds.chosen_threshold import ScoreModel, expected_bound
 from audit.bounds.clopper_pearson import clopper_pearson_upper
@@ -16,6 +15,7 @@ from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.goal import Goal
 from audit.policies.policy import Cut, FitScores, Target
 from audit.power.power import refutation_rate
+from guarantees.numerics.distributions import binom
 from guarantees.trade_off import TradeOff
 
 Objective = Callable[[np.ndarray, np.ndarray, Goal], np.ndarray]

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr, ndtri, rel_entr
-from scipy.stats import binom
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.bounds.supporting_lines import one_pair, tabulate
 from audit.goal import Goal
 from guarantees.claim import Claim
 from guarantees.laws.textbook import gaussian_delta
+from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import crossing
 
 TV_EXCESS = 0.1

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import chi2
 
 from guarantees.numerics.array import Array
 from guarantees.numerics.chi_square import chi_square_tails
+from guarantees.numerics.distributions import chi2
 from guarantees.numerics.line_table import NormalMixture
 
 REACH = 9.5

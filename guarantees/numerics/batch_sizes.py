@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import binom
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.distributions import binom
 from guarantees.numerics.line_table import LOG_NEGLIGIBLE
 
 

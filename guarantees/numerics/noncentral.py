@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import chi2
 
 from guarantees.numerics.array import Array
 from guarantees.numerics.chi_square import chi_square_tails
+from guarantees.numerics.distributions import chi2
 
 REACH = 13.0
 """Standard deviations followed along the shifted coordinate, either side of 0 and of where the ball begins."""

@@ -90,9 +90,13 @@ class FixedBatchLaw(LossLaw):
         )
 
     @cached_property
+    def _spline(self) -> SplineLaw:
+        return SplineLaw(self, spacing=0.25, probes=8)
+
+    @property
     def tabled(self) -> LossLaw:
         """A spline through some seventy thresholds, compared with the law at eight others."""
-        return SplineLaw(self, spacing=0.25, probes=8)
+        return self._spline
 
     def compose(self, times: int) -> LossLaw:
         """Independently shuffled epochs, through a spline: composition needs a hundred thousand thresholds."""

@@ -3,7 +3,13 @@ import pytest
 from scipy.special import bdtr, ndtr
 from scipy.stats import binom
 
-from audit.bounds.binomial import binomial_cdf, binomial_cdf_table, binomial_tail
+from audit.bounds.binomial import (
+    binomial_cdf,
+    binomial_cdf_table,
+    binomial_quantile,
+    binomial_tail,
+    binomial_upper_quantile,
+)
 
 
 def edgeworth(k, n, p):
@@ -36,3 +42,11 @@ def test_a_table_equals_the_function(trials):
     expected = binom.cdf(errors, trials, rates[:, None])
     # 1 - rate loses digits near 1; n times that is what the function is off by
     assert np.abs(binomial_cdf_table(errors, trials, rates) - expected).max() < 1e-12 + 1e-16 * trials
+
+
+@pytest.mark.parametrize("rate", [1e-6, 0.02, 0.5, 0.999])
+@pytest.mark.parametrize("trials", [1, 40, 10**6])
+def test_quantiles_are_those_of_scipy(trials, rate):
+    for level in (1e-11, 0.3, 1 - 1e-9):
+        assert binomial_quantile(level, trials, rate) == binom.ppf(level, trials, rate)
+        assert binomial_upper_quantile(level, trials, rate) == binom.isf(level, trials, rate)

@@ -14,7 +14,7 @@ from audit.record.record import SuitePart
 from audit.record.stored import save_records
 
 ROOT = Path(__file__).parents[3]
-WITHOUT = ("jax", "flax", "optax", "matplotlib", "statsmodels", "torch", "pandas")
+WITHOUT = ("jax", "flax", "optax", "matplotlib", "statsmodels", "torch", "pandas", "scipy.stats")
 COMMANDS = """
 import contextlib, io, sys
 sys.path.insert(0, {root!r})
