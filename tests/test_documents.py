@@ -30,6 +30,8 @@ LONG = {
     ("docs/ci.md", 0),
     ("docs/cluster.md", 0),
     ("docs/index.md", 0),
+    ("docs/one-run.md", 5),
+    ("docs/one-run.md", 6),
     ("docs/own-attack.md", 2),
     ("docs/own-model.md", 1),
     ("docs/own-model.md", 2),

@@ -1,0 +1,90 @@
+"""Train once, with many canaries in distinct coordinates, and judge: one call for PyTorch, JAX and anything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from numpy.typing import ArrayLike
+
+from audit.one_run import OneRun, one_run
+from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
+from guarantees.claim import Claim
+from guarantees.vocabulary import Relation
+from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
+
+Training = Callable[[CoordinateCanaries], Iterable[ArrayLike]]
+"""Trains with the canaries that are in, and gives back what ``canaries.seen`` says of each step's noisy sum."""
+
+
+@checked
+def one_training(
+    train: Training,
+    *,
+    weights: Count,
+    places: Count,
+    each: Count = 1,
+    rate: Rate = 1.0,
+    clip: Positive = 1.0,
+    noise_multiplier: Positive,
+    length: Positive = 10.0,
+    risk: Share = 0.05,
+    delta: Delta | None = None,
+    claim: Claim | None = None,
+    relation: Relation = "add_remove",
+    seed: FromZero = 0,
+) -> OneRun:
+    """Make canaries, train once, score every update, judge.
+
+    A canary's gradient is one coordinate, longer than the clipping norm. It joins batches as a row of gradients: the
+    user's own code clips it, sums it and adds noise, whatever the framework. Several canaries may share a coordinate;
+    then one of them is guessed and the coins of the others are revealed, which scores use.
+    [steinke2023; keinan2025; docs/validity.md, 'One training, many canaries']
+
+    Says nothing about final weights alone, nor about records whose gradients are not crafted.
+
+    Args:
+      train: trains once. For each step it adds ``canaries.rows(joining)`` to the batch's gradients, clips, sums, adds
+        noise, and collects ``canaries.seen(noisy_sum)``; ``canaries.batches(steps)`` draws who joins.
+      weights: how many weights the model has.
+      places: coordinates that hold canaries, each of which is one guess.
+      each: canaries in one coordinate.
+      rate: how often a record joins a batch; 1 for full batches.
+      clip: the clipping norm. It and the noise multiplier are for the scores: wrong ones cost tightness, not validity.
+      noise_multiplier: deviation of the noise in the sum, in clipping norms.
+      length: norm of a canary's gradient.
+      risk: probability that any of the statements is wrong.
+      delta: where epsilon is proven; by default the claim's, else 1e-5.
+      claim: a promise to judge, if there is one.
+      relation: what leaving a canary out does.
+      seed: draws coins and batches; the training must not know it.
+
+    Returns:
+      What the guesses prove: ``epsilon(delta)``, ``refuted_mu`` and, with a claim, ``verdict``.
+
+    Raises:
+      ValueError: an argument is out of range, or an update has another size than the weights.
+
+    Examples:
+      >>> import audit, numpy as np
+      >>> rng = np.random.default_rng(1)
+      >>> def train(canaries):
+      ...     for joining in canaries.batches(1):
+      ...         rows = np.concatenate(list(canaries.rows(joining)))
+      ...         norms = np.linalg.norm(rows, axis=1, keepdims=True)
+      ...         clipped = rows / np.maximum(1.0, norms)
+      ...         yield canaries.seen(clipped.sum(0) + 0.5 * rng.normal(size=1000))
+      >>> found = audit.one_training(train, weights=1000, places=1000, noise_multiplier=0.5)
+      >>> found.epsilon(1e-5) > 1
+      True
+    """
+    canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
+    scores = canaries.scores(train(canaries), clip=clip, noise_multiplier=noise_multiplier)
+    found = one_run(scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed)
+    vouched = [f"the training did not know the seed {seed}, which drew the coins"]
+    if each > 1:
+        vouched.append(
+            f"of {each} canaries in a coordinate {each - 1} have revealed coins, which are never guessed and may enter "
+            "the scores of the one that is"
+        )
+    return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
