@@ -115,6 +115,7 @@ def test_every_document_with_code_is_run():
         "docs/adapters.md",
         "docs/adaptive-shuffling.md",
         "docs/ci.md",
+        "docs/clients.md",
         "docs/cluster.md",
         "docs/command-protocol.md",
         "docs/conformance.md",

@@ -34,10 +34,11 @@ SPECIAL = {
     "]": "{]}",
     "*": "{*}",
 }
-TOOL = """@software{dpsgdaudit,
+TOOL = """@misc{dpsgdaudit,
   author = {{The dpsgd-audit maintainers}},
   title = {dpsgd-audit: find out whether a {DP-SGD} implementation keeps its privacy promise},
-  version = {VERSION},
+  note = {Version VERSION},
+  year = {2026},
 }
 """
 LONGEST = 120
@@ -91,11 +92,12 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     if wide:
         heads = ["audit", "trials", epsilon, "ceiling", r"$\delta$ at $\varepsilon = 0$", r"$\mu$", "verdict", "claim"]
     lines = [
-        r"% needs \usepackage{booktabs,amsmath}",
+        r"% needs \usepackage{booktabs,amsmath,graphicx}; \resizebox only shrinks what is too wide for its column",
         rf"\begin{{{kind}}}",
         r"\centering\small" if wide else r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\caption{{{caption}{CEILING if wide else ''}}}",
         rf"\label{{tab:audit{'-wide' if wide else ''}}}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         " & ".join(heads) + r" \\",
@@ -103,7 +105,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     ]
     for record in records:
         lines.append(" & ".join(_cells(record, wide=wide)) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\end{{{kind}}}", ""])
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", rf"\end{{{kind}}}", ""])
 
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:

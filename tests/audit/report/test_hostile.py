@@ -16,7 +16,7 @@ from audit.report.formats import junit, markdown, separated
 from audit.report.latex import LONGEST, latex
 
 DOCUMENT = r"""\documentclass{article}
-\usepackage{booktabs,amsmath}
+\usepackage{booktabs,amsmath,graphicx}
 \newcommand{\citep}[1]{[#1]}
 \begin{document}
 BODY

@@ -3,6 +3,9 @@
 import csv
 import dataclasses
 import io
+import re
+import shutil
+import subprocess
 
 import matplotlib
 import pytest
@@ -24,7 +27,7 @@ def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
 
 def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
     entries = bibtex((violation,))
-    for key in ("@software{dpsgdaudit", "{dong2022,", "{buehler1957,"):
+    for key in ("@misc{dpsgdaudit", "{dong2022,", "{buehler1957,"):
         assert key in entries
 
 
@@ -124,3 +127,34 @@ def test_the_statement_is_sentences(violation):
     said = statement((violation,))
     for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "no proof of privacy"):
         assert words in said
+
+
+PAPER = r"""\documentclass[twocolumn]{article}
+\usepackage{booktabs,amsmath,graphicx,natbib}
+\begin{document}
+\input{table}\input{table-wide}\input{methods}
+\bibliographystyle{plainnat}\bibliography{references}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not (shutil.which("pdflatex") and shutil.which("bibtex")), reason="LaTeX is not installed")
+def test_a_paper_in_two_columns_has_no_table_that_sticks_out_and_no_warning_of_bibtex(violation, tmp_path):
+    other = dataclasses.replace(violation, name="a name that is much longer than a column of a paper has room for")
+    for name, text in files((violation, other), title="Two audits").items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "paper.tex").write_text(PAPER)
+
+    def run(*command):
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+
+    latex = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex")
+    assert run(*latex).returncode == 0
+    cited = run("bibtex", "paper")
+    assert cited.returncode == 0
+    assert "Warning" not in cited.stdout
+    run(*latex)
+    said = run(*latex).stdout
+    assert "undefined" not in said
+    wide = [float(found) for found in re.findall(r"Overfull .hbox .([0-9.]+)pt", said)]
+    assert all(points < 5 for points in wide), wide
