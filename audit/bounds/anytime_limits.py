@@ -8,6 +8,7 @@ from scipy.special import betaln, xlog1py, xlogy
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from guarantees.checks import require
+from guarantees.numerics.search import halved
 
 BISECTIONS = 60
 
@@ -29,13 +30,8 @@ def anytime_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> n
     def excluded(p: np.ndarray) -> np.ndarray:
         return mixture - xlogy(k, p) - xlog1py(n - k, -p) >= -np.log(share)
 
-    low, high = k / n, np.ones_like(k)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        out = excluded(middle)
-        low, high = np.where(out, low, middle), np.where(out, middle, high)
-    # rounded outwards: at ``high`` the rate is excluded, unless every trial erred
-    return np.where(k == n, 1.0, high)
+    # rounded outwards: at the upper end the rate is excluded, unless every trial erred
+    return np.where(k == n, 1.0, halved(excluded, k / n, np.ones_like(k), rounds=BISECTIONS)[1])
 
 
 def anytime_limits(counts: tuple[ErrorCounts, ...], risks: np.ndarray) -> tuple[Limits, ...]:

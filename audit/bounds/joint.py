@@ -13,6 +13,7 @@ from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tab
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 GAMMA_SHARE = 0.02
@@ -250,18 +251,9 @@ def _fan(claim: Corners) -> tuple[Array, Array, Array]:
 
 def _crossing(lines: SupportingLines, beta: Array, low: Array, high: Array) -> Array:
     """The last point between ``low`` and ``high`` at which the curve is still above ``beta``."""
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = lines.below(middle) > beta
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return low
+    return halved(lambda alpha: ~(lines.below(alpha) > beta), low, high, rounds=60)[0]
 
 
 def _upper_divergence(p: Array, budget: Array) -> Array:
     """The x >= p with ``KL(p || x) = budget``."""
-    low, high = p.copy(), np.ones(p.shape)
-    for _ in range(60):
-        middle = (low + high) / 2
-        near = divergence(p, middle) <= budget
-        low, high = np.where(near, middle, low), np.where(near, high, middle)
-    return high
+    return halved(lambda x: ~(divergence(p, x) <= budget), p, np.ones(p.shape), rounds=60)[1]

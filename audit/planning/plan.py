@@ -24,6 +24,7 @@ from guarantees.claim import Claim
 from guarantees.families.textbook import gaussian
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import binom
+from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 CANDIDATES = 41
@@ -304,7 +305,4 @@ def _least(power_of: Callable[[float], float], low: float, high: float, power: f
     """Least value at which a growing power reaches what is asked, by bisection."""
     if power_of(high) < power:
         return None
-    for _ in range(24):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
-    return high
+    return halved(lambda value: power_of(value) >= power, low, high, rounds=24)[1]

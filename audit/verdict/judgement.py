@@ -17,6 +17,7 @@ from audit.power.joint_power import FEW_TRIALS, jointly_refuting
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
+from guarantees.numerics.search import halved
 
 SMALLEST_RISK = 1e-12
 """P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
@@ -53,11 +54,9 @@ def p_value(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim) -> f
         return 1.0
     if violated(SMALLEST_RISK):
         return SMALLEST_RISK
-    low, high = math.log(SMALLEST_RISK), math.log(LARGEST_RISK)
-    while high - low > P_VALUE_STEP:
-        middle = (low + high) / 2
-        low, high = (low, middle) if violated(math.exp(middle)) else (middle, high)
-    return min(1.0, math.exp(high))
+    ends = math.log(SMALLEST_RISK), math.log(LARGEST_RISK)
+    _, above = halved(lambda log_risk: violated(math.exp(log_risk)), *ends, within=P_VALUE_STEP)
+    return min(1.0, math.exp(above))
 
 
 def judge(

@@ -11,6 +11,7 @@ import numpy as np
 from guarantees.laws.law import Certificate, LossLaw, Tails, estimate
 from guarantees.laws.levels import ScoreTables
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 
 STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 """How many nodes a contour may take; a loss that decays too slowly for the last is refused."""
@@ -65,12 +66,12 @@ class SummedLaw(LossLaw):
     def _saddle(self, t: Array, start: float, sign: Array) -> tuple[Array, Array]:
         """Distance from ``start`` to the saddle of the integrand, on the side ``sign``, and its width."""
         edge = np.where(sign > 0, 1e9, np.minimum(1e9, (start - self.lowest) * 0.999))
-        low, high = np.full(t.shape, -25.0), np.log(edge)
-        for _ in range(18):
-            middle = (low + high) / 2
-            shift = sign * np.exp(middle)
-            short = sign * (self._slope(start + shift) - t) - np.exp(-middle) < 0
-            low, high = np.where(short, middle, low), np.where(short, high, middle)
+
+        def passed(log_distance: Array) -> Array:
+            shift = sign * np.exp(log_distance)
+            return ~(sign * (self._slope(start + shift) - t) - np.exp(-log_distance) < 0)
+
+        low, high = halved(passed, np.full(t.shape, -25.0), np.log(edge), rounds=18)
         c = sign * np.exp((low + high) / 2)
         nudge = 1e-4 * np.abs(c)
         spread = (self._slope(start + c + nudge) - self._slope(start + c - nudge)) / (2 * nudge)

@@ -13,6 +13,7 @@ from guarantees.normalised.batch_cells import BatchMixture, Cells, Sides, Strip,
 from guarantees.normalised.bracket import BracketedLaw, Gathering
 from guarantees.normalised.line_law import LineLaw
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 
 COARSE = 0.3
 """Steps of the first partition, in standard deviations."""
@@ -73,12 +74,12 @@ def _steps(parts: list[_Measured]) -> list[tuple[float, float]]:
         rows = np.where(rows > 1, np.ceil(rows), 1 / np.floor(1 / np.minimum(rows, 1.0)))
         return np.clip(area * rows, FINEST / COARSE, 1.0), rows
 
-    low, high = -80.0, 80.0
-    for _ in range(50):
-        level = (low + high) / 2
+    def affordable(level: float) -> bool:
         step, rows = chosen(level)
-        low, high = (level, high) if (cost * rows / step).sum() > COST else (low, level)
-    return [(COARSE * float(step), float(rows)) for step, rows in zip(*chosen(high), strict=True)]
+        return not (cost * rows / step).sum() > COST
+
+    _, level = halved(affordable, -80.0, 80.0, rounds=50)
+    return [(COARSE * float(step), float(rows)) for step, rows in zip(*chosen(level), strict=True)]
 
 
 def cell_law(sides: Sides, *, degrees: float, rate: float, lost: float) -> BracketedLaw:

@@ -1,8 +1,9 @@
-"""Searches in one variable, in every entry of an array at once: crossings and maxima."""
+"""Searches in one variable, in every entry of an array at once: brackets, crossings and maxima."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,26 @@ def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, bise
     inverse = smooth & np.isfinite(share) & ~bisect
     step = np.where(inverse, np.clip(share, smallest, 1 - smallest), 0.5)
     return step, inverse & (step <= smallest)
+
+
+def halved(
+    beyond: Callable[[Any], Any], low: Any, high: Any, *, rounds: int | None = None, within: float | None = None
+) -> tuple[Any, Any]:
+    """Both ends of a bracket, floats or arrays, of the place from which on ``beyond`` is true, after halving it.
+
+    So many ``rounds``, or until it is no wider than ``within``. Whoever needs a bound takes the end on the safe side:
+    ``beyond`` was seen to be false at the first and true at the second, unless that is where the bracket began.
+    """
+    done = 0
+    while done < rounds if rounds is not None else high - low > within:
+        middle = (low + high) / 2
+        found = beyond(middle)
+        if np.ndim(found):
+            low, high = np.where(found, low, middle), np.where(found, middle, high)
+        else:
+            low, high = (low, middle) if found else (middle, high)
+        done += 1
+    return low, high
 
 
 def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 36) -> tuple[float, float]:

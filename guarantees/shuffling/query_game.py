@@ -19,6 +19,7 @@ from scipy import fft
 from scipy.special import ndtr
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 from guarantees.shuffling.stop_loss import Kind
 
 OTHERS = (-1.0, 1.0)
@@ -266,8 +267,6 @@ class Outcome:
 
 def _rounded(steps: Array, masses: Array) -> Array:
     """Whole numbers next to the steps, all rounded at one fraction: that which best keeps their mean."""
-    goal, low, high = masses @ steps, 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if masses @ np.floor(steps + middle) < goal else (low, middle)
-    return np.clip(np.floor(steps + low), 1 - STATES, STATES - 1).astype(int)
+    goal = masses @ steps
+    shift, _ = halved(lambda shift: not masses @ np.floor(steps + shift) < goal, 0.0, 1.0, rounds=40)
+    return np.clip(np.floor(steps + shift), 1 - STATES, STATES - 1).astype(int)

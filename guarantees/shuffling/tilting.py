@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 
 GROUPS = 1024
 """Groups of equal width; half as many more, of geometric widths, resolve the smallest values."""
@@ -101,7 +102,4 @@ class Cumulants:
             low, high = high, 2 * high
         while high <= 0 and not allowed(low) and low > -1e9 * unit:
             low, high = 4 * low, low
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (middle, high) if allowed(middle) else (low, middle)
-        return low
+        return halved(lambda tilt: not allowed(tilt), low, high, rounds=30)[0]
