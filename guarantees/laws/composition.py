@@ -27,6 +27,10 @@ MOST_WORK = 2**26
 FEWEST_POINTS = 2**12
 """Minimum number of lattice points, however expensive the law is to evaluate."""
 
+FOLLOWED = 1000.0
+"""Losses up to this size are followed to the tolerance, larger ones to as much more as they are larger: a lattice that
+follows a loss of 10,000 to 1e-6 has millions of points."""
+
 COARSE = 100.0
 """From this many times the tolerance on, large losses are composed apart from small ones."""
 
@@ -104,7 +108,9 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     if len(laws) == 1 and (laws[0][1] == 1 or max(spans[0].lower, spans[0].upper) == 0):
         return laws[0][0]
     times = [n for _, n in laws]
-    first = spacing = _fitting(max(max(span.lower, span.upper) for span in spans) / 2**11, laws)
+    largest = max(max(span.lower, span.upper) for span in spans)
+    tolerance *= max(1.0, largest / FOLLOWED)
+    first = spacing = _fitting(largest / 2**11, laws)
     finest = _finest(laws, spans)
     plan = None
     while True:

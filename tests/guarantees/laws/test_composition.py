@@ -262,3 +262,14 @@ def test_a_dear_law_is_composed_on_a_coarser_lattice_and_says_so():
     for epsilon in (0.0, 1.0, 5.0):
         truth = exact.delta(epsilon)
         assert truth - exact.law.error <= coarse.delta(epsilon) <= truth + coarse.law.error
+
+
+@pytest.mark.long
+def test_a_loss_of_thousands_needs_no_millions_of_points():
+    wide = guarantees.laplace(epsilon=1e4).compose(2)
+    assert len(wide.law.losses) < 10**5
+    # both losses are at their largest with probability 1/4; that one is and the other within 4e-5 of it adds t^2 / 4
+    both, found = 2e4 + np.log1p(-4e-5), wide.epsilon_range(1e-5)
+    assert found.at_least <= both + 4e-9
+    assert found.at_most >= both - 1e-10
+    assert found.known
