@@ -12,8 +12,11 @@ blocks of a document build on each other.
 Property tests draw the same examples in every run: a red build means that something changed.
 """
 
+import ctypes
+import gc
 import importlib.metadata
 import os
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -52,3 +55,17 @@ def pytest_collection_modifyitems(items):
         for i, item in enumerate(found):
             if i not in kept:
                 item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_is_given_back():
+    """After a file, the system gets back what its tests have freed, which glibc would keep."""
+    yield
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
