@@ -128,12 +128,17 @@ CASES = {
 }
 
 
+def pair_deltas(training: AdaptiveTraining) -> dict[str, float]:
+    """What the conjecture promises at the training's epsilon in each direction."""
+    promised = guarantees.fixed_batch_shuffle(rounds=training.rounds, noise_multiplier=training.noise_multiplier)
+    return {way: promised.delta(training.epsilon, way) for way in ("with_given_without", "without_given_with")}
+
+
 def audited(training: AdaptiveTraining, *, trials: int, seed: int) -> audit.AuditRecord:
     """Judge one training against what the conjecture promises at its epsilon."""
-    promised = guarantees.fixed_batch_shuffle(rounds=training.rounds, noise_multiplier=training.noise_multiplier)
     epsilon = training.epsilon
     # the curve's numerics are estimates, good to about 1e-7
-    deltas = [promised.delta(epsilon, way) + 1e-7 for way in ("with_given_without", "without_given_with")]
+    deltas = [delta + 1e-7 for delta in pair_deltas(training).values()]
     claim = conjectured(epsilon, *deltas) if epsilon else guarantees.epsilon_delta(epsilon=0.0, delta=max(deltas))
     return audit.run_audit(
         training,
@@ -147,15 +152,29 @@ def audited(training: AdaptiveTraining, *, trials: int, seed: int) -> audit.Audi
     )
 
 
+def proven(record: audit.AuditRecord, training: AdaptiveTraining) -> float:
+    """Delta at the case's epsilon and direction that the verdict's own limits of both error rates prove together."""
+    grow = math.exp(training.epsilon)
+    limits = [(one.alpha_upper, one.beta_upper) for one in record.points if one.target == "verdict"]
+    if training.direction == "without_given_with":
+        limits = [limit[::-1] for limit in limits]
+    return max(0.0, *(1 - misses - grow * false_alarms for false_alarms, misses in limits))
+
+
 def main() -> None:
-    """Audit one case and its control."""
-    case = CASES[sys.argv[1]]
-    for turn in (case.training.turn, "never"):
-        start = time.monotonic()
-        record = audited(dataclasses.replace(case.training, turn=turn), trials=case.trials, seed=26)
-        seconds = time.monotonic() - start
-        print(f"{sys.argv[1]}, turned {turn}: {record.verdict}, p-value {record.p_value:.2g}, {seconds:.0f} s")
-        print(record.reason)
+    """Audit the cases named, each with its control: a row of docs/adaptive-shuffling.md for each."""
+    print("| case | turned | promised | proven | p-value | verdict | trials per side | seconds |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    for name in sys.argv[1:] or CASES:
+        case = CASES[name]
+        training = case.training
+        promised = pair_deltas(training)[training.direction]
+        for turn in (training.turn, "never"):
+            start = time.monotonic()
+            record = audited(dataclasses.replace(training, turn=turn), trials=case.trials, seed=26)
+            shown = f"{promised:.6g} | {proven(record, training):.6g} | {record.p_value:.2g} | {record.verdict}"
+            seconds = time.monotonic() - start
+            print(f"| {name} | {turn} | {shown} | {case.trials // 2:,} | {seconds:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

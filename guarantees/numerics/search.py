@@ -33,7 +33,7 @@ def crossing(
     # Newest point, the end across the crossing from it, and the point before.
     x1, x2, x3 = high[active], low[active], low[active]
     f1, f2, f3 = at_high[active].copy(), at_low[active].copy(), at_low[active].copy()
-    step, crept = np.full(active.shape, 0.5), np.zeros(active.shape, bool)
+    step, crept = np.full(active.shape, 0.5), np.zeros(active.shape)
     for _ in range(250):
         upper = np.where(f1 <= 0, x1, x2)
         tolerance = absolute + relative * np.abs(upper)
@@ -51,24 +51,25 @@ def crossing(
         x3, f3 = np.where(stays, x1, x2), np.where(stays, f1, f2)
         x2, f2 = np.where(stays, x2, x1), np.where(stays, f2, f1)
         x1, f1 = x, f
-        # A smallest step that did not cross means a plateau: bisect, or it would be crept along.
-        crept = stays & crept
-        step, crept = _next_step((x1, x2, x3), (f1, f2, f3), 0.5 * tolerance, bisect=crept)
+        # Twice the same value, or a smallest step that did not cross, means a plateau: left by ever longer steps.
+        crept = np.where(stays, np.maximum(crept, f1 == f3), 0)
+        step, crept = _next_step((x1, x2, x3), (f1, f2, f3), 0.5 * tolerance, crept=crept)
     high[active] = np.where(f1 <= 0, x1, x2)
     return high
 
 
-def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, bisect: Array) -> tuple[Array, Array]:
-    """How far to go from the newest point to the other end, as a share; and whether it is the least step."""
+def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, crept: Array) -> tuple[Array, Array]:
+    """How far to go from the newest point to the other end, as a share; and how many steps began with a least one."""
     (x1, x2, x3), (f1, f2, f3) = x, f
     with np.errstate(all="ignore"):
         place, value = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
         smooth = (value**2 < place) & ((1 - value) ** 2 < 1 - place)
         share = f1 / (f1 - f2) * f3 / (f3 - f2) + (x3 - x1) / (x2 - x1) * f1 / (f3 - f1) * f2 / (f3 - f2)
         smallest = np.minimum(least / np.abs(x2 - x1), 0.5)
-    inverse = smooth & np.isfinite(share) & ~bisect
-    step = np.where(inverse, np.clip(share, smallest, 1 - smallest), 0.5)
-    return step, inverse & (step <= smallest)
+    inverse = smooth & np.isfinite(share) & (crept == 0)
+    longer = np.where(crept > 0, np.minimum(smallest * 32.0 ** np.minimum(crept, 20), 0.5), 0.5)
+    step = np.where(inverse, np.clip(share, smallest, 1 - smallest), longer)
+    return step, np.where(crept > 0, crept + 1, inverse & (step <= smallest))
 
 
 def halved(

@@ -173,10 +173,13 @@ class Displacement:
                 found.append(Choice(float(parts.sum()), cap, copies, *parts.tolist()))
         return sorted(found, key=lambda choice: choice.delta)
 
-    def best(self) -> Choice | None:
-        """The theorem at the best of some caps, numbers and cuts; None where it says nothing."""
+    def best(self, *, ceiling: float = np.inf) -> Choice | None:
+        """The theorem at the best of some caps, numbers and cuts; None where it says nothing below the ceiling."""
         found, mains = None, dict[int, float]()
         for guess in self._candidates():
+            # the cheap terms alone are too much
+            if guess.layers + guess.short + guess.pool >= ceiling:
+                continue
             if guess.copies not in mains:
                 if len(mains) == TRIES:
                     continue
