@@ -3,7 +3,6 @@ from audit.bounds.clopper_pearson import ErrorCounts as ErrorCounts
 from audit.bounds.clopper_pearson import delta_lower_bound as delta_lower_bound
 from audit.bounds.clopper_pearson import epsilon_lower_bound as epsilon_lower_bound
 from audit.bounds.clopper_pearson import mu_lower_bound as mu_lower_bound
-from audit.diagnosis import diagnose as diagnose
 from audit.diagnosis import diagnose_mechanism as diagnose_mechanism
 from audit.diagnosis.explain.dispatch import explain as explain
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
@@ -30,6 +29,4 @@ from audit.suites.run import run_suite as run_suite
 from audit.trials.border import MechanismError as MechanismError
 from audit.trials.cluster import dask_executor as dask_executor
 from audit.trials.execution import Execution as Execution
-from audit.trials.executor import Executor as Executor
 from audit.trials.source import NonFiniteScoreError as NonFiniteScoreError
-from audit.verdict.verdict import Verdict as Verdict

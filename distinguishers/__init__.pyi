@@ -1,8 +1,6 @@
 from distinguishers.battery import battery as battery
 from distinguishers.battery import default_battery as default_battery
 from distinguishers.contract import distinguisher as distinguisher
-from distinguishers.exact.banded import banded_ratio as banded_ratio
-from distinguishers.exact.banded import round_spread as round_spread
 from distinguishers.exact.likelihood import likelihood_ratio as likelihood_ratio
 from distinguishers.exact.transcripts import largest_round as largest_round
 from distinguishers.learned.fitting import fit as fit

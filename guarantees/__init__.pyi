@@ -13,7 +13,6 @@ from guarantees.families.textbook import gaussian as gaussian
 from guarantees.families.textbook import laplace as laplace
 from guarantees.families.textbook import randomised_response as randomised_response
 from guarantees.families.textbook import subsampled_gaussian as subsampled_gaussian
-from guarantees.laws.consistency import InconsistentLawError as InconsistentLawError
 from guarantees.normalised.bounds import clt_bound as clt_bound
 from guarantees.normalised.bounds import normalised_guarantee as normalised_guarantee
 from guarantees.normalised.bounds import projection_bound as projection_bound
@@ -34,4 +33,3 @@ from guarantees.shuffling.max_coordinate import max_coordinate as max_coordinate
 from guarantees.shuffling.separation import epsilon_floor as epsilon_floor
 from guarantees.shuffling.separation import noise_threshold as noise_threshold
 from guarantees.shuffling.separation import separation_bound as separation_bound
-from guarantees.trade_off import TradeOff as TradeOff

@@ -7,18 +7,14 @@ from mechanisms.adapters.for_jax_privacy import jax_privacy_claim as jax_privacy
 from mechanisms.adapters.for_jax_privacy import jax_privacy_step as jax_privacy_step
 from mechanisms.adapters.for_optax import optax_claim as optax_claim
 from mechanisms.adapters.for_optax import optax_step as optax_step
-from mechanisms.adapters.jax_privacy_banded import banded_claim as banded_claim
-from mechanisms.adapters.jax_privacy_banded import banded_training as banded_training
 from mechanisms.adapters.jax_privacy_training import jax_privacy_training as jax_privacy_training
 from mechanisms.adapters.pytorch.for_opacus import opacus_step as opacus_step
 from mechanisms.adapters.pytorch.for_torch import torch_training as torch_training
 from mechanisms.adapters.pytorch.opacus_claims import opacus_claim as opacus_claim
-from mechanisms.contract import Described as Described
 from mechanisms.contract import mechanism as mechanism
 from mechanisms.networks.worst_record import worst_record as worst_record
 from mechanisms.pairs import canaries as canaries
 from mechanisms.pairs.canaries import gradient_canaries as gradient_canaries
-from mechanisms.pairs.gradient_pairs import GradientsError as GradientsError
 from mechanisms.pairs.gradient_pairs import neighbours_from_gradients as neighbours_from_gradients
 from mechanisms.pairs.gradient_pairs import opposite_pair as opposite_pair
 from mechanisms.pairs.gradient_pairs import orthogonal_pair as orthogonal_pair
@@ -39,4 +35,3 @@ from mechanisms.simulators.textbook import randomised_response_mechanism as rand
 from mechanisms.simulators.textbook import scalar_pair as scalar_pair
 from mechanisms.simulators.training import many_rounds as many_rounds
 from mechanisms.simulators.training import repeated as repeated
-from mechanisms.structure import structured as structured

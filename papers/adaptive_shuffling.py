@@ -24,6 +24,7 @@ import audit
 import guarantees
 import mechanisms
 from guarantees.laws.law import DiscreteLaw
+from guarantees.trade_off import TradeOff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ def conjectured(epsilon: float, with_given_without: float, without_given_with: f
     )
     given = {"epsilon": epsilon, "deltas": (with_given_without, without_given_with)}
     return guarantees.Claim(
-        curve=guarantees.TradeOff(law), name="at_one_epsilon", parameters=given, relation="zero_out", source="chua2024"
+        curve=TradeOff(law), name="at_one_epsilon", parameters=given, relation="zero_out", source="chua2024"
     )
 
 

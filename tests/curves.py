@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import guarantees
 from guarantees.laws.law import DiscreteLaw
+from guarantees.trade_off import TradeOff
 
 quick = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 some = hypothesis.settings(max_examples=15, deadline=None, derandomize=True)
@@ -26,7 +27,7 @@ def discrete_curve(losses, weights):
     without, sampled = weights * np.exp(-losses / 2), weights * np.exp(losses / 2)
     shift = np.log(without.sum() / sampled.sum())
     law = DiscreteLaw(losses + shift, without / without.sum(), sampled / sampled.sum())
-    return guarantees.TradeOff(law)
+    return TradeOff(law)
 
 
 discrete = st.builds(

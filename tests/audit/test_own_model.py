@@ -13,6 +13,7 @@ import guarantees
 import mechanisms
 from audit.trials.border import MechanismError
 from audit.trials.both_sides import both_sides
+from mechanisms.pairs.gradient_pairs import GradientsError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEY = jax.random.key(11)
@@ -121,7 +122,7 @@ def test_the_example_names_us_in_its_last_ten_lines_alone():
 )
 def test_gradients_that_do_not_fit_records_and_release_are_refused(gradients, message):
     step = mechanisms.mechanism(noisy, gradients=gradients)
-    with pytest.raises(mechanisms.GradientsError, match=message):
+    with pytest.raises(GradientsError, match=message):
         audit.run_audit(step, PAIR, claim=guarantees.gaussian(mu=1.0), trials=40, risk=0.05, key=KEY)
 
 
@@ -134,7 +135,7 @@ def test_gradients_of_a_training_are_checked_too():
         gradients=lambda rows: rows[:-1],
     )
     claim = guarantees.gaussian(mu=2.0)
-    with pytest.raises(mechanisms.GradientsError, match=r"gradients= of '<lambda>'.*each of the 3 records"):
+    with pytest.raises(GradientsError, match=r"gradients= of '<lambda>'.*each of the 3 records"):
         audit.run_audit(training, PAIR, claim=claim, trials=40, risk=0.05, key=KEY)
 
 

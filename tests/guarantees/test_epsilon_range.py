@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import guarantees
-from guarantees import TradeOff
 from guarantees.laws.law import Certificate, DiscreteLaw
 from guarantees.summary import summarise
+from guarantees.trade_off import TradeOff
 
 
 def coarse(law, error, **sides):

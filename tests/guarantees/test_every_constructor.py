@@ -17,8 +17,6 @@ QUICK = [space for space in SPACES if not space.slow]
 GAUSSIAN = next(space for space in SPACES if space.name == "gaussian")
 HELPERS = {
     "Claim",
-    "TradeOff",
-    "InconsistentLawError",
     "claim_from_event",
     "claim_from_history",
     "claim_from_pld",

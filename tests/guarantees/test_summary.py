@@ -7,11 +7,10 @@ from hypothesis import given
 from scipy.special import ndtr, ndtri
 
 import guarantees
-from guarantees import TradeOff
 from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.textbook import gaussian_law
 from guarantees.summary import mu_star, regret, summarise
-from guarantees.trade_off import compose
+from guarantees.trade_off import TradeOff, compose
 
 GRID = np.concatenate([np.geomspace(1e-6, 0.5, 400), 1 - np.geomspace(0.5, 1e-6, 400)[1:]])
 

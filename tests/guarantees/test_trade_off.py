@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import guarantees
-from guarantees import TradeOff
 from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.profile import law_from_profile
 from guarantees.laws.textbook import GaussianLaw
+from guarantees.trade_off import TradeOff
 
 GRID = np.concatenate([[0.0], np.geomspace(1e-9, 0.5, 60), 1 - np.geomspace(0.5, 1e-9, 60)[1:], [1.0]])
 

@@ -17,9 +17,9 @@ from audit.report.story import story
 from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.verdict.numbers import against, promise
-from guarantees import TradeOff
 from guarantees.laws.law import Certificate
 from guarantees.summary import summarise
+from guarantees.trade_off import TradeOff
 
 DELTA = 1e-5
 

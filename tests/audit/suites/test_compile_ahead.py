@@ -19,6 +19,7 @@ from audit.trials.executor import LOCAL
 from distinguishers.contract import OneScore
 from mechanisms.contract import OutputKind
 from mechanisms.simulators.one_round import OneRound
+from mechanisms.structure import structured
 
 ROUND = """
 trials = 2000
@@ -117,7 +118,7 @@ def test_so_is_a_users_class_that_answers_every_question():
             called.append(threading.current_thread())
             return super().release_on(dataset)
 
-    @mechanisms.structured(numbers=("weight",))
+    @structured(numbers=("weight",))
     @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
     class Weighted(OneScore):
         weight: float

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 import guarantees
-from guarantees import TradeOff
+from guarantees.trade_off import TradeOff
 
 HISTORY = [(1.0, 1 / 3, 2), (2.0, 0.5, 3)]
 EPSILONS = np.linspace(0.0, 6.0, 13)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import guarantees
-from guarantees import TradeOff
+from guarantees.trade_off import TradeOff
 
 SMALL = {"rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
 

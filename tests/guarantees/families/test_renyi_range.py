@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import brentq
 
 import guarantees
+from guarantees.trade_off import TradeOff
 
 RHOS = [1e-4, 0.5, 20.0, 700.0]
 
@@ -57,8 +58,8 @@ def test_what_is_proven_brackets_the_constraints_themselves(exact):
         b = brentq(lambda b, u=log_alpha: divergence(u, b), -5000, top, xtol=1e-13)
         truth = 1 / (1 + np.exp(-b))
         safe, leaked = exact.certificate.safe, exact.certificate.leaked
-        assert guarantees.TradeOff(safe).beta(alpha) <= truth + 1e-12
-        assert truth <= guarantees.TradeOff(leaked).beta(alpha) + 1e-12
+        assert TradeOff(safe).beta(alpha) <= truth + 1e-12
+        assert truth <= TradeOff(leaked).beta(alpha) + 1e-12
         assert exact.beta(alpha) == pytest.approx(truth, abs=exact.error + 1e-12)
 
 

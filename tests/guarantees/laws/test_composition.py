@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import guarantees
-from guarantees import TradeOff
 from guarantees.laws.adapter import as_law
 from guarantees.laws.composition import composed_law
 from guarantees.laws.law import Certificate, DiscreteLaw
 from guarantees.laws.textbook import GaussianLaw
-from guarantees.trade_off import compose
+from guarantees.trade_off import TradeOff, compose
 
 EPS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import guarantees
-from guarantees import TradeOff
 from guarantees.laws.consistency import InconsistentLawError, defect_of
 from guarantees.laws.law import DiscreteLaw, LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw
+from guarantees.trade_off import TradeOff
 
 SIDES = ("without_above", "without_below", "with_above", "with_below")
 

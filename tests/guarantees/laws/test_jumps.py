@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from guarantees import TradeOff
 from guarantees.laws import composition
 from guarantees.laws.composition import composed_law
 from guarantees.laws.jumps import BodyLaw, JumpLaw, body_of, lowered
 from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.textbook import GaussianLaw, SubstitutedGaussianLaw
+from guarantees.trade_off import TradeOff
 
 WAYS = ("with_given_without", "without_given_with")
 EPS = np.array([0.0, 0.05, 0.2, 0.5, 1.0])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import guarantees
-from guarantees import TradeOff
 from guarantees.laws.law import Tails
+from guarantees.trade_off import TradeOff
 
 WAYS = ("with_given_without", "without_given_with")
 

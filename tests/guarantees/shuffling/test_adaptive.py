@@ -13,6 +13,7 @@ from guarantees.laws.textbook import gaussian_delta
 from guarantees.shuffling import adaptive, query_game
 from guarantees.shuffling.adaptive import Strategies, upper_events
 from guarantees.shuffling.query_game import QueryGame
+from guarantees.trade_off import TradeOff
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
 
@@ -176,7 +177,7 @@ def test_it_says_that_it_is_no_guarantee():
     assert "lower bound of the leak" in claim.source
     assert "a leak at least" in claim.observation
     assert claim.certificate.safe is None
-    proven = guarantees.TradeOff(claim.certificate.leaked)
+    proven = TradeOff(claim.certificate.leaked)
     assert proven.delta(0.0) == pytest.approx(0.364382, abs=2e-6)
 
 

@@ -7,6 +7,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import guarantees
+from guarantees.laws.consistency import InconsistentLawError
 from guarantees.shuffling import contour, fixed_batch_bracket
 from guarantees.shuffling.capped import Round
 from guarantees.shuffling.contour import below_threshold
@@ -120,7 +121,7 @@ def test_no_mass_is_lost_between_the_tails(rounds, sigma, t):
 
 def test_a_threshold_that_is_not_known_well_enough_is_refused():
     law = FixedBatchLaw(100, 1.0, error=1e-15)
-    with pytest.raises(guarantees.InconsistentLawError, match="known only to"):
+    with pytest.raises(InconsistentLawError, match="known only to"):
         law.tails(np.zeros(1))
 
 

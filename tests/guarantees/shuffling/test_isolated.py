@@ -9,6 +9,7 @@ from scipy.stats import norm
 import guarantees
 from guarantees.shuffling import edgeworth_cdf, isolated_bracket, poisson_mu, shuffle_mu
 from guarantees.shuffling.isolated import IsolatedShuffleLaw
+from guarantees.trade_off import TradeOff
 
 LEVELS = np.array([0.0, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
 
@@ -179,7 +180,7 @@ def test_bad_arguments_are_refused(rounds, sigma):
 @pytest.mark.parametrize("sigma", [0.4, 1.0])
 def test_what_surely_leaks_lies_below_quadrature_by_next_to_nothing(sigma):
     claim = guarantees.isolated_shuffle(rounds=2, noise_multiplier=sigma)
-    leaked = guarantees.TradeOff(claim.certificate.leaked)
+    leaked = TradeOff(claim.certificate.leaked)
     for reverse, direction in ((False, "with_given_without"), (True, "without_given_with")):
         for epsilon in (0.0, 0.3, 1.5, 2.5):
             truth = two_rounds(epsilon, sigma, reverse=reverse)
@@ -193,7 +194,7 @@ def test_epsilon_of_many_rounds_is_known_from_both_sides():
         found = claim.epsilon_range(delta)
         assert found.at_least <= found.epsilon <= found.at_most
         assert found.at_most - found.at_least < 1e-3 * found.epsilon
-    leaked = guarantees.TradeOff(claim.certificate.leaked)
+    leaked = TradeOff(claim.certificate.leaked)
     for epsilon in (0.0, 0.5, 3.0):
         for reverse, direction in ((False, "with_given_without"), (True, "without_given_with")):
             proven = claim.law.bracket(epsilon, reverse=reverse).lower

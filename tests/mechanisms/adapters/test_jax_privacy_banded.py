@@ -10,9 +10,9 @@ from checks import assert_has_law
 from scipy import stats
 
 import audit
-import distinguishers
 import mechanisms
-from distinguishers.exact.banded import banded_matrix
+from distinguishers.exact.banded import banded_matrix, banded_ratio, round_spread
+from mechanisms.adapters.jax_privacy_banded import banded_claim, banded_training
 
 pytest.importorskip("jax_privacy")
 
@@ -22,7 +22,7 @@ PAIR = mechanisms.worst_case_pair(records=5, dimension=2, clip=1.0, shared=0.0, 
 
 def training(**settings):
     given = {"strategy": STRATEGY, "iterations": ROUNDS, "rate": RATE, "clip": 1.0, "noise_multiplier": NOISE}
-    return mechanisms.banded_training(**given | settings)
+    return banded_training(**given | settings)
 
 
 def transcripts(step, dataset, count=400):
@@ -46,7 +46,7 @@ def test_faulty_noise_is_not_that(fault):
 
 
 def test_the_ratio_mixes_over_groups_and_attendance():
-    ratio = distinguishers.banded_ratio(training(), PAIR)
+    ratio = banded_ratio(training(), PAIR)
     matrix, deviation = banded_matrix(STRATEGY, ROUNDS), NOISE * np.linalg.norm(STRATEGY)
     for out in np.random.default_rng(5).normal(0, 1.5, (2, ROUNDS)):
 
@@ -85,19 +85,19 @@ def judge(step, score, claim, trials=2000):
 )
 def test_a_right_training_keeps_what_the_accountant_promises_and_broken_ones_do_not(fault, test, verdict):
     step = training(fault=fault)
-    score = distinguishers.banded_ratio(step, PAIR) if test == "ratio" else distinguishers.round_spread()
-    assert judge(step, score, mechanisms.banded_claim(training())).verdict == verdict
+    score = banded_ratio(step, PAIR) if test == "ratio" else round_spread()
+    assert judge(step, score, banded_claim(training())).verdict == verdict
 
 
 @pytest.mark.long
 def test_balls_in_bins_keep_their_promise_and_twice_the_noise_would_not():
     step = training(strategy=(1.0,), iterations=12, cycle=6, rate=1.0, batches="balls_in_bins")
-    ratio = distinguishers.banded_ratio(step, PAIR)
-    assert judge(step, ratio, mechanisms.banded_claim(step)).verdict == "no_violation_found"
+    ratio = banded_ratio(step, PAIR)
+    assert judge(step, ratio, banded_claim(step)).verdict == "no_violation_found"
     promised = training(
         strategy=(1.0,), iterations=12, cycle=6, rate=1.0, batches="balls_in_bins", noise_multiplier=2.0
     )
-    assert judge(step, ratio, mechanisms.banded_claim(promised)).verdict == "violation"
+    assert judge(step, ratio, banded_claim(promised)).verdict == "violation"
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_bad_trainings_are_refused(settings, message):
 
 def test_nothing_is_promised_of_banded_noise_with_balls_in_bins():
     with pytest.raises(ValueError, match="one number for balls in bins"):
-        mechanisms.banded_claim(training(rate=1.0, batches="balls_in_bins"))
+        banded_claim(training(rate=1.0, batches="balls_in_bins"))
