@@ -86,7 +86,13 @@ def _saddle(transform: _Transform, rounds: int) -> tuple[float, float]:
         return value if np.isfinite(value) else 1e300
 
     grid = np.linspace(-40.0, 12.0, 27)
-    best = int(np.argmin([height(g) for g in grid]))
+    best, least = 0, np.inf
+    for i, place in enumerate(grid):
+        here = height(place)
+        if here > least and place > np.log(SMALL):
+            # convex in c: it only rises from here on, and larger c take the finest sums
+            break
+        best, least = (i, here) if here < least else (best, least)
     span = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
     found: Any = minimize_scalar(height, bounds=span, method="bounded", options={"xatol": 1e-3})
     return float(np.exp(found.x)), float(found.fun)
