@@ -87,13 +87,13 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         _print_summary(found.summary)
     judged = found.tests[0].counts
     given = ", ".join(f"{t:.4g}" for t in arguments.threshold or ())
-    cuts = (
+    where = (
         f"at the threshold {given}"
         if given
         else f"at thresholds chosen on other scores (a tenth, drawn by seed {found.seed})"
     )
     print(f"together at confidence {1 - found.risk:.4g}, from {judged.trials_without:,} judged scores without and")
-    print(f"{judged.trials_with:,} with the record, {cuts}.")
+    print(f"{judged.trials_with:,} with the record, {where}.")
     if found.judgement is not None:
         verdict = found.judgement
         print(f"verdict: {readable(verdict.verdict)} (p-value {verdict.p_value:.2g}); {verdict.reason}")
@@ -107,10 +107,10 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
 def _lines(found: ScoreBounds, claim: Claim | None) -> list[Line]:
     """What is claimed, what these scores show and what the band proves of them."""
     without, with_record = found.sides
-    # between two of these cuts neither rate moves by more than a dot of the plot
-    cuts = np.unique(np.concatenate([np.quantile(side, np.linspace(0, 1, 401)) for side in found.sides]))
-    false_alarms = 1 - np.searchsorted(without, cuts, side="right") / len(without)
-    misses = np.searchsorted(with_record, cuts, side="right") / len(with_record)
+    # between two of these thresholds neither rate moves by more than a dot of the plot
+    thresholds = np.unique(np.concatenate([np.quantile(side, np.linspace(0, 1, 401)) for side in found.sides]))
+    false_alarms = 1 - np.searchsorted(without, thresholds, side="right") / len(without)
+    misses = np.searchsorted(with_record, thresholds, side="right") / len(with_record)
     lines = [] if claim is None else [claim_line(claim, f"claimed: {claim.describe()}")]
     lines.append(falling_line("errors of these scores", false_alarms, misses))
     if (band := found.band) is not None:

@@ -161,8 +161,8 @@ class Code:
     JAX compares two of them to find a program: equal digests have equal text, down to every constant.
     """
 
-    def __init__(self, digest: str, function: Callable[..., Any]):
-        self.digest = digest
+    def __init__(self, digest: str, function: Callable[..., Any], *, alone: bool = False):
+        self.digest, self.alone = digest, alone
         self._function = weakref.ref(function)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -213,7 +213,7 @@ def _code(function: Callable[..., Any], *arguments: Any) -> Code:
     text, constants = traced.lower().as_text(), [np.asarray(value) for value in traced.jaxpr.consts]
     # a call back into Python has the same text whatever it calls
     if "callback" in text or sum(value.nbytes for value in constants) > LARGEST_CONSTANTS:
-        return Code(f"alone {next(_ALONE)}", function)
+        return Code(f"alone {next(_ALONE)}", function, alone=True)
     digest = hashlib.sha256(text.encode())
     for value in constants:
         digest.update(value.tobytes())
@@ -261,7 +261,7 @@ def _compare_lengths(distinguisher: OwnScore, output: Any) -> None:
 def programs_of(*parts: Any) -> Programs:
     """The shared programs, or those that were compiled for the same code."""
     codes = tuple(part.code for part in parts if isinstance(part, TracedRelease | TracedScoring))
-    if any(code.digest.startswith("alone") for code in codes):
+    if any(code.alone for code in codes):
         return _make()
     return _own(codes) if codes else SHARED
 

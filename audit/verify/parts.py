@@ -61,7 +61,7 @@ def _mechanism(part: Part, known: Mapping[str, Callable[..., Any]]) -> Any:
 
 
 def _distinguisher(
-    record: AuditRecord, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, pair: Neighbours
+    record: AuditRecord, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, neighbours: Neighbours
 ) -> Any:
     """With the audited mechanism and pair, or with those that it supposes instead."""
     part = record.distinguisher
@@ -69,7 +69,7 @@ def _distinguisher(
     signature = inspect.signature(known["distinguisher"].get(name, lambda: None)).parameters
     given: dict[str, Any] = {"mechanism": step} if "mechanism" in signature else {}
     if "neighbours" in signature and "neighbours" in part.parameters:
-        given["neighbours"] = pair
+        given["neighbours"] = neighbours
     makers = {
         "mechanism": (_mechanism, record.mechanism),
         "neighbours": (_made, record.neighbours),
