@@ -156,7 +156,8 @@ class Claim:
         """The same promise made to hold in both directions."""
         return dataclasses.replace(self, curve=self.curve.symmetrise())
 
-    def compose(self, times: int, *, unit: Unit | None = None) -> Claim:
+    @checked
+    def compose(self, times: Count, *, unit: Unit | None = None) -> Claim:
         """The promise about ``times`` independent outputs together, between the same neighbours."""
         return dataclasses.replace(
             self,
@@ -168,6 +169,8 @@ class Claim:
 
     def compose_with(self, *others: Claim, unit: Unit | None = None) -> Claim:
         """The promise about one output of each of several mechanisms, between the same neighbours."""
+        for other in others:
+            require("others", isinstance(other, Claim), "claims", other)
         parts = (self, *others)
         relations: set[Relation] = {part.relation for part in parts if part.relation != "any"}
         if len(relations) > 1:

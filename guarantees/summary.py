@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from numbers import Real
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -142,8 +143,11 @@ class Summary:
 
 
 def _require_range(alpha_range: tuple[float, float]) -> None:
-    low, high = alpha_range
-    require("alpha_range", 0 <= low < high <= 1, "an increasing pair in [0, 1]", alpha_range)
+    some = isinstance(alpha_range, Sequence | np.ndarray) and len(alpha_range) == 2
+    increasing = (
+        some and all(isinstance(end, Real) for end in alpha_range) and 0 <= alpha_range[0] < alpha_range[1] <= 1
+    )
+    require("alpha_range", increasing, "an increasing pair in [0, 1]", alpha_range)
 
 
 def _gaussian_mu(tails: Tails) -> Array:
@@ -271,7 +275,8 @@ def dominance(curve: AnyCurve, other: AnyCurve) -> Dominance:
     return Dominance(below=below, deficit=deficit, alpha=alpha, beta=mine, other_beta=theirs)
 
 
-def breakpoints(curve: Curve, *, points: int = 200, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
+@checked
+def breakpoints(curve: AnyCurve, *, points: int = 200, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
     """All breakpoints of a piecewise linear curve; points evenly spread in ``Phi^-1(alpha)`` of a smooth one."""
     _require_range(alpha_range)
     require("points", points >= 2, ">= 2", points)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees import summary
-from guarantees.checks import checked, require
+from guarantees.checks import Count, checked, require
 from guarantees.laws.adapter import as_law
 from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
 from guarantees.laws.composition import composed_law
@@ -31,9 +32,29 @@ def _shaped(value: Array, like: Array) -> Values:
     return float(value.reshape(-1)[0]) if like.ndim == 0 else value.reshape(like.shape)
 
 
+def _numbers(name: str, given: ArrayLike) -> Array:
+    """As floats, refused unless each is a number; neither text nor a truth value is one."""
+    try:
+        found = np.asarray(given)
+        if found.dtype.kind == "O":
+            found = np.asarray(found, float) if all(isinstance(one, Real) for one in found.flat) else found
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    numeric = found is not None and found.dtype.kind in "iuf" and not np.isnan(found).any()
+    require(name, numeric, "a number or an array of numbers", given)
+    return np.asarray(found, float)
+
+
+def _some(name: str, given: ArrayLike) -> Array:
+    """Numbers, at least one."""
+    found = _numbers(name, given)
+    require(name, found.size, "one number or more", given)
+    return found
+
+
 def _rates(name: str, given: ArrayLike) -> tuple[Array, Array]:
     """The rates as given and flattened, refused unless they lie in [0, 1]."""
-    level = np.asarray(given, float)
+    level = _numbers(name, given)
     if np.any(~((level >= 0) & (level <= 1))):
         raise ValueError(f"{name} must lie in [0, 1], got {given!r}.")
     return level, level.reshape(-1)
@@ -88,7 +109,7 @@ class TradeOff:
 
     def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
         """False-alarm and miss rates of the likelihood-ratio test at a threshold."""
-        t = np.asarray(threshold, float)
+        t = _some("threshold", threshold)
         tails = self._examined(t.reshape(-1))
         # sums of a million masses may round above 1
         return _shaped(np.minimum(tails.without_above, 1.0), t), _shaped(np.minimum(tails.with_below, 1.0), t)
@@ -102,6 +123,7 @@ class TradeOff:
     def beta(self, alpha: ArrayLike) -> Values:
         """The curve itself: smallest miss rate at each false-alarm rate."""
         level, flat = _rates("alpha", alpha)
+        require("alpha", flat.size, "one number or more", alpha)
         # A threshold of +inf means 'only what never happens without the record', not 'nothing at all'.
         t = np.clip(np.asarray(self.law.threshold(flat)), -np.inf, FAR)
         tails = self._examined(t)
@@ -118,7 +140,7 @@ class TradeOff:
         """
         if direction not in DIRECTIONS:
             raise ValueError(f"direction must be one of {DIRECTIONS}, got {direction!r}.")
-        given = np.asarray(epsilon, float)
+        given = _some("epsilon", epsilon)
         flat = given.reshape(-1)
         value, defect = self._profile(flat, direction)
         self._remember(defect)
@@ -139,7 +161,10 @@ class TradeOff:
 
         At delta 0 this is the largest loss itself, where the law knows it.
         """
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {DIRECTIONS}, got {direction!r}.")
         target, flat = _rates("delta", delta)
+        require("delta", flat.size, "one number or more", delta)
         floor = self.law.smallest_delta
         if np.any(flat < floor):
             raise ValueError(
@@ -226,12 +251,15 @@ class TradeOff:
             raise ValueError(f"weights must be {len(laws)} numbers >= 0 that sum to 1, got {weights!r}.")
         return TradeOff(MixtureLaw(laws=laws, weights=tuple(float(w) for w in weights)))
 
-    def compose(self, times: int) -> TradeOff:
+    @checked
+    def compose(self, times: Count) -> TradeOff:
         """The curve of ``times`` independent outputs: closed form where the law has one, else certified."""
         return compose([(self, times)])
 
     def compose_with(self, *others: TradeOff) -> TradeOff:
         """The curve of one output of each of several mechanisms together."""
+        for other in others:
+            require("others", isinstance(other, TradeOff), "trade-off curves", other)
         return compose([(curve, 1) for curve in (self, *others)])
 
     @property

@@ -227,3 +227,43 @@ def faults(thing: Any, name: str) -> Iterator[tuple[str, Any, str | None]]:
 @pytest.mark.parametrize(("package", "name"), list(public()), ids=lambda part: getattr(part, "__name__", part))
 def test_a_wrong_argument_is_named_with_its_value(package, name):
     assert list(faults(getattr(package, name), name)) == []
+
+
+METHODS = {
+    "beta": "alpha",
+    "breakpoints": "points",
+    "compose": "times",
+    "compose_with": "others",
+    "delta": "epsilon",
+    "dominance": "other",
+    "epsilon": "delta",
+    "epsilon_range": "delta",
+    "errors": "threshold",
+    "llr_threshold": "alpha",
+    "mu_star": "alpha_range",
+    "regret": "other",
+}
+NO_NUMBERS = ("x", math.nan, True, ["a"], [[1.0], 2.0], {})
+"""Also of methods that take arrays, where None stands for no number either."""
+
+
+@pytest.mark.parametrize("asked", [CLAIM, CLAIM.curve], ids=["claim", "curve"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_of_a_claim_names_what_it_cannot_take(asked, method):
+    name = METHODS[method]
+    for value in NO_NUMBERS if method == "regret" else (*NO_NUMBERS, None):
+        with pytest.raises(ValueError, match=f"^{name} must be ") as refused:
+            getattr(asked, method)(value)
+        assert checks.shown(value) in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["beta", "delta", "epsilon", "errors"])
+def test_no_numbers_at_all_are_refused_by_name(method):
+    with pytest.raises(ValueError, match=f"^{METHODS[method]} must be one number or more, got"):
+        getattr(CLAIM, method)([])
+
+
+@pytest.mark.parametrize("method", ["delta", "epsilon"])
+def test_a_direction_is_named(method):
+    with pytest.raises(ValueError, match=r"^direction must be one of"):
+        getattr(CLAIM, method)(0.1, "forward")
