@@ -1,4 +1,4 @@
-# The whole project in a few words: setup, audit, opacus, test, test-full, bench, papers, notebooks, lint, docs, wheel.
+# The whole project in a few words: setup, audit, opacus, field, test, test-full, bench, papers, notebooks, lint, docs, wheel.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ LIBRARIES := $(VENV)/.libraries
 DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus test test-full bench papers notebooks lint docs wheel clean
+.PHONY: setup audit opacus field test test-full bench papers notebooks lint docs wheel clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,11 @@ audit: setup
 
 opacus: $(LIBRARIES)
 	$(BIN)/dpsgd-audit run suites/opacus.toml --out opacus-report
+
+# Other people's libraries, each in an environment of its own (about 10 GB in the user's cache), and the tables of docs/field.md.
+field: setup
+	$(BIN)/dpsgd-audit run suites/field.toml --allow-install --keep-going --out field-report
+	$(BIN)/python examples/field/table.py field-report/records.json --write docs/field.md
 
 test: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --durations 25
@@ -80,4 +85,4 @@ wheel: setup
 	$(BIN)/python tools/build_wheel.py dist
 
 clean:
-	rm -rf $(VENV) audit-report opacus-report bench-report reproduction .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site
+	rm -rf $(VENV) audit-report opacus-report field-report bench-report reproduction .pytest_cache .ruff_cache .hypothesis *.egg-info build dist site

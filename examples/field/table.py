@@ -1,0 +1,112 @@
+"""The tables of docs/field.md from the records of suites/field.toml.
+
+python examples/field/table.py field-report/records.json [--write docs/field.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from audit.bounds.rounding import at_least
+from audit.record.record import AuditRecord, load_records
+from audit.report.diagnoses import looks_wrong
+from audit.report.escaping import markdown_text
+from audit.report.table import readable, readable_p_value
+
+ENTRIES = Path(__file__).with_name("entries.toml")
+BEGIN, END = "<!-- made by examples/field/table.py -->", "<!-- end -->"
+RESULTS = (
+    "audit",
+    "judged by",
+    "trials",
+    "delta at 0: proven (allowed)",
+    "epsilon: proven (allowed)",
+    "p",
+    "diagnosis",
+    "verdict",
+)
+FACTS = (
+    ("version", "version"),
+    ("promise", "the sentence that promises"),
+    ("relation", "relation that it states"),
+    ("sampler", "sampler"),
+    ("divisor", "divisor"),
+    ("noise", "noise and seed"),
+    ("pair", "pair"),
+    ("side", "the other side"),
+    ("public", "public"),
+    ("disclosed", "disclosed on"),
+)
+
+
+def entries() -> Mapping[str, Mapping[str, str]]:
+    """What is known of each library beside the records."""
+    return tomllib.loads(ENTRIES.read_text(encoding="utf-8"))
+
+
+def library(record: AuditRecord) -> str:
+    """The library of an audit: its name begins with it."""
+    return record.name.partition(":")[0]
+
+
+def tables(records: tuple[AuditRecord, ...]) -> str:
+    """Results, and then what was judged."""
+    known = entries()
+    risk = sum(record.risk for record in records)
+    lines = [f"| {' | '.join(RESULTS)} |", "|" + "---|" * len(RESULTS)]
+    lines += [f"| {' | '.join(_result(record))} |" for record in records]
+    lines += [
+        "",
+        f"All bounds and verdicts hold together at risk {risk:.3g}; epsilon at the delta of the claim, or 1e-5.",
+    ]
+    for name in dict.fromkeys(map(library, records)):
+        lines += ["", f"**{name}**", ""]
+        lines += [f"- {told}: {_fact(known[name], key)}" for key, told in FACTS if _fact(known[name], key)]
+    return "\n".join(lines) + "\n"
+
+
+def _fact(entry: Mapping[str, Any], key: str) -> str:
+    if key == "disclosed":
+        return entry.get(key, "public before" if entry.get("public") else "nothing found")
+    return str(entry.get(key, ""))
+
+
+def _result(record: AuditRecord) -> list[str]:
+    name, claim = markdown_text(record.name), f"`{record.claim.describe()}`"
+    if not record.ran:
+        return [name, claim, "0", "–", "–", "–", markdown_text(record.reason), "could not run"]
+    verdict = readable(record.verdict)
+    return [
+        name,
+        claim,
+        f"{record.trials:,}",
+        f"{at_least(record.delta(0.0), '.3f')} ({record.claim.advantage:.3g})",
+        f"{at_least(record.epsilon(record.report_delta), '.2f')} ({record.claim.epsilon:.3g})",
+        readable_p_value(record.p_value),
+        markdown_text(" ".join(looks_wrong(record.diagnoses)[:1])) or "–",
+        f"**{verdict}**" if record.verdict == "violation" else verdict,
+    ]
+
+
+def main() -> None:
+    """Print the tables, or put them between the marks of a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("records")
+    parser.add_argument("--write", metavar="PAGE")
+    arguments = parser.parse_args()
+    text = tables(load_records(arguments.records))
+    if arguments.write is None:
+        print(text, end="")
+        return
+    page = Path(arguments.write)
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
