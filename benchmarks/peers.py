@@ -23,7 +23,7 @@ PEERS = {
     "privacy_estimates": [["privacy-estimates==0.1.0.post1"]],
     # without TensorFlow, which its bounds do not use
     "tensorflow_privacy": [
-        ["immutabledict", "scikit-learn", "statsmodels"],
+        ["immutabledict", "scikit-learn<1.6", "statsmodels"],
         ["--no-deps", "tensorflow-empirical-privacy==0.1.0"],
     ],
     "gdpnum": [["gdpnum==0.1.2"]],

@@ -44,6 +44,5 @@ NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = ByName(
     "bit_pair",
     "image_pair",
     "exchanged_pair",
-    "labelled_pair",
 )
 """Constructions of neighbouring datasets by the names that suites use."""

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import mechanisms
-from mechanisms.catalogue import NEIGHBOURS
+from mechanisms.pairs import foreign_pairs
+from mechanisms.pairs.foreign_pairs import labelled_pair
 
 PAIRS = {
     "local": ("exchanged_pair", {"dimension": 3}),
@@ -16,8 +17,8 @@ PAIRS = {
 @pytest.mark.parametrize("which", PAIRS)
 def test_a_record_can_build_them_again(which):
     name, words = PAIRS[which]
-    made = NEIGHBOURS[name](**words)
-    again = NEIGHBOURS[made.name](**made.parameters)
+    made = getattr(foreign_pairs, name)(**words)
+    again = getattr(foreign_pairs, made.name)(**made.parameters)
     np.testing.assert_array_equal(made.without, again.without)
     np.testing.assert_array_equal(made.with_record, again.with_record)
 
@@ -38,7 +39,7 @@ def test_a_batch_that_is_clipped_as_one_moves_by_twice_the_bound():
 
 
 def test_one_record_has_nearly_all_of_the_sum_of_squares():
-    pair = mechanisms.labelled_pair(norm=100.0)
+    pair = labelled_pair(norm=100.0)
     assert pair.relation == "add_remove"
     assert set(pair.without[:, 1]) == {0.0, 1.0}
     assert np.sum(pair.with_record[:, 0] ** 2) == pytest.approx(10_002.0)
