@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from audit.bounds.rounding import at_least
-from audit.record.record import AuditRecord, load_records
+from audit.record.record import AuditRecord
+from audit.record.stored import load_records
 from audit.report.diagnoses import looks_wrong
 from audit.report.escaping import markdown_text
 from audit.report.table import readable, readable_p_value

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_records import suite_of_policies
 
-from audit.record.record import save_records
+from audit.record.stored import save_records
 from audit.suites.file import read_suite
 
 ROOT = Path(__file__).parents[3]
