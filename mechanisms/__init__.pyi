@@ -15,7 +15,6 @@ from mechanisms.contract import mechanism as mechanism
 from mechanisms.networks.worst_record import worst_record as worst_record
 from mechanisms.pairs import canaries as canaries
 from mechanisms.pairs.canaries import gradient_canaries as gradient_canaries
-from mechanisms.pairs.foreign_pairs import exchanged_pair as exchanged_pair
 from mechanisms.pairs.gradient_pairs import neighbours_from_gradients as neighbours_from_gradients
 from mechanisms.pairs.gradient_pairs import opposite_pair as opposite_pair
 from mechanisms.pairs.gradient_pairs import orthogonal_pair as orthogonal_pair

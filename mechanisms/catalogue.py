@@ -43,6 +43,5 @@ NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = ByName(
     "scalar_pair",
     "bit_pair",
     "image_pair",
-    "exchanged_pair",
 )
 """Constructions of neighbouring datasets by the names that suites use."""

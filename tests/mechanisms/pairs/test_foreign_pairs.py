@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-import mechanisms
 from mechanisms.pairs import foreign_pairs
-from mechanisms.pairs.foreign_pairs import labelled_pair
+from mechanisms.pairs.foreign_pairs import exchanged_pair, labelled_pair
 
 PAIRS = {
     "local": ("exchanged_pair", {"dimension": 3}),
@@ -24,12 +23,12 @@ def test_a_record_can_build_them_again(which):
 
 
 def test_the_one_record_of_a_local_release_turns_round():
-    pair = mechanisms.exchanged_pair(dimension=2)
+    pair = exchanged_pair(dimension=2)
     assert (pair.relation, pair.without.tolist(), pair.with_record.tolist()) == ("substitution", [[-10, 0]], [[10, 0]])
 
 
 def test_a_batch_that_is_clipped_as_one_moves_by_twice_the_bound():
-    pair = mechanisms.exchanged_pair(dimension=2, records=5)
+    pair = exchanged_pair(dimension=2, records=5)
 
     def clipped_mean(rows):
         mean = np.mean(rows, 0)
