@@ -1,4 +1,5 @@
 import jax
+import numpy as np
 import pytest
 from joint_judge import judge_jointly
 from toys import PAIR, First, Shift
@@ -8,6 +9,7 @@ import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.questions import EpsilonAt
+from audit.bounds.supporting_lines import tabulate
 from audit.power.power import detectable, is_conclusive, refuting, trials_needed
 from audit.verdict.judgement import Against, judge_statements
 from audit.verdict.numbers import against, prove
@@ -98,6 +100,17 @@ def test_a_promise_made_of_single_lines_hides_no_small_leak():
     few = ErrorCounts(false_alarms=30, trials_without=100, misses=30, trials_with=100)
     found = judge_jointly(few, claim, risk=0.05, delta=1e-5).detectable.tv_excess
     assert found is None or found > 0.1
+
+
+def test_a_claim_whose_thresholds_take_long_is_judged_from_a_table_of_it():
+    claim = guarantees.fixed_batch_shuffle(rounds=3, noise_multiplier=1.0)
+    lines = tabulate(claim)
+    assert len(lines.x) > 500
+    assert len(claim.law._points) < 150
+    alpha = np.array([0.01, 0.1, 0.4])
+    gap = claim.beta(alpha) - lines.below(alpha)
+    assert np.all(gap >= 0)
+    assert np.all(gap < 1e-4)
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])

@@ -11,6 +11,7 @@ from guarantees.shuffling.displacement import Displacement, dominating_atoms, up
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
 from guarantees.shuffling.stop_loss import clone_slot, lattice_law, worst_slot
+from guarantees.trade_off import TradeOff
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
 
@@ -229,3 +230,10 @@ def test_little_noise_leaks_what_the_fixed_order_leaks_at_any_epsilon(sigma):
 def test_what_is_below_rounding_is_left_to_the_fixed_order():
     claim = guarantees.fixed_batch_upper(rounds=10, noise_multiplier=1000.0)
     assert claim.delta([0.5, 1.0, 700.0, 1e6]) == pytest.approx([0.0] * 4)
+
+
+def test_it_is_summed_up_from_its_table():
+    curve = guarantees.fixed_batch_upper(rounds=10, noise_multiplier=0.7).curve
+    table = TradeOff(curve.law.table)
+    assert curve.regret() == table.regret()
+    assert curve.mu_star() == pytest.approx(table.mu_star(), rel=1e-6)
