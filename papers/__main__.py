@@ -1,4 +1,4 @@
-"""python -m papers: the five papers, number by number."""
+"""python -m papers: the five papers, number by number; python -m papers audits: published audits, judged again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from audit.record.files import make_folder, write_whole
 from audit.record.record import plain
 from audit.report.escaping import json_text
+from papers import audits
 from papers.catalogue import chosen, commented, compared
 from papers.figures import draw_all
 from papers.item import Remark, Row
@@ -19,7 +20,10 @@ from papers.page import write_page
 
 def main(words: Sequence[str] | None = None) -> int:
     """Compute every number, print it beside the paper's, write the page."""
-    arguments = _parser().parse_args(words)
+    given = list(sys.argv[1:] if words is None else words)
+    if given[:1] == ["audits"]:
+        return audits.main(given[1:])
+    arguments = _parser().parse_args(given)
     try:
         papers = chosen(arguments.papers)
     except ValueError as unknown:
@@ -54,7 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m papers", description="The five papers, number by number: printed, ours, and whether they agree."
     )
-    parser.add_argument("papers", nargs="*", metavar="PAPER", help="keys of papers, as gomez2025 (default: all)")
+    parser.add_argument(
+        "papers",
+        nargs="*",
+        metavar="PAPER",
+        help="keys of papers, as gomez2025 (default: all); or audits: published audits, judged again",
+    )
     parser.add_argument("--quick", action="store_true", help="leave out what takes more than a few seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--out", default="reproduction", metavar="DIR", help="(default: %(default)s)")

@@ -1,0 +1,31 @@
+"""Published audits, judged again: every row has its assumption, and a fit of a curve is not a proof."""
+
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+
+from papers.__main__ import main
+from papers.audits import PROTOCOLS, epsilon_of, gaussian_fit, proven
+
+
+def test_every_protocol_has_a_row_with_its_assumption_and_a_valid_bound_below_the_claim(capsys):
+    assert main(["audits", "--trainings", "60"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
+    assert [row[0].strip("| ") for row in rows] == ["annamalai2024", "cebere2025", "jagielski2020", "nasr2023"]
+    assert len(rows) == len(PROTOCOLS)
+    for row in rows:
+        claimed, assumes, valid = float(row[3]), row[5], float(row[6])
+        assert assumes
+        assert 0 <= valid <= claimed
+
+
+def test_a_gaussian_fit_of_scores_that_are_not_gaussian_is_wrong_and_our_bound_is_not():
+    rng, runs, side, epsilon = np.random.default_rng(40), 20, 300, 1.0
+    fitted = valid = 0
+    for _ in range(runs):
+        zero, one = rng.laplace(size=side), rng.laplace(size=side) + epsilon
+        fitted += epsilon_of(gaussian_fit(zero, one)) > epsilon
+        valid += proven(zero, one, 1e-5) > epsilon
+    assert_rate_at_most(valid, runs, 0.05)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(fitted, runs, 0.05)
