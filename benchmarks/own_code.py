@@ -135,7 +135,7 @@ def cnn(bug: str, *, told: bool) -> tuple[Any, Any]:
 
     def train(data: Any, seed: int) -> Any:
         rng = np.random.default_rng(seed)
-        model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, CLASSES))
+        model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, CLASSES))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         weights = {name: p.detach() for name, p in model.named_parameters()}
         taken = sampled(rng, len(data), bug)
