@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from diagnosis import replayed, strangers
+from diagnosis import recorded, replayed, strangers
 from diagnosis.replayed import CLIP, FAULTY, NOISE, RIGHT
 
 import mechanisms
@@ -208,3 +208,17 @@ def test_a_step_of_a_strangers_is_found_and_its_right_twin_is_not(step):
     assert not others
     assert replayed.marked_lines(step) & {line for path, line in found.lines if path == strangers.__file__}
     assert explained(right=True).findings == ()
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("step", recorded.STEPS, ids=lambda step: step.__name__)
+def test_examples_of_dp_recorders_need_no_decorators(step):
+    without, with_record, relation = recorded.STEPS[step]
+    pair = mechanisms.Neighbours(without=without, with_record=with_record, relation=relation)
+    findings = told(step, pair, 2**0.5).findings
+    if step is recorded.right_count:
+        assert findings == ()
+        return
+    # how many classes there are depends on the data, which JAX does not trace: not judged, at the line
+    assert (findings[0].kind == Kind.NOT_FOLLOWED) == (step is recorded.classes_of_the_data)
+    assert replayed.marked_lines(step) & {line for path, line in findings[0].lines if path == recorded.__file__}

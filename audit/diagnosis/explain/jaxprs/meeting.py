@@ -76,7 +76,7 @@ class Meetings:
         drawn = host(noise.a).astype(np.float64)
         variance = np.asarray(noise.variance, np.float64) if known else np.full(drawn.shape, np.var(drawn))
         shape = np.shape(out.a)
-        moved = np.broadcast_to(host(data.a).astype(np.float64) - host(data.b).astype(np.float64), shape)
+        moved = np.broadcast_to(_difference(data), shape)
         release = Release(
             at=at,
             draw=draw,
@@ -136,6 +136,13 @@ class Meetings:
             beside = [mixed.through] if isinstance(mixed.through, Place) else []
             self.find(found(Kind.RECORDS_MIXED_BEFORE_SUM, at=mixed.at, through=through, beside=beside))
             release.unknown = release.unknown or "records are mixed"
+
+
+def _difference(data: Value) -> np.ndarray:
+    """By how much the record moves a value; a number that is none on one side has gone any way."""
+    one, other = host(data.a).astype(np.float64), host(data.b).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.nan_to_num(one - other, nan=np.inf))
 
 
 def _more_noise(out: Value) -> Part:

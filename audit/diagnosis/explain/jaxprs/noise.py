@@ -40,8 +40,8 @@ MOVES = frozenset(
 )
 MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft", "triangular_solve"})
 """Coordinates of noise are not independent after these."""
-STANDARD = frozenset({"_normal", "_normal_real", "normal"})
-"""Functions of libraries that draw standard normal numbers."""
+STANDARD = {"_normal": 1.0, "_normal_real": 1.0, "normal": 1.0, "_laplace": 2.0}
+"""Functions of libraries that draw numbers of a standard law, and its variance."""
 DRAWS = 2**15
 """Numbers drawn to learn the variance of a library's law that is not listed."""
 
@@ -104,7 +104,7 @@ def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int, li
     """Variance of what a function draws from keys alone, and whether it was estimated from fresh keys."""
     shape = jaxpr.out_avals[which].shape
     if library and name in STANDARD:
-        return np.ones(shape), False
+        return np.full(shape, STANDARD[name]), False
     is_key = [jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins]
     if not any(is_key) or any(value.random and not key for value, key in zip(ins, is_key, strict=True)):
         return None, True

@@ -64,6 +64,11 @@ class Program:
     reach: float
     """By how many clipping norms the two sums may lie apart: one record goes and another comes under substitution."""
 
+    @property
+    def can_be_scaled(self) -> bool:
+        """Whether a record can be made larger: words and labels cannot."""
+        return self.rows and any(jnp.issubdtype(other.dtype, jnp.floating) for _, other in self.leaves)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
@@ -146,15 +151,15 @@ def _program(
 
 def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     runs: list[Run] = []
-    while len(runs) < KEYS or (len(runs) < MOST_KEYS and not _joined(runs)):
+    while not _enough(runs):
         runs.append(_run(program, fold_in(key, len(runs))))
     findings = [finding for run in runs for finding in run.lockstep.findings]
     findings += dict.fromkeys(finding for run in runs for finding in run.left)
     _pool([run.lockstep.meetings.releases for run in runs])
     best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
-    grown = [_run(program, fold_in(key, best), scale=scale) for scale in SCALES] if program.rows else []
+    grown = [_run(program, fold_in(key, best), scale=scale) for scale in SCALES] if program.can_be_scaled else []
     # among records of one length a median, or a maximum, is the same with and without one of them
-    apart = [_run(program, fold_in(key, best), others_apart=True)] if program.rows else []
+    apart = [_run(program, fold_in(key, best), others_apart=True)] if program.can_be_scaled else []
     findings += [one for run in apart for one in (*run.lockstep.findings, *run.left) if one.kind != Kind.NOT_FOLLOWED]
     unbounded = _unbounded(program, runs[best], grown, stated)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
@@ -239,6 +244,14 @@ def _largest(run: Run) -> float:
 
 def _joined(runs: Sequence[Run]) -> bool:
     return any(_largest(run) > 0 or run.left for run in runs)
+
+
+def _enough(runs: Sequence[Run]) -> bool:
+    """Whether other keys would show no more: the record is in every release of a run, or there were many."""
+    told = runs[-1].lockstep.meetings.releases if runs else []
+    if told and all(release.exact and release.cost > 0 for release in told):
+        return True
+    return len(runs) >= MOST_KEYS or (len(runs) >= KEYS and _joined(runs))
 
 
 def _pool(runs: Sequence[Sequence[Release]]) -> None:

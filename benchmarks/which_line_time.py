@@ -1,0 +1,222 @@
+"""How long a replay takes: a step of ResNet-18, and of a two-layer transformer with LoRA, in JAX and with Opacus.
+
+python benchmarks/which_line_time.py [NAME ...]
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import mechanisms
+from audit.diagnosis.explain import Explanation, explain
+
+CLIP, NOISE, CLASSES, GROUPS = 1.0, 1.0, 10, 8
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Channels and strides of ResNet-18, two blocks each."""
+IMAGES, TOKENS, SENTENCES, WIDTH, RANK, HEADS, VOCABULARY = 8, 32, 200, 256, 8, 4, 1000
+
+
+def noisy_sum(key: jax.Array, loss: Callable[..., Any], weights: Any, data: tuple[jax.Array, jax.Array]) -> Any:
+    """DP-SGD's update on the whole dataset."""
+
+    def clipped(x: jax.Array, y: jax.Array) -> Any:
+        found = jax.grad(loss)(weights, x, y)
+        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(found)))
+        return jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, CLIP / norm), found)
+
+    total = jax.tree.map(lambda leaf: leaf.sum(0), jax.vmap(clipped)(*data))
+    leaves, form = jax.tree.flatten(total)
+    keys = jax.random.split(key, len(leaves))
+    return form.unflatten(
+        [leaf + NOISE * CLIP * jax.random.normal(own, leaf.shape) for leaf, own in zip(leaves, keys, strict=True)]
+    )
+
+
+def resnet_jax() -> Explanation:
+    """ResNet-18 with group normalisation on images of 32 x 32."""
+
+    def conv(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+        return jax.lax.conv_general_dilated(
+            x[None], kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )[0]
+
+    def norm(x: jax.Array) -> jax.Array:
+        grouped = x.reshape(*x.shape[:2], GROUPS, -1)
+        mean = grouped.mean((0, 1, 3), keepdims=True)
+        return ((grouped - mean) / jnp.sqrt(grouped.var((0, 1, 3), keepdims=True) + 1e-5)).reshape(x.shape)
+
+    def loss(weights: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+        x = jax.nn.relu(norm(conv(image, weights["stem"], 1)))
+        for stride, block in weights_and_strides(weights):
+            short = x if "short" not in block else conv(x, block["short"], stride)
+            inner = conv(jax.nn.relu(norm(conv(x, block["first"], stride))), block["second"], 1)
+            x = jax.nn.relu(norm(inner) + short)
+        return -jax.nn.log_softmax(x.mean((0, 1)) @ weights["head"])[label]
+
+    def weights_and_strides(weights: Any) -> list[tuple[int, Any]]:
+        strides = [stride if first else 1 for _, stride in STAGES for first in (True, False)]
+        return list(zip(strides, weights["blocks"], strict=True))
+
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape) / np.sqrt(np.prod(shape[:-1])), jnp.float32)
+
+    blocks, before = [], 64
+    for channels, _ in STAGES:
+        for _ in range(2):
+            own = {"first": drawn(3, 3, before, channels), "second": drawn(3, 3, channels, channels)}
+            blocks.append(own | ({"short": drawn(1, 1, before, channels)} if before != channels else {}))
+            before = channels
+    weights = {"stem": drawn(3, 3, 3, 64), "blocks": blocks, "head": drawn(512, CLASSES)}
+    return replayed(lambda key, data: noisy_sum(key, loss, weights, data), images())
+
+
+def lora_jax() -> Explanation:
+    """Two layers of attention and a network, frozen, with adapters of a low rank on queries and values."""
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=shape) / np.sqrt(shape[0]), jnp.float32)
+
+    names = {"q": WIDTH, "k": WIDTH, "v": WIDTH, "o": WIDTH, "up": 4 * WIDTH}
+    layers = [
+        {name: drawn(WIDTH, size) for name, size in names.items()} | {"down": drawn(4 * WIDTH, WIDTH)} for _ in range(2)
+    ]
+    embedding, head = drawn(VOCABULARY, WIDTH), drawn(WIDTH, CLASSES)
+    adapters = [
+        {name: (drawn(WIDTH, RANK), 0.01 * drawn(RANK, WIDTH)) for name in ("q", "v")} for _ in range(len(layers))
+    ]
+
+    def loss(own: Any, words: jax.Array, label: jax.Array) -> jax.Array:
+        x = embedding[words]
+        for layer, extra in zip(layers, own, strict=True):
+            found = {name: x @ layer[name] for name in ("q", "k", "v")}
+            found |= {name: found[name] + x @ extra[name][0] @ extra[name][1] for name in extra}
+            q, k, v = (found[name].reshape(TOKENS, HEADS, -1) for name in ("q", "k", "v"))
+            weight = jax.nn.softmax(jnp.einsum("ihd,jhd->hij", q, k) / np.sqrt(WIDTH / HEADS))
+            x = x + jnp.einsum("hij,jhd->ihd", weight, v).reshape(TOKENS, WIDTH) @ layer["o"]
+            x = x + jax.nn.gelu(x @ layer["up"]) @ layer["down"]
+        return -jax.nn.log_softmax(x.mean(0) @ head)[label]
+
+    return replayed(lambda key, data: noisy_sum(key, loss, adapters, data), sentences())
+
+
+def resnet_opacus() -> Explanation:
+    """ResNet-18 with group normalisation, a training of one step by Opacus."""
+    import opacus
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, before: int, channels: int, stride: int):
+            super().__init__()
+            self.inner = nn.Sequential(
+                nn.Conv2d(before, channels, 3, stride, 1, bias=False),
+                nn.GroupNorm(GROUPS, channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
+                nn.GroupNorm(GROUPS, channels),
+            )
+            same = before == channels
+            self.short = nn.Identity() if same else nn.Conv2d(before, channels, 1, stride, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.inner(x) + self.short(x))
+
+    def train(data: Any, seed: int) -> Any:
+        del seed
+        blocks, before = [], 64
+        for channels, stride in STAGES:
+            blocks += [Block(before, channels, stride), Block(channels, channels, 1)]
+            before = channels
+        net: Any = nn.Sequential(
+            nn.Conv2d(3, 64, 3, 1, 1, bias=False),
+            nn.GroupNorm(GROUPS, 64),
+            nn.ReLU(),
+            *blocks,
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(512, CLASSES),
+        )
+        made: Any = opacus.PrivacyEngine().make_private(
+            module=net,
+            optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+            data_loader=torch.utils.data.DataLoader(data, batch_size=len(data)),
+            noise_multiplier=NOISE,
+            max_grad_norm=CLIP,
+            loss_reduction="sum",
+        )
+        net, optimizer, loader = made
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(x), y, reduction="sum").backward()
+            optimizer.step()
+        return net
+
+    x, y = images()
+    sides = [
+        torch.utils.data.TensorDataset(torch.tensor(np.moveaxis(x[:n], 3, 1)), torch.tensor(y[:n]))
+        for n in (len(y) - 1, len(y))
+    ]
+    pair = mechanisms.Neighbours(without=sides[0], with_record=sides[1], relation="add_remove")
+    training = mechanisms.torch_training(train, releases="final")
+    return explain(training, pair, key=jax.random.key(0), noise_multiplier=NOISE)
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+    """Noise of the size of CIFAR's images."""
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(IMAGES, 32, 32, 3)).astype(np.float32), rng.integers(0, CLASSES, IMAGES)
+
+
+def sentences() -> tuple[np.ndarray, np.ndarray]:
+    """Words by their numbers."""
+    rng = np.random.default_rng(1)
+    return rng.integers(0, VOCABULARY, (SENTENCES, TOKENS)), rng.integers(0, CLASSES, SENTENCES)
+
+
+def replayed(step: Any, data: tuple[np.ndarray, np.ndarray]) -> Explanation:
+    """With and without the last record."""
+    x, y = data
+    pair = mechanisms.pair((x[:-1], y[:-1]), (x, y), relation="add_remove")
+    return explain(step, pair, key=jax.random.key(0), clip=CLIP, noise_multiplier=NOISE)
+
+
+STEPS: dict[str, tuple[Callable[[], Explanation], str]] = {
+    "ResNet-18, JAX": (resnet_jax, f"{IMAGES} images"),
+    "ResNet-18, Opacus": (resnet_opacus, f"{IMAGES} images"),
+    "two-layer transformer with LoRA, JAX": (lora_jax, f"{SENTENCES} sentences"),
+}
+
+
+def main(names: list[str]) -> None:
+    """Print a row for every step, or for those that are named."""
+    print("| step | records | found | CPU seconds | seconds | peak memory |\n|---|---|---|---:|---:|---:|")
+    for name, (run, records) in STEPS.items():
+        if names and not any(part in name for part in names):
+            continue
+        began, clock = time.process_time(), time.monotonic()
+        told = run()
+        found = ", ".join(one.says for one in told.findings) or "nothing"
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(
+            f"| {name} | {records} | {found} | {time.process_time() - began:.0f} | {time.monotonic() - clock:.0f} | "
+            f"{peak:.1f} GiB |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
