@@ -91,6 +91,10 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
         return []
     tail = asked(record.diagnoses)
     told = tuple(answer for answer in record.diagnoses if not answer.lines)
-    lines = [f"  wrong:   {says}" for says in looks_wrong(told)]
+    said = looks_wrong(told)
+    if not any(answer.wrong for answer in told) and any(answer.wrong for answer in record.diagnoses):
+        # a line of code looks wrong and stands above
+        said = ["of the outputs nothing looks wrong to any question."] if tail else []
+    lines = [f"  wrong:   {says}" for says in said]
     lines += [f"           ({tail})"] if tail else []
     return [*lines, *(f"  untold:  {says}" for says in untold(record.diagnoses))]
