@@ -1,8 +1,9 @@
-"""python -m papers audits: published audits on small trainings of made data, their bound beside a valid one.
+"""python -m papers audits: the kinds of bound that published audits print, beside a valid one on the same scores.
 
 Each protocol is scaled to a logistic regression of 40 made records and 10 weights, which two cores train a thousand
-times in a second: the statistic and the bound are the paper's, data and model are not, so numbers cannot be compared
-with the papers' own. What can be compared is the bound that a paper prints and the one that the same scores prove.
+times in a second. Statistic and bound are of the paper's kind, rebuilt here in their simplest form and not run by the
+authors' code; data and model are ours. So numbers cannot be compared with the papers' own. What can be compared is what
+such a bound says and what the same scores prove.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def annamalai(rng: np.random.Generator, trainings: int) -> Judged:
     )
     return Judged(
         paper="annamalai2024",
-        protocol=f"final model, worst-case initial weights, {trainings} trainings a side",
+        protocol=f"final model, worst-case initial weights, {trainings} trainings per side",
         statistic="loss of the target",
         claimed=epsilon_of(MU),
         theirs=epsilon_of(gaussian_fit(zero, one)),
@@ -145,7 +146,7 @@ def cebere(rng: np.random.Generator, trainings: int) -> Judged:
     )
     return Judged(
         paper="cebere2025",
-        protocol=f"hidden state, crafted gradients, {trainings} trainings a side",
+        protocol=f"hidden state, crafted gradients, {trainings} trainings per side",
         statistic="final weights along the crafted gradient",
         claimed=epsilon_of(MU),
         theirs=epsilon_of(gaussian_fit(zero, one)),
@@ -171,7 +172,7 @@ def jagielski(rng: np.random.Generator, trainings: int) -> Judged:
     theirs = float(np.log(np.maximum(caught, 1e-9) / upper(alarms, len(zero) - half))[0]) / copies
     return Judged(
         paper="jagielski2020",
-        protocol=f"ClipBKD, {copies} copies, {trainings} trainings a side",
+        protocol=f"ClipBKD, {copies} copies, {trainings} trainings per side",
         statistic="score of the poisoned record",
         claimed=epsilon_of(MU),
         theirs=max(0.0, theirs),
@@ -182,7 +183,10 @@ def jagielski(rng: np.random.Generator, trainings: int) -> Judged:
 
 
 def nasr(rng: np.random.Generator, _trainings: int) -> Judged:
-    """One training, every update seen: its steps with a gradient canary against its steps without; no repetitions."""
+    """One training, every update seen: its steps with a gradient canary against its steps without; no repetitions.
+
+    Both are what such steps release along the canary, drawn as N(0, 1) and N(1, 1): no model is trained.
+    """
     zero, one = rng.normal(size=MANY_STEPS), 1 + rng.normal(size=MANY_STEPS)
     seen_mu = gaussian_fit(zero, one)
 
@@ -202,7 +206,7 @@ def nasr(rng: np.random.Generator, _trainings: int) -> Judged:
     )
     return Judged(
         paper="nasr2023",
-        protocol=f"gradient canary, every update seen, one training: {MANY_STEPS:,} steps, rate {SAMPLED:g}, noise 1",
+        protocol=f"gradient canary, every update of one simulated training: {MANY_STEPS:,} steps, rate {SAMPLED:g}, noise 1",
         statistic="update along the canary, step by step",
         claimed=sampled_epsilon(1.0),
         theirs=sampled_epsilon(1 / seen_mu) if seen_mu > 0 else 0.0,
@@ -232,10 +236,10 @@ def judged(*, trainings: int, seed: int) -> list[Judged]:
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m papers audits", description=__doc__)
-    parser.add_argument("--trainings", type=int, default=500, help="a side (default: %(default)s)")
+    parser.add_argument("--trainings", type=int, default=500, help="per side (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(words)
-    print("| paper | protocol, here | statistic | claimed | its bound | which assumes | valid | by |")
+    print("| paper | protocol, here | statistic | claimed | bound of its kind | which assumes | valid | by |")
     print("|---|---|---|---|---|---|---|---|")
     for each in judged(trainings=options.trainings, seed=options.seed):
         print(
