@@ -206,7 +206,7 @@ def nasr(rng: np.random.Generator, _trainings: int) -> Judged:
     )
     return Judged(
         paper="nasr2023",
-        protocol=f"gradient canary, every update of one simulated training: {MANY_STEPS:,} steps, rate {SAMPLED:g}, noise 1",
+        protocol=f"gradient canary, all updates of a simulated training: {MANY_STEPS:,} steps, rate {SAMPLED:g}",
         statistic="update along the canary, step by step",
         claimed=sampled_epsilon(1.0),
         theirs=sampled_epsilon(1 / seen_mu) if seen_mu > 0 else 0.0,
