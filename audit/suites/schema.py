@@ -92,11 +92,17 @@ def _chosen(keys: tuple[str, ...], known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(part: str, group: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
-    """A name, a table with that name as its kind, or a table with an entry point."""
+    """A name, a table with that name as its kind or with an entry point, or more keys for the part in [defaults]."""
     names = sorted(group)
     tables = [_table(name, group[name], part) for name in names]
     entries = [{"type": "object", "required": [key], "properties": {key: ENTRY}} for key in CODE_KEYS]
-    return {"anyOf": [{"enum": names}, *tables, *entries]}
+    more = {
+        "type": "object",
+        "description": "Keys beside those that this part has in [defaults].",
+        "not": {"anyOf": [{"required": [key]} for key in ("kind", *CODE_KEYS)]},
+        "propertyNames": {"enum": sorted({key for table in tables for key in table["properties"]} - {"kind"})},
+    }
+    return {"anyOf": [{"enum": names}, *tables, *entries, more]}
 
 
 def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, Any]:

@@ -137,3 +137,7 @@ def test_the_schema_knows_them():
     jsonschema.validate(tomllib.loads(AUDIT.format(**USUAL)), schema)
     for shipped in sorted(SUITES.glob("*.toml")):
         jsonschema.validate(tomllib.loads(shipped.read_text()), schema)
+    # without a kind the keys are those of the part in [defaults]
+    jsonschema.validate({"audit": [{"neighbours": {"records": 3}}]}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"audit": [{"neighbours": {"recrods": 3}}]}, schema)
