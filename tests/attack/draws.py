@@ -83,7 +83,12 @@ SPACES = [
     Space(name="epsilon_delta", parameters={"epsilon": spread(1e-6, 700.0), "delta": even(0.0, 0.999)}),
     Space(name="laplace", parameters={"epsilon": spread(1e-6, 700.0)}),
     Space(name="randomised_response", parameters={"epsilon": spread(1e-6, 700.0)}),
-    Space(name="zcdp", parameters={"rho": spread(1e-8, 1e3), "conversion": one_of("exact", "profile")}, side="safe"),
+    Space(
+        name="zcdp",
+        parameters={"rho": spread(1e-8, 1e3), "conversion": one_of("exact", "profile")},
+        side="safe",
+        slow=True,
+    ),
     Space(
         name="renyi",
         parameters={

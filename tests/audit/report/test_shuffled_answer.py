@@ -64,6 +64,7 @@ def test_command_prints_it(capsys):
     assert "Batches of a shuffled loader" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_answer_knows_the_claims_that_the_samplers_make():
     setting = Setting(rate=0.1, noise_multiplier=0.5, steps=10, records=None, dimension=None)
     claims = [by_sampler(sampler, setting) for sampler in ("poisson", "shuffle", "shuffle-upper")]

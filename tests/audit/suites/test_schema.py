@@ -7,7 +7,7 @@ import pytest
 
 from audit.cli import main
 from audit.suites.build import catalogue
-from audit.suites.file import AUDIT_KEYS, PARTS, SUITE_KEYS
+from audit.suites.file import AUDIT_KEYS, CODE_KEYS, PARTS, SUITE_KEYS
 from audit.suites.schema import suite_schema
 
 ROOT = Path(__file__).parents[3]
@@ -46,5 +46,7 @@ def test_our_own_suites_use_only_what_the_schema_allows(path):
         if isinstance(value, str):
             assert value in names["enum"]
         elif "kind" in value:
-            (own,) = [table for table in tables if table["properties"].get("kind") == {"const": value["kind"]}]
+            (own,) = [one for one in tables if one.get("properties", {}).get("kind") == {"const": value["kind"]}]
             assert set(value) <= set(own["properties"])
+        elif not set(value) & set(CODE_KEYS):
+            assert set(value) <= set(tables[-1]["propertyNames"]["enum"])
