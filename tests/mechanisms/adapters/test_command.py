@@ -195,12 +195,13 @@ print("Epoch 2 of 3", flush=True); print("printed", file=sys.stderr, flush=True)
 time.sleep(30)
 """
     draw = python(code)
-    draw(SEEDS[:1])
 
     def ask_until_it_fails():
+        draw(SEEDS[:1])
         while True:
             time.sleep(0.05)
             draw(SEEDS[:0])
 
-    with pytest.raises(CommandError, match=r"bytes that nobody asked for .it begins with the text 'Epoch 2 of 3'"):
+    # what is printed may come with the answer, which is then too long
+    with pytest.raises(CommandError, match=r"(nobody|were) asked for .it begins with the text '0*Epoch 2 of 3'"):
         ask_until_it_fails()
