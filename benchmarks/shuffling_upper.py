@@ -24,8 +24,14 @@ from three_symbol_clones import three_symbol_clones
 DELTA = 1e-5
 ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (2.0, 1000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
 EPOCHS = (1, 10, 100)
-COLOURS = {"known leak": "#0072b2", "guarantee": "#d55e00", "guarantee before": "#e69f00", "Poisson": "#009e73"}
-STYLES = {"known leak": "-", "guarantee": "-", "guarantee before": "--", "Poisson": ":"}
+COLOURS = {
+    "known leak": "#0072b2",
+    "guarantee": "#d55e00",
+    "guarantee before": "#e69f00",
+    "Poisson": "#009e73",
+    "batches in order": "#666666",
+}
+STYLES = {"known leak": "-", "guarantee": "-", "guarantee before": "--", "Poisson": ":", "batches in order": "-."}
 
 
 def before(noise: float, rounds: int) -> float:
@@ -86,6 +92,9 @@ def figure(path: Path) -> None:
                 for noise in noises
             ]
             lines = {
+                "batches in order": [
+                    guarantees.deterministic_batches(noise_multiplier=float(noise)).epsilon(DELTA) for noise in noises
+                ],
                 "guarantee before": [one["before"] for one in found],
                 "guarantee": [one["guarantee"] for one in found],
                 "known leak": [one["leak"] for one in found],
