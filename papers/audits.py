@@ -113,6 +113,20 @@ def proven(without: Array, with_record: Array, delta: float) -> float:
     return audit.from_scores(without, with_record, risk=RISK, delta=delta, target="epsilon").epsilon(delta)
 
 
+def fitted(zero: Array, one: Array, *, paper: str, protocol: str, statistic: str) -> Judged:
+    """A training of mu 2 whose scores are fitted by a Gaussian curve."""
+    return Judged(
+        paper=paper,
+        protocol=protocol,
+        statistic=statistic,
+        claimed=epsilon_of(MU),
+        theirs=epsilon_of(gaussian_fit(zero, one)),
+        assumes="scores are mu-GDP for some mu; the threshold was not chosen on them",
+        valid=proven(zero, one, DELTA),
+        by="from_scores, same scores, nothing assumed",
+    )
+
+
 def annamalai(rng: np.random.Generator, trainings: int) -> Judged:
     """Black box: the loss of the target at the end, from initial weights at which other gradients are small."""
     data, noise = made_data(rng), math.sqrt(STEPS) / MU
@@ -125,15 +139,12 @@ def annamalai(rng: np.random.Generator, trainings: int) -> Judged:
         (train(rng, own, trainings=trainings, start=start, noise=noise) @ target.records[0]) * target.labels[0]
         for own in (data, both)
     )
-    return Judged(
+    return fitted(
+        zero,
+        one,
         paper="annamalai2024",
         protocol=f"final model, worst-case initial weights, {trainings} trainings per side",
         statistic="loss of the target",
-        claimed=epsilon_of(MU),
-        theirs=epsilon_of(gaussian_fit(zero, one)),
-        assumes="scores are mu-GDP for some mu; the threshold was not chosen on them",
-        valid=proven(zero, one, DELTA),
-        by="from_scores, same scores, nothing assumed",
     )
 
 
@@ -144,15 +155,12 @@ def cebere(rng: np.random.Generator, trainings: int) -> Judged:
         -train(rng, data, trainings=trainings, start=np.zeros(WEIGHTS), noise=noise, pull=pull) @ along
         for pull in (None, along)
     )
-    return Judged(
+    return fitted(
+        zero,
+        one,
         paper="cebere2025",
         protocol=f"hidden state, crafted gradients, {trainings} trainings per side",
         statistic="final weights along the crafted gradient",
-        claimed=epsilon_of(MU),
-        theirs=epsilon_of(gaussian_fit(zero, one)),
-        assumes="scores are mu-GDP for some mu; the threshold was not chosen on them",
-        valid=proven(zero, one, DELTA),
-        by="from_scores, same scores, nothing assumed",
     )
 
 
