@@ -81,6 +81,24 @@ def test_bounds_from_scores_hold_at_their_risk():
     assert_rate_at_most(wrong_bounds(20, ours), 20, 0.2)
 
 
+def with_infinite_ends(sides):
+    """Log-likelihood ratios whose ends overflowed: the same order, a finite middle."""
+    return tuple(np.where(side > 1.5, np.inf, np.where(side < -0.5, -np.inf, side)) for side in sides)
+
+
+def test_bounds_from_infinite_scores_hold_at_their_risk():
+    assert_rate_at_most(wrong_bounds(40, lambda sides, seed: one_number(with_infinite_ends(sides), seed)), 40, 0.2)
+
+
+def test_infinite_scores_count_as_the_largest_and_the_smallest():
+    """Any finite scores in the same order prove the same at a threshold that was given, off the band as well."""
+    sides = with_infinite_ends((scores(0, 2000, 0), scores(1, 2000, 1)))
+    finite = tuple(np.clip(side, -50.0, 80.0) for side in sides)
+    infinite, moved = (audit.from_scores(*given, risk=0.05, thresholds=(1.5,)) for given in (sides, finite))
+    assert infinite.numbers == moved.numbers
+    assert infinite.epsilon(0.1) == moved.epsilon(0.1) > 0
+
+
 @pytest.mark.long
 def test_bounds_from_scores_hold_at_their_risk_over_2000_runs():
     assert_rate_at_most(wrong_bounds(2000, one_number), 2000, 0.2)

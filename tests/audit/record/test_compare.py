@@ -9,6 +9,9 @@ from toys import PAIR, First, Shift
 
 import audit
 import guarantees
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.joint import joint_p_value_of_lines
+from audit.bounds.supporting_lines import tabulate
 from audit.cli import main
 from audit.record.compare import NO_TEST, STOPPED, compare, shared_test
 from audit.record.record import ScoreGrid
@@ -127,6 +130,43 @@ def test_a_threshold_chosen_where_the_two_differ_most_cries_wolf(template):
 
     with pytest.raises(AssertionError):
         assert_rate_at_most(false_alarms(template, largest_difference, runs=300), 300, 0.1)
+
+
+def judged(record, lines, *, risk):
+    """The record with the verdict of the exact joint test at one threshold, fixed beforehand."""
+    (grid,) = record.grids
+    cut = EDGES.index(np.float32(0.6)) + 1
+    counts = ErrorCounts(
+        false_alarms=sum(grid.without[cut:]),
+        trials_without=sum(grid.without),
+        misses=sum(grid.with_record[:cut]),
+        trials_with=sum(grid.with_record),
+    )
+    found = joint_p_value_of_lines(counts, lines, gamma=0.02 * risk) <= risk
+    return dataclasses.replace(record, verdict="violation" if found else "no_violation_found")
+
+
+def failed_builds(template, claim, *, runs, risk):
+    """How often `compare` at 1e-3 finds something worse in a new run of the same mechanism, which has mu 1."""
+    lines, failed = tabulate(claim), 0
+    for i in range(runs):
+        old, new = (judged(drawn(template, 1.0, seed=2 * i + now, trials=40), lines, risk=risk) for now in (0, 1))
+        failed += any(change.state == "worse" for change in compare((old,), (new,), risk=1e-3))
+    return failed
+
+
+def test_a_build_of_what_did_not_change_fails_as_often_as_docs_ci_says(template):
+    """By the counts 1e-3, and by a verdict the risk of the new run; 1e-3 alone is false."""
+    holds = failed_builds(template, guarantees.gaussian(mu=1.0), runs=60, risk=0.2)
+    assert_rate_at_most(holds, 60, 1e-3 + 0.2)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(holds, 60, 1e-3)
+
+
+def test_a_false_claim_that_the_old_run_missed_fails_a_build_of_what_did_not_change(template):
+    missed = failed_builds(template, guarantees.gaussian(mu=0.3), runs=40, risk=0.01)
+    with pytest.raises(AssertionError):
+        assert_rate_at_most(missed, 40, 1e-3 + 0.01)
 
 
 def test_the_command_fails_only_on_what_got_worse(template, tmp_path, capsys):
