@@ -11,7 +11,7 @@ from audit.trials.foreign import BATCH_TRIALS, batch_size
 from distinguishers import likelihood_ratio
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.pytorch.for_opacus import opacus_step
-from mechanisms.adapters.pytorch.opacus_claims import opacus_claim
+from mechanisms.adapters.pytorch.opacus_claims import UnequalRatesWarning, opacus_claim
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
@@ -110,6 +110,15 @@ def test_the_accountant_speaks_for_the_step_taken():
     assert (claim.parameters["sample_rate"], claim.parameters["steps"]) == (0.5, 1)
     truth = float(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE).epsilon(1e-5))
     assert truth <= float(claim.epsilon(1e-5)) < 1.3 * truth
+
+
+def test_a_claim_says_where_the_rate_itself_depends_on_the_record():
+    """4 and 5 records in batches of 2: loaders of length 2 and 3."""
+    pair = mechanisms.worst_case_pair(records=4, dimension=4, clip=CLIP)
+    with pytest.warns(UnequalRatesWarning, match="0.5 without the record, 0.3333 with it") as seen:
+        claim = opacus_claim(opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE), pair, accountant="rdp")
+    assert seen[0].filename == __file__
+    assert "violates the claim by itself" in claim.source
 
 
 def test_the_gdp_accountant_promises_more_than_one_step_keeps():
