@@ -6,8 +6,8 @@ from audit.bounds.clopper_pearson import mu_lower_bound as mu_lower_bound
 from audit.diagnosis import diagnose_mechanism as diagnose_mechanism
 from audit.diagnosis.explain.dispatch import explain as explain
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
-from audit.one_run import one_run as one_run
-from audit.one_training import one_training as one_training
+from audit.one_run.procedure import one_run as one_run
+from audit.one_run.training import one_training as one_training
 from audit.planning.one_run import plan_one_run as plan_one_run
 from audit.planning.plan import plan as plan
 from audit.policies.anytime import Anytime as Anytime

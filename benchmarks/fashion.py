@@ -148,7 +148,7 @@ def one_training(rows, options):
         )
         yield (
             f"| {name} | one run | 1 training, {count:,} canaries | {found.epsilon(DELTA):.2f} | "
-            f"{claim.epsilon(DELTA):.2f} | | {claim.total_variation:.3f} | not {found.refuted_mu:.2f}-GDP | "
+            f"{claim.epsilon(DELTA):.2f} | | {claim.total_variation:.3f} | not {found.mu:.2f}-GDP | "
             f"{time.monotonic() - start:.0f} |"
         )
 

@@ -44,13 +44,13 @@ def bound(method: str, scores: np.ndarray, coins: np.ndarray, delta: float) -> f
     if METHODS[method][0] == "audit":
         import audit
         import guarantees
-        from audit.one_run import guesses_of_claim
+        from audit.one_run.procedure import guesses_of_claim
 
         if METHODS[method][1] == "nothing":
             return audit.one_run(scores, coins, risk=RISK, delta=delta).epsilon(delta)
         # the claim is what these Gaussian canaries keep, and fixed whatever the scores are
         pair = guesses_of_claim(guarantees.gaussian(mu=1.0), len(scores), delta=DELTA, risk=RISK)
-        found = audit.one_run(scores, coins, risk=RISK, guesses=[pair]).refuted_mu
+        found = audit.one_run(scores, coins, risk=RISK, guesses=[pair]).mu
         return float(guarantees.gaussian(mu=found).epsilon(delta)) if found else 0.0
     if METHODS[method][0] == "jax_privacy":
         from jax_privacy import auditing

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import first
 
 WIDE = 64
 """A table with more than so many entries for each value wanted is not made."""
@@ -38,21 +37,12 @@ def binomial_tail(errors: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> Arra
 
 def binomial_quantile(level: float, trials: int, rate: float) -> int:
     """Smallest number of errors with ``P(Bin(trials, rate) <= errors) >= level``."""
-    return _first(lambda errors: bool(binomial_cdf(errors, trials, rate) >= level), trials)
+    return first(lambda errors: bool(binomial_cdf(errors, trials, rate) >= level), -1, trials)
 
 
 def binomial_upper_quantile(level: float, trials: int, rate: float) -> int:
     """Smallest number of errors with ``P(Bin(trials, rate) > errors) <= level``."""
-    return _first(lambda errors: bool(binomial_tail(errors, trials, rate) <= level), trials)
-
-
-def _first(enough: Callable[[int], bool], trials: int) -> int:
-    """The first number of errors that is enough; all trials always are."""
-    low, high = -1, trials
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return first(lambda errors: bool(binomial_tail(errors, trials, rate) <= level), -1, trials)
 
 
 def binomial_cdf_table(errors: Array, trials: int, rates: Array) -> Array:

@@ -12,6 +12,7 @@ from scipy.special import expit, ndtr, ndtri
 from audit.bounds.binomial import binomial_cdf, binomial_tail
 from audit.bounds.supporting_lines import tabulate
 from guarantees.laws.textbook import gaussian_delta
+from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 LARGEST_MU = 60.0
@@ -121,14 +122,13 @@ def curve_refuted(correct: int, guesses: int, *, coins: float, inverse: Inverse,
 
 def curve_p_value(correct: int, guesses: int, *, coins: float, inverse: Inverse) -> float:
     """Smallest risk at which the guesses refute the curve, rounded up by at most 1%; 1 if there is none below 1."""
-    low, high = math.log(1e-300), 0.0
     if correct == 0 or not curve_refuted(correct, guesses, coins=coins, inverse=inverse, risk=1 - 1e-9):
         return 1.0
-    while high - low > 0.01:
-        middle = (low + high) / 2
-        hit = curve_refuted(correct, guesses, coins=coins, inverse=inverse, risk=math.exp(middle))
-        low, high = (low, middle) if hit else (middle, high)
-    return min(1.0, math.exp(high))
+
+    def hit(log_risk: float) -> bool:
+        return curve_refuted(correct, guesses, coins=coins, inverse=inverse, risk=math.exp(log_risk))
+
+    return min(1.0, math.exp(halved(hit, math.log(1e-300), 0.0, within=0.01)[1]))
 
 
 def mu_refuted(correct: int, guesses: int, *, coins: float, risk: float, above: float = 0.0) -> float:
@@ -177,7 +177,4 @@ def _largest(refuted: Callable[[float], bool], high: float, low: float = 0.0) ->
     """The end of what is refuted between ``low`` and ``high``; refutations are nested, so halving finds it."""
     if not refuted(low):
         return low
-    while high - low > TOLERANCE:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return max(0.0, low - TOLERANCE)
+    return max(0.0, halved(lambda value: not refuted(value), low, high, within=TOLERANCE)[0] - TOLERANCE)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 from scipy.special import betainc, expit, gammaln, ndtri
 
-from audit.bounds import guesses as worst
+from audit.bounds.counted_guesses import Guesses
 from audit.bounds.ranking import drawn_places
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 
 SAMPLE = 0.05
 """Of all coins, drawn at random, that are revealed first: the only ones that show what extreme scores are worth."""
@@ -37,55 +37,6 @@ STEPS = 20
 HALVINGS = 17
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChosenGuesses:
-    """The highest scores guessed 'in', the lowest 'out', how many of each chosen by coins that are not guessed.
-
-    Valid at one delta, declared beforehand, because tail and stake are capped apart: whatever was chosen, refuting
-    takes ``F <= split * risk`` and ``B F / (v b) <= (1 - split) * risk``. [docs/validity.md, 'Inside out']
-    """
-
-    guessed_in: int
-    guessed_out: int
-    right_in: int
-    right_out: int
-    revealed: int
-    """Coins that chose the numbers of guesses; ``sampled`` of them at random, before any other was looked at."""
-    sampled: int
-    canaries: int
-    delta: float
-    risk: float
-    split: float
-    """Share of the risk for chance; the rest pays for what delta exposes. It depends on canaries times delta alone."""
-
-    @property
-    def guessed(self) -> int:
-        """All guesses."""
-        return self.guessed_in + self.guessed_out
-
-    @property
-    def right(self) -> int:
-        """All right guesses."""
-        return self.right_in + self.right_out
-
-    @property
-    def exposed(self) -> float:
-        """Delta times the coins that might have been guessed."""
-        return (self.canaries - self.sampled) * self.delta
-
-    @property
-    def epsilon(self) -> float:
-        """Lower bound on epsilon at the declared delta."""
-        return worst.capped_epsilon(self.right, self.guessed, exposed=self.exposed, risk=self.risk, split=self.split)
-
-    def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
-        """Smallest share of the risk at which so many right guesses refute (epsilon, delta); 1 beyond the declared."""
-        # A training that keeps a smaller delta keeps the declared one.
-        if delta > self.delta:
-            return 1.0
-        return worst.capped_tail(right, self.guessed, epsilon=epsilon, exposed=self.exposed, split=self.split)
-
-
 def sampled_canaries(canaries: int, *, seed: int) -> Array:
     """True for the canaries whose coins are revealed first.
 
@@ -95,7 +46,7 @@ def sampled_canaries(canaries: int, *, seed: int) -> Array:
     return drawn_places(canaries, int(SAMPLE * canaries), seed=seed)
 
 
-def inside_out(scores: Array, coins: Array, *, sampled: Array, delta: float, risk: float) -> ChosenGuesses:
+def inside_out(scores: Array, coins: Array, *, sampled: Array, delta: float, risk: float) -> Guesses:
     """Guess the coins of the most extreme scores, as many as revealed coins recommend.
 
     Scores come from the highest to the lowest, with their coins and whether they are ``sampled_canaries``. The sampled
@@ -120,7 +71,7 @@ def inside_out(scores: Array, coins: Array, *, sampled: Array, delta: float, ris
             break
         hidden = max(FEWEST, min(hidden - 1, max(math.ceil(WIDE * most), int(SHRINK * hidden))))
     k_out = min(k_out, n - k_in)
-    return ChosenGuesses(
+    return Guesses(
         guessed_in=k_in,
         guessed_out=k_out,
         right_in=int(own[:k_in].sum()),
@@ -128,7 +79,7 @@ def inside_out(scores: Array, coins: Array, *, sampled: Array, delta: float, ris
         revealed=int(sampled.sum()) + max(0, n - 2 * hidden),
         sampled=int(sampled.sum()),
         canaries=len(scores),
-        delta=delta,
+        at_delta=delta,
         risk=risk,
         split=split,
     )
@@ -202,19 +153,19 @@ def foretold(right: Array, guesses: Array, *, exposed: float, risk: float, split
     """The capped bounds of so many right guesses (any real numbers), near enough to compare them."""
     right = np.clip(right, 1e-3, guesses)
     choose = gammaln(guesses + 1) - gammaln(right + 1) - gammaln(guesses - right + 1)
-    low, high = np.zeros(len(right)), np.full(len(right), 40.0)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        chance, other = expit(middle), expit(-middle)
+
+    def kept(epsilon: Array) -> Array:
+        chance, other = expit(epsilon), expit(-epsilon)
         with np.errstate(divide="ignore"):
             log_tail = np.log(betainc(right, guesses - right + 1, chance))
         log_mass = choose + right * np.log(chance) + (guesses - right) * np.log(other)
-        falling = np.exp(middle) * (guesses - right) / (right + 1)
+        falling = np.exp(epsilon) * (guesses - right) / (right + 1)
         # far in the tail the ratio of tail to mass is that of a geometric sum
         far = np.where(falling < 1, -np.log1p(-np.minimum(falling, 1 - 1e-12)), np.inf)
         log_ratio = np.where(log_tail > -600, log_tail - log_mass, far)
         refuted = log_tail <= math.log(split * risk)
         if exposed > 0:
             refuted &= log_ratio + np.log(exposed / right) <= math.log((1 - split) * risk)
-        low, high = np.where(refuted, middle, low), np.where(refuted, high, middle)
-    return low
+        return ~refuted
+
+    return halved(kept, np.zeros(len(right)), np.full(len(right), 40.0), rounds=HALVINGS)[0]

@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix
 from audit.bounds.guesses import LARGEST_MU
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 Profile = Callable[[Array], Array]
@@ -87,11 +88,8 @@ def certified_tail(correct: int, guesses: int, *, coins: float, epsilons: Array,
             bet = _largest_bet(left / (guesses - right), levels)
         return True
 
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return min(1.0, high + coins * float(stakes @ deltas) + ROUNDING)
+    _, enough = halved(reaches, 0.0, 1.0, rounds=HALVINGS)
+    return min(1.0, enough + coins * float(stakes @ deltas) + ROUNDING)
 
 
 def _largest_bet(affordable: float, levels: list[tuple[float, float]]) -> float:
@@ -167,7 +165,4 @@ def sharp_mu(correct: int, guesses: int, *, coins: float, risk: float, above: fl
     while high < LARGEST_MU and refuted(high):
         low, step = high, 2 * step
         high = low + step
-    while high - low > tolerance:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refuted(middle) else (low, middle)
-    return low
+    return halved(lambda mu: not refuted(mu), low, high, within=tolerance)[0]

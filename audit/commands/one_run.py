@@ -8,7 +8,8 @@ import numpy as np
 
 from audit.bounds.rounding import at_least, at_most
 from audit.commands import risk_of
-from audit.one_run import OneRun, one_run
+from audit.one_run.procedure import one_run
+from audit.one_run.result import OneRun
 from audit.planning.one_run import plan_one_run
 from audit.record.record import plain
 from audit.report.escaping import json_text
@@ -36,7 +37,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
     if arguments.json:
         epsilon = {"epsilon": found.epsilon(arguments.delta), "epsilon_at_delta": arguments.delta}
         answers = {**epsilon, "delta": arguments.delta, "verdict": found.verdict}
-        refuted = {"mu": found.refuted_mu, "says": _not_gdp(found)}
+        refuted = {"mu": found.mu, "says": _not_gdp(found)}
         print(json_text(plain({**answers, "not_gdp": refuted, **plain(found)})))
     elif not arguments.quiet:
         _print(found, claim, delta=arguments.delta)
@@ -44,9 +45,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
 
 
 def _not_gdp(found: OneRun) -> str:
-    return (
-        f"not mu-GDP for any mu up to {at_least(found.refuted_mu, '.4f')}; about Gaussian DP only, it bounds no epsilon"
-    )
+    return f"not mu-GDP for any mu up to {at_least(found.mu, '.4f')}; about Gaussian DP only, it bounds no epsilon"
 
 
 def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
@@ -54,10 +53,11 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
     print(_not_gdp(found) + ".")
     print(f"together at confidence {1 - found.risk:.4g}, from one training with {found.canaries:,} canaries, ", end="")
     print(f"{found.included:,} included;")
-    for each in found.chosen:
+    chosen = [each for each in found.guesses if each.at_delta is not None]
+    for each in chosen:
         print(f"{each.right:,} right of {each.guessed_in:,} guessed in and {each.guessed_out:,} out, ", end="")
-        print(f"as many as {each.revealed:,} revealed coins recommend at delta {each.delta:g}.")
-    if found.guesses:
+        print(f"as many as {each.revealed:,} revealed coins recommend at delta {each.at_delta:g}.")
+    if not chosen:
         best = max(found.guesses, key=lambda each: each.epsilon(delta))
         print(f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: ", end="")
         print(f"{best.right:,} right of {best.guessed_in:,} guessed in and {best.guessed_out:,} out.")

@@ -14,6 +14,7 @@ from audit.bounds.rounding import at_most
 from guarantees.checks import Count, Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 
 CELLS = 20_000
 """Cells of the losses of one canary."""
@@ -187,13 +188,9 @@ def _kept(losses: Losses, clip: float, *, share: float, delta: float) -> float:
     share = min(1.0, share)
     more = np.minimum(losses.right, clip)
     told = np.where(losses.with_record >= losses.without, 1, -1)
-    low, high = 0.0, math.log(clip / (1 - clip))
 
     def leaks(epsilon: float) -> float:
         gain = 2 * losses.both * np.maximum(more - math.exp(epsilon) * (1 - more), 0.0)
         return share * max(float(gain[told > 0].sum()), float(gain[told < 0].sum()))
 
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if leaks(middle) <= delta else (middle, high)
-    return high
+    return halved(lambda epsilon: leaks(epsilon) <= delta, 0.0, math.log(clip / (1 - clip)), rounds=50)[1]

@@ -14,6 +14,7 @@ from audit.bounds.joint import GAMMA_SHARE
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 
 Point = tuple[float, float]
 """A false-alarm rate and a miss rate that one test has."""
@@ -40,12 +41,11 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
     """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
     counts, gamma = _typical(point, trials_per_side), GAMMA_SHARE * risk
     centre = ndtri(risk) ** 2 / 2
-    low, high = 0.3 * centre, 2.5 * centre + 2
-    while high - low > 5e-3 * centre:
-        middle = (low + high) / 2
-        refuted = joint.p_value_of(middle, lines, counts, gamma=gamma) <= risk
-        low, high = (low, middle) if refuted else (middle, high)
-    return high
+
+    def refuted(statistic: float) -> bool:
+        return joint.p_value_of(statistic, lines, counts, gamma=gamma) <= risk
+
+    return halved(refuted, 0.3 * centre, 2.5 * centre + 2, within=5e-3 * centre)[1]
 
 
 def jointly_refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Callable[[Array, Array], Array]:

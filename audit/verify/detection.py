@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import hypergeom
 
 from audit.record.record import AuditRecord, ProvenPoint
+from guarantees.numerics.search import first
 
 FALSE_ALARM = 1e-6
 """Probability that the comparison calls right counts wrong, all tests and both sides together."""
@@ -123,11 +124,7 @@ def _fewest(errors: int, total: int, trials: int, level: float) -> int | None:
     sizes, hidden = [], [0]
     for sign, room in ((1, total - errors), (-1, errors)):
         if room and found(errors + sign * room):
-            low, high = 0, room
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if found(errors + sign * middle) else (middle, high)
-            sizes.append(high)
+            sizes.append(first(lambda size, sign=sign: found(errors + sign * size), 0, room))
         else:
             hidden.append(room)
     fewest = max(sizes, default=None)

@@ -92,6 +92,14 @@ def halved(
     return low, high
 
 
+def first(beyond: Callable[[int], bool], low: int, high: int) -> int:
+    """The first whole number above ``low`` from which on ``beyond`` is true; at ``high`` it is taken to be."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if beyond(middle) else (middle, high)
+    return high
+
+
 def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 36) -> tuple[float, float]:
     """Where a function is largest, and how large: a grid, then golden sections about its best local maxima.
 

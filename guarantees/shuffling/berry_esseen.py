@@ -10,6 +10,7 @@ from scipy.special import ndtr
 
 from guarantees.checks import AboveZero, Positive, Share, checked, require
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import first
 from guarantees.shuffling.isolated import true_rounds_needed
 
 BERRY_ESSEEN = 0.4748
@@ -153,10 +154,7 @@ def _theorem_rounds(delta: float, noise_multiplier: float) -> int:
     while not enough(high):
         require("delta", high < 2**200, "reachable by theorem 4.1 at this noise_multiplier", delta)
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return first(enough, low, high)
 
 
 @checked

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from guarantees.numerics.search import first
 from mechanisms.randomness.bits import Stream, Words, below, positions, words
 from mechanisms.structure import next_power, pad_rows, structured
 
@@ -81,11 +82,7 @@ def binomial_table(trials: int, rate: float) -> StepTable:
 
 def largest_count(trials: int, rate: float) -> int:
     """The smallest count exceeded with probability at most 2^-66; so far out scipy's ``isf`` answers ``trials``."""
-    low, high = int(trials * rate) - 1, trials
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if stats.binom.sf(middle, trials, rate) <= 2.0**-66 else (middle, high)
-    return high
+    return first(lambda count: stats.binom.sf(count, trials, rate) <= 2.0**-66, int(trials * rate) - 1, trials)
 
 
 @structured(numbers=("high", "low", "smallest", "entries", "group"))

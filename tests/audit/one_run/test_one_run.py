@@ -12,9 +12,11 @@ from scipy.stats import binom, norm
 
 import audit
 import guarantees
+from audit.bounds.counted_guesses import Guesses
 from audit.bounds.guesses import epsilon_from_guesses
 from audit.cli import main
-from audit.one_run import Guesses, _power, guesses_of_claim
+from audit.one_run.judgement import _power
+from audit.one_run.procedure import guesses_of_claim
 
 JAX_PRIVACY = {1: (1.13346, 2.164749), 2: (2.311945, 4.7218075), 4: (4.395568, 9.133752)}
 """Its one-run bounds on these scores at risk .05 and delta 1e-6: epsilon, and epsilon if the training is Gaussian."""
@@ -48,8 +50,8 @@ def test_more_is_proven_than_by_jax_privacy_without_assumptions_and_about_gaussi
     found = audit.one_run(*quantiles(shift), risk=0.05, delta=1e-6)
     epsilon, if_gaussian = JAX_PRIVACY[shift]
     assert found.epsilon(1e-6) > epsilon + 1
-    refuted = audit.one_run(*quantiles(shift), risk=0.05, claim=guarantees.gaussian(mu=shift)).refuted_mu
-    assert 0 < found.refuted_mu < refuted
+    refuted = audit.one_run(*quantiles(shift), risk=0.05, claim=guarantees.gaussian(mu=shift)).mu
+    assert 0 < found.mu < refuted
     assert refuted < shift
     assert guarantees.gaussian(mu=refuted).epsilon(1e-6) > if_gaussian
 
@@ -167,7 +169,7 @@ def test_gaussian_canaries_are_not_refuted_oftener_than_the_risk():
     for _ in range(100):
         included = rng.random(400) < 0.5
         scores = rng.normal(size=400) + included
-        wrong += audit.one_run(scores, included, risk=0.1, guesses=[(50, 50)]).refuted_mu > 1.0
+        wrong += audit.one_run(scores, included, risk=0.1, guesses=[(50, 50)]).mu > 1.0
     assert_rate_at_most(wrong, 100, 0.1)
 
 
@@ -206,7 +208,7 @@ def test_a_p_value_is_the_smallest_risk_at_which_the_verdict_is_violation():
     claim = guarantees.epsilon_delta(epsilon=0.8, delta=1e-5)
     inside = audit.one_run(scores, included, risk=0.05, claim=claim)
     for risk, above in ((inside.judgement.p_value * 1.001, True), (inside.judgement.p_value * 0.999, False)):
-        assert (dataclasses.replace(inside.chosen[0], risk=risk).epsilon > 0.8) is above
+        assert (dataclasses.replace(inside.guesses[0], risk=risk).epsilon(1e-5) > 0.8) is above
 
 
 def answers(rng, coins, epsilon):
@@ -242,7 +244,7 @@ def test_the_order_of_ties_follows_its_seed_and_not_the_coins():
     does = "drew the canaries that are revealed first and ordered tied scores"
     assert found.conditions[-1] == f"the seed 0, which {does}, was not tried out on these coins"
     rights = {
-        tuple(each.right for each in audit.one_run(np.zeros(500), coins, risk=0.05, seed=s).chosen) for s in (0, 0, 1)
+        tuple(each.right for each in audit.one_run(np.zeros(500), coins, risk=0.05, seed=s).guesses) for s in (0, 0, 1)
     }
     assert len(rights) == 2
     assert audit.one_run(np.arange(500.0), coins, risk=0.05).tied == 0
@@ -284,7 +286,7 @@ def test_the_power_is_at_most_how_often_answers_are_found(pair):
 def test_tied_scores_prove_nothing_and_coins_that_are_not_fair_are_refused():
     included = np.random.default_rng(23).random(500) < 0.5
     found = audit.one_run(np.zeros(500), included, risk=0.05)
-    assert found.epsilon(0.0) == found.refuted_mu == 0.0
+    assert found.epsilon(0.0) == found.mu == 0.0
     with pytest.raises(ValueError, match="fair coins"):
         audit.one_run(np.arange(500.0), np.arange(500) < 400, risk=0.05)
     with pytest.raises(ValueError, match=r"scores\[3\] is nan"):
@@ -306,9 +308,9 @@ def test_statements_at_two_deltas_share_the_risk_and_a_larger_one_is_refused():
     scores, included = quantiles(2, side=1000)
     claim = guarantees.epsilon_delta(epsilon=2.0, delta=1e-6)
     both = audit.one_run(scores, included, risk=0.05, claim=claim, delta=1e-4)
-    assert [(each.delta, each.risk) for each in both.chosen] == [(1e-6, 0.025), (1e-4, 0.025)]
+    assert [(each.at_delta, each.risk) for each in both.guesses] == [(1e-6, 0.025), (1e-4, 0.025)]
     alone = audit.one_run(scores, included, risk=0.05, claim=claim)
-    assert [(each.delta, each.risk) for each in alone.chosen] == [(1e-6, 0.05)]
+    assert [(each.at_delta, each.risk) for each in alone.guesses] == [(1e-6, 0.05)]
     assert alone.epsilon(1e-7) == alone.epsilon(1e-6)
     with pytest.raises(ValueError, match="proven at delta 1e-06"):
         alone.epsilon(1e-5)
@@ -343,9 +345,9 @@ def counted_at(place, canaries, seed):
         scores, coins = np.empty(canaries), np.zeros(canaries, bool)
         scores[order] = -np.arange(canaries)
         coins[order[: canaries // 2]] = True
-        (told,) = audit.one_run(scores, coins, risk=0.05, delta=1e-5, seed=seed).chosen
+        (told,) = audit.one_run(scores, coins, risk=0.05, delta=1e-5, seed=seed).guesses
         coins[canary] = False
-        (lied,) = audit.one_run(scores, coins, risk=0.05, delta=1e-5, seed=seed).chosen
+        (lied,) = audit.one_run(scores, coins, risk=0.05, delta=1e-5, seed=seed).guesses
         if told.guessed_in == lied.guessed_in and told.right_in == lied.right_in + 1:
             found.add(canary)
     return found
@@ -364,3 +366,31 @@ def test_the_user_vouches_for_the_seed_wherever_the_answer_depends_on_it():
     says = "the seed 0, which drew the canaries that are revealed first, was not tried out on these coins"
     assert chosen.conditions[-1] == says
     assert not any("seed" in condition for condition in fixed.conditions)
+
+
+def test_one_training_answers_as_a_record_does():
+    rng = np.random.default_rng(5)
+    coins = rng.random(1000) < 0.5
+    scores = rng.normal(size=1000) + 3.0 * coins
+    found = audit.one_run(scores, coins, risk=0.05, guesses=[(40, 40), (20, 0)])
+    for delta in (1e-5, 1e-3):
+        epsilon = found.epsilon(delta)
+        assert delta <= found.delta(epsilon) <= delta * (1 + 1e-3), "delta(epsilon) and epsilon(delta) are one curve"
+        assert found.delta(epsilon + 1e-3) < delta < found.delta(epsilon - 1e-3)
+    assert found.delta(found.epsilon(0.0) + 1e-6) == 0.0
+    assert found.mu > 0
+    for each in found.guesses:
+        delta = each.delta(0.5)
+        assert each.p_value(each.right, epsilon=0.5, delta=delta) <= each.risk, "what is stated is refuted"
+
+
+def test_revealed_coins_prove_the_declared_delta_or_nothing():
+    rng = np.random.default_rng(6)
+    coins = rng.random(1000) < 0.5
+    told = audit.one_run(rng.normal(size=1000) + 3.0 * coins, coins, risk=0.05, delta=1e-4)
+    bound = told.epsilon(1e-4)
+    assert (told.delta(bound), told.delta(bound + 1e-3)) == (1e-4, 0.0)
+    blind = audit.one_run(rng.normal(size=1000), coins, risk=0.05, delta=1e-4)
+    assert (blind.epsilon(1e-4), blind.delta(0.0)) == (0.0, 0.0), "a bound of 0 shows nothing"
+    with pytest.raises(ValueError, match="epsilon must be at least 0"):
+        told.delta(-1.0)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 from numpy.typing import ArrayLike
 
-from audit.one_run import OneRun, one_run
+from audit.one_run.procedure import one_run
+from audit.one_run.result import OneRun
 from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
 from guarantees.claim import Claim
 from guarantees.vocabulary import Relation
@@ -60,7 +61,7 @@ def one_training(
       seed: draws coins and batches; the training must not know it.
 
     Returns:
-      What the guesses prove: ``epsilon(delta)``, ``refuted_mu`` and, with a claim, ``verdict``.
+      What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
 
     Raises:
       ValueError: an argument is out of range, or an update has another size than the weights.

@@ -1,0 +1,105 @@
+"""Coins guessed and counted: what so many right guesses prove, however their number was chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from audit.bounds import guesses as worst
+from audit.bounds import stakes
+from guarantees.numerics.search import halved
+
+ROUNDING = 1e-9
+"""Relative error that a tail may have where a delta is searched: more than its special functions err."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guesses:
+    """Coins guessed: 'in' for the highest scores, 'out' for the lowest, and how many were right.
+
+    Numbers of guesses that were fixed beforehand prove an epsilon at any delta. Numbers chosen by revealed coins do at
+    one delta, declared beforehand, because tail and stake are capped apart: whatever was chosen, refuting takes
+    ``F <= split * risk`` and ``B F / (v b) <= (1 - split) * risk``. [docs/validity.md, 'One training, many canaries'
+    and 'Inside out']
+    """
+
+    guessed_in: int
+    guessed_out: int
+    right_in: int
+    right_out: int
+    canaries: int
+    risk: float
+    """These guesses' share of the risk, fixed beforehand."""
+    at_delta: float | None = None
+    """The declared delta of numbers that revealed coins chose; None: fixed beforehand, for any delta."""
+    revealed: int = 0
+    """Coins that chose the numbers of guesses; ``sampled`` of them at random, before any other was looked at."""
+    sampled: int = 0
+    split: float = 1.0
+    """Share of the risk for chance; the rest pays for what delta exposes. It depends on canaries times delta alone."""
+
+    @property
+    def guessed(self) -> int:
+        """All guesses."""
+        return self.guessed_in + self.guessed_out
+
+    @property
+    def right(self) -> int:
+        """All right guesses."""
+        return self.right_in + self.right_out
+
+    @property
+    def side(self) -> stakes.Side:
+        """Which guesses there are."""
+        return "both" if self.guessed_in and self.guessed_out else "in" if self.guessed_in else "out"
+
+    @property
+    def coins(self) -> float:
+        """Coins whose leak counts: all that might have been guessed, or the half that lands on the one side guessed."""
+        if self.at_delta is not None:
+            return self.canaries - self.sampled
+        return self.canaries if self.side == "both" else self.canaries / 2
+
+    def speak_of(self, delta: float) -> bool:
+        """Whether they can show an epsilon at this delta: one that holds at a delta holds at smaller ones."""
+        return self.at_delta is None or delta <= self.at_delta
+
+    def epsilon(self, delta: float) -> float:
+        """Lower bound on epsilon at ``delta`` from these guesses alone, at their share of the risk."""
+        if self.at_delta is None:
+            return worst.epsilon_from_guesses(self.right, self.guessed, exposed=self.coins * delta, risk=self.risk)
+        if delta > self.at_delta:
+            return 0.0
+        exposed = self.coins * self.at_delta
+        return worst.capped_epsilon(self.right, self.guessed, exposed=exposed, risk=self.risk, split=self.split)
+
+    def delta(self, epsilon: float) -> float:
+        """Lower bound on delta at ``epsilon`` from these guesses alone, at their share of the risk."""
+
+        def kept(delta: float) -> bool:
+            return self.p_value(self.right, epsilon=epsilon, delta=delta) * (1 + ROUNDING) > self.risk
+
+        if self.at_delta is not None:
+            return 0.0 if kept(self.at_delta) else self.at_delta
+        return 0.0 if kept(0.0) else halved(kept, 0.0, 1.0, rounds=60)[0]
+
+    def mu(self, above: float = 0.0) -> float:
+        """Largest mu such that they refute mu-GDP, if it exceeds ``above``; else ``above``."""
+        if self.at_delta is not None:
+            return max(above, worst.mu_of_epsilon(self.epsilon(self.at_delta), self.at_delta))
+        return worst.mu_refuted(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
+
+    def sharp_mu(self, above: float = 0.0) -> float:
+        """The same by the sharp tail, in seconds: slightly more where the numbers were fixed beforehand."""
+        if self.at_delta is not None:
+            return self.mu(above)
+        return stakes.sharp_mu(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
+
+    def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
+        """Smallest share of the risk at which so many right guesses refute (epsilon, delta)."""
+        if self.at_delta is None:
+            return worst.worst_tail(right, self.guessed, epsilon=epsilon, exposed=self.coins * delta)
+        # A training that keeps a smaller delta keeps the declared one; of a larger one nothing is known.
+        if delta > self.at_delta:
+            return 1.0
+        exposed = self.coins * self.at_delta
+        return worst.capped_tail(right, self.guessed, epsilon=epsilon, exposed=exposed, split=self.split)

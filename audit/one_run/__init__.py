@@ -1,0 +1,1 @@
+"""One training with many canaries, each included by its own fair coin."""

@@ -1,0 +1,116 @@
+"""A claim judged by the guesses of one training."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+from audit.bounds import guesses as worst
+from audit.bounds.counted_guesses import Guesses
+from audit.bounds.rounding import at_least
+from audit.bounds.stakes import SMALLEST, Side, profile_of, sharp_tail
+from audit.one_run.result import OneRunJudgement
+from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
+from guarantees.claim import Claim
+from guarantees.laws.textbook import GaussianLaw
+from guarantees.numerics.distributions import binom
+from guarantees.numerics.search import first
+
+MISSED = 0.5
+"""A leak found with less power than this would be missed."""
+EPSILON_CLAIMS = ("epsilon_delta", "randomised_response")
+
+
+def by_epsilon(claim: Claim) -> bool:
+    """Whether a claim is an epsilon and a delta, which guesses refute directly; any other is judged by its curve."""
+    return claim.name in EPSILON_CLAIMS and claim.times == 1
+
+
+class _Judge:
+    """P-values of one claim for any guesses: by epsilon and delta where the claim is that, else by its curve."""
+
+    def __init__(self, claim: Claim):
+        self.by_epsilon = by_epsilon(claim)
+        self.claim = claim
+        self._inverses: dict[Side, worst.Inverse] = {}
+
+    def p_value(self, each: Guesses, right: int) -> float:
+        """Smallest share of the risk at which so many right guesses refute the claim."""
+        instant = self.instant(each, right)
+        if self.by_epsilon or instant <= SMALLEST:
+            return instant
+        # Both bound the same tail, so the smaller one does.
+        profile = profile_of(self.claim.curve, each.side)
+        return min(instant, sharp_tail(right, each.guessed, coins=each.coins, profile=profile))
+
+    def instant(self, each: Guesses, right: int) -> float:
+        """The same in no time, for a curve not sharp."""
+        if self.by_epsilon:
+            epsilon, delta = self.claim.parameters["epsilon"], self.claim.parameters.get("delta", 0.0)
+            return each.p_value(right, epsilon=epsilon, delta=delta)
+        return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each.side))
+
+    def _inverse(self, side: Side) -> worst.Inverse:
+        law = self.claim.law
+        if isinstance(law, GaussianLaw):
+            return worst.gaussian_inverse(law.mu)
+        if side not in self._inverses:
+            curve = self.claim.curve
+            whole = {"in": curve, "out": curve.reverse}
+            self._inverses[side] = worst.inverse_of(whole.get(side) or curve.symmetrise())
+        return self._inverses[side]
+
+
+def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
+    """The verdict; without a violation, whether a leak of the usual size would have been found."""
+    asked = _Judge(claim)
+    p = min(1.0, len(found) * min(asked.p_value(each, each.right) for each in found))
+    how = "guesses against epsilon and delta" if asked.by_epsilon else "guesses against the claimed curve"
+    if p <= found[0].risk * len(found):
+        reason = "more guesses were right than any training that keeps the claim allows."
+        if not asked.by_epsilon:
+            reason += " This refutes the claimed curve; it bounds no epsilon."
+        return OneRunJudgement(verdict="violation", p_value=p, judged_by=how, reason=reason)
+    chance = _leak(claim, delta=delta)
+    needed = [_critical(asked, each) for each in found]
+    power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, found, strict=True))
+    leak = f"a training that answers each coin by randomised response, right with probability {chance:.6g},"
+    # never rounded up: .996 is not 1
+    sure = f"would have been found with power {at_least(power, '.2g')}"
+    if power >= POWER:
+        reason = f"{leak} {sure}."
+        return OneRunJudgement(verdict="no_violation_found", p_value=p, judged_by=how, reason=reason)
+    if not any(needed):
+        why = "even if all guesses were right the claim could not be refuted"
+    elif power < MISSED:
+        why = f"{leak} would be missed more often than found (power {at_least(power, '.2g')})"
+    else:
+        why = f"{leak} {sure} only"
+    reason = f"{why}; use more canaries or more trainings."
+    return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
+
+
+def _power(each: Guesses, needed: int, chance: float) -> float:
+    """At least the probability of so many right guesses if each coin is answered rightly with probability ``chance``.
+
+    The answers say 'in' for Bin(m, 1/2) canaries: where these are fewer than the guesses 'in', the missing guesses
+    contradict their answers and are counted as wrong; likewise 'out'.
+    """
+    m = each.canaries
+    told_in = np.arange(*binom.ppf([1e-9, 1 - 1e-9], m, 0.5).astype(int))
+    lacking = np.maximum(each.guessed_in - told_in, 0) + np.maximum(each.guessed_out - (m - told_in), 0)
+    found = binom.sf(needed - 1, each.guessed - lacking, chance)
+    return float(np.sum(binom.pmf(told_in, m, 0.5) * found))
+
+
+def _leak(claim: Claim, *, delta: float) -> float:
+    """How often guesses are right under the leak that should be found: advantage 0.1 or half an epsilon more."""
+    epsilon = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
+    return float(min(1.0, max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + TV_EXCESS / 2)))
+
+
+def _critical(asked: _Judge, each: Guesses) -> int | None:
+    """So many right guesses refute the claim, fewer may for a curve; None if even all right would not."""
+    if asked.p_value(each, each.guessed) > each.risk:
+        return None
+    return first(lambda right: asked.instant(each, right) <= each.risk, 0, each.guessed)

@@ -1,0 +1,202 @@
+"""One training with many canaries, each included by its own fair coin: bounds from guessing the coins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.counted_guesses import Guesses
+from audit.bounds.inside_out import best_guesses, inside_out, risk_split, sampled_canaries
+from audit.bounds.label_scan import correct_guesses
+from audit.bounds.ranking import from_highest, tied
+from audit.bounds.supporting_lines import tabulate
+from audit.one_run.judgement import by_epsilon, judge
+from audit.one_run.result import OneRun
+from guarantees.checks import Delta, Share, checked, require
+from guarantees.claim import Claim
+from guarantees.numerics.distributions import binom
+from guarantees.vocabulary import Relation
+
+DELTA = 1e-5
+"""At which epsilon is proven where neither ``delta`` nor a claim names one."""
+UNFAIR = 1e-9
+"""Coins are refused where their number of heads is less likely than this."""
+NUMBERS = "the numbers of guesses were fixed before looking at these scores and coins"
+FLIPS = {
+    "add_remove": "adds or removes one canary",
+    "zero_out": "replaces one canary by a record that contributes nothing",
+    "substitution": "exchanges one canary for another record",
+}
+
+
+@checked
+def one_run(
+    scores: ArrayLike,
+    included: ArrayLike,
+    *,
+    risk: Share,
+    delta: Delta | None = None,
+    guesses: Sequence[tuple[int, int]] | None = None,
+    claim: Claim | None = None,
+    relation: Relation = "add_remove",
+    seed: int = 0,
+) -> OneRun:
+    """Bounds from one training in which each canary was included by its own fair coin.
+
+    The highest scores are guessed 'in', the lowest 'out', the rest are not guessed. By default the coins of the middle
+    scores, revealed and never guessed, choose how many ('inside out'), and epsilon is proven at ``delta``. A claim that
+    is a curve chooses for itself, by what a training that just keeps it would show. An (epsilon, delta) claim is judged
+    by epsilon, any other by its curve. [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries'
+    and 'Inside out']
+
+    Does not hold for coins that are not fair and independent, for a fixed number of canaries on each side, or for a
+    ``delta``, ``guesses`` or ``seed`` that were tried out on these scores and coins.
+
+    Args:
+      scores: one per canary, larger for 'it was in'. They may depend on each other in any way.
+      included: whether each canary was included.
+      risk: probability that any of the statements is wrong.
+      delta: where epsilon is proven; by default the claim's, else 1e-5.
+      guesses: pairs (in, out) fixed before the training; they share the risk equally.
+      claim: a promise to judge, if there is one.
+      relation: what flipping one coin does to the training set.
+      seed: orders tied scores and draws the first canaries to reveal.
+
+    Returns:
+      What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
+
+    Raises:
+      ValueError: scores and coins differ in length, a score is NaN, or an argument is out of range.
+
+    Examples:
+      >>> import audit, numpy as np
+      >>> rng = np.random.default_rng(0)
+      >>> included = rng.random(1000) < 0.5
+      >>> found = audit.one_run(rng.normal(size=1000) + 3.0 * included, included, risk=0.05, delta=1e-5)
+      >>> found.epsilon(1e-5) > 2.0
+      True
+    """
+    require_risk(risk)
+    require("relation", relation in FLIPS, f"one of {tuple(FLIPS)}", relation)
+    values, coins = _canaries(scores, included)
+    if claim is not None and not claim.covers(relation):
+        raise ValueError(
+            f"the claim is for {claim.relation} neighbours but flipping a coin is {relation}; "
+            "restate the claim or give the relation of the canaries."
+        )
+    order, shared = from_highest(values, seed=seed), tied(values)
+    ordered, deltas = coins[order], _deltas(delta, claim)
+    numbers = NUMBERS
+    if guesses is not None:
+        found = _count(ordered, _pairs(guesses, len(values)), risk=risk)
+    elif claim is not None and not by_epsilon(claim):
+        found = _count(ordered, (guesses_of_claim(claim, len(values), delta=deltas[0], risk=risk),), risk=risk)
+        numbers = "the claim, which says how many coins are guessed, was fixed before looking at these scores and coins"
+    else:
+        each, sampled = risk / len(deltas), sampled_canaries(len(values), seed=seed)[order]
+        found = tuple(inside_out(values[order], ordered, sampled=sampled, delta=own, risk=each) for own in deltas)
+        numbers = (
+            f"delta {' and '.join(f'{own:g}' for own in deltas)} was fixed before looking at these scores and coins "
+            "(how many coins are guessed was chosen by other coins, which are not guessed)"
+        )
+    return OneRun(
+        guesses=found,
+        canaries=len(values),
+        included=int(coins.sum()),
+        relation=relation,
+        risk=risk,
+        seed=seed,
+        tied=shared,
+        conditions=_conditions(relation, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
+        judgement=None if claim is None else judge(found, claim, delta=deltas[0]),
+    )
+
+
+def guesses_of_claim(claim: Claim, canaries: int, *, delta: float, risk: float) -> tuple[int, int]:
+    """The numbers of guesses that would prove most of epsilon at ``delta`` if the training just kept the claim.
+
+    At most what stays three deviations of the coins below half of the canaries.
+    """
+    tail = np.logspace(-7, np.log10(0.5), 200)
+    alpha = np.concatenate([[0.0], tail, 1 - tail[-2::-1], [1.0]])
+    beta = tabulate(claim).below(alpha)
+    ks = np.arange(1, max(1, int(canaries / 2 - 1.5 * math.sqrt(canaries))) + 1)
+    # Of k = m/2 (alpha + 1 - beta) guesses 'in' m/2 (1 - beta) are right, and of k = m/2 (beta + 1 - alpha) 'out' ...
+    right_in = np.interp(ks, canaries / 2 * (alpha + 1 - beta), canaries / 2 * (1 - beta))
+    right_out = np.interp(ks, canaries / 2 * (beta + 1 - alpha)[::-1], canaries / 2 * (1 - alpha)[::-1])
+    exposed = canaries * delta
+    k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=risk_split(exposed))
+    return k_in, min(k_out, canaries - k_in)
+
+
+def _deltas(delta: float | None, claim: Claim | None) -> tuple[float, ...]:
+    """The deltas that statements are about, each of which has a share of the risk."""
+    if claim is None or not by_epsilon(claim):
+        return (DELTA if delta is None else delta,)
+    promised = float(claim.parameters.get("delta", 0.0))
+    return (promised,) if delta is None or delta == promised else (promised, delta)
+
+
+def _pairs(guesses: Sequence[tuple[int, int]], canaries: int) -> tuple[tuple[int, int], ...]:
+    pairs = tuple((int(a), int(b)) for a, b in guesses)
+    for pair in pairs:
+        require("guesses", min(pair) >= 0 and 1 <= sum(pair) <= canaries, f"1..{canaries} in all", pair)
+    require("guesses", len(pairs) > 0, "at least one pair", pairs)
+    return pairs
+
+
+def _seed_condition(seed: int, *, tied: int, found: tuple[Guesses, ...]) -> tuple[str, ...]:
+    """That the seed was not tried out, where anything depends on it."""
+    drew = ["drew the canaries that are revealed first"] if any(each.sampled for each in found) else []
+    does = " and ".join([*drew, *(["ordered tied scores"] if tied else [])])
+    return (f"the seed {seed}, which {does}, was not tried out on these coins",) if does else ()
+
+
+def _conditions(relation: Relation, *, numbers: str, seed: tuple[str, ...]) -> tuple[str, ...]:
+    return (
+        "each canary was included by its own fair coin, independent of the other coins and of everything else",
+        "the scores were computed from what the training released and from the canaries, never from the coins; "
+        "they may depend on each other in any way",
+        "one rule made every guess: highest scores 'in', lowest 'out'",
+        f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
+        numbers,
+        *seed,
+    )
+
+
+def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Finite scores and their coins, or an error that says what is wrong."""
+    values, coins = np.asarray(scores), np.asarray(included)
+    require("scores", values.ndim == 1 and len(values) > 0, "a non-empty vector", f"shape {values.shape}")
+    require("scores", np.issubdtype(values.dtype, np.number), "an array of numbers", values.dtype)
+    values = values.astype(float)
+    if not np.isfinite(values).all():
+        where = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"scores[{where}] is {values[where]}; a score must be finite. Do not drop the canary.")
+    require("included", coins.shape == values.shape, f"of the shape {values.shape}", coins.shape)
+    require("included", bool(np.all((coins == 0) | (coins == 1))), "0 or 1", "other values")
+    heads = int(coins.sum())
+    likely = 2 * binom.cdf(min(heads, len(values) - heads), len(values), 0.5)
+    require("included", likely > UNFAIR, "drawn by fair coins", f"{heads} of {len(values)} included")
+    return values, coins.astype(bool)
+
+
+def _count(coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float) -> tuple[Guesses, ...]:
+    """The right guesses of every pair, which share the risk; coins come from the highest score to the lowest."""
+    top = (0, *correct_guesses(coins, range(1, len(coins) + 1)))
+    bottom = (0, *correct_guesses(~coins[::-1], range(1, len(coins) + 1)))
+    return tuple(
+        Guesses(
+            guessed_in=k_in,
+            guessed_out=k_out,
+            right_in=top[k_in],
+            right_out=bottom[k_out],
+            canaries=len(coins),
+            risk=risk / len(pairs),
+        )
+        for k_in, k_out in pairs
+    )

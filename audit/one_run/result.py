@@ -1,0 +1,91 @@
+"""What one training with many canaries proves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from audit.bounds.counted_guesses import Guesses
+from audit.verdict.verdict import Verdict
+from guarantees.checks import require
+from guarantees.vocabulary import Relation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRunJudgement:
+    """A verdict on a claim from one training."""
+
+    verdict: Verdict
+    p_value: float
+    judged_by: str
+    """``guesses against epsilon and delta`` or ``guesses against the claimed curve``."""
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRun:
+    """What the guesses of one training prove, and what the user must vouch for.
+
+    It answers as a record does: ``epsilon(delta)``, ``delta(epsilon)`` and ``mu`` are proven lower bounds. Statements
+    from numbers of guesses fixed beforehand, and the verdict, are tails of the same counts at the same shares of the
+    risk; those from numbers that revealed coins chose each have a share and a delta of their own. All hold together
+    with probability at least ``1 - risk``. [docs/validity.md, 'One training, many canaries' and 'Inside out']
+    """
+
+    guesses: tuple[Guesses, ...]
+    """Numbers of guesses fixed beforehand, by the user or by the claim; or chosen by revealed coins, per delta."""
+    canaries: int
+    included: int
+    relation: Relation
+    """What flipping one coin does to the training set."""
+    risk: float
+    seed: int
+    """Ordered tied scores, and drew the canaries whose coins were revealed first."""
+    tied: int
+    """Canaries whose score another one shares."""
+    conditions: tuple[str, ...]
+    judgement: OneRunJudgement | None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the claim; None where no claim was given."""
+        return None if self.judgement is None else self.judgement.verdict
+
+    def epsilon(self, delta: float) -> float:
+        """Proven lower bound on epsilon at ``delta``, whatever the scores' laws. Zero shows nothing.
+
+        Raises:
+          ValueError: for a delta above every declared one, where revealed coins chose how many to guess.
+        """
+        require("delta", 0 <= delta < 1, "in [0, 1)", delta)
+        known = [each.epsilon(delta) for each in self.guesses if each.speak_of(delta)]
+        if not known:
+            declared = max(each.at_delta or 0.0 for each in self.guesses)
+            raise ValueError(
+                f"epsilon was proven at delta {declared:g}, which says nothing at the larger {delta:g}; "
+                "give one_run that delta, or numbers of guesses, before you look."
+            )
+        return max(known)
+
+    def delta(self, epsilon: float) -> float:
+        """Proven lower bound on delta at ``epsilon``. Zero shows nothing.
+
+        Where revealed coins chose how many to guess it is a declared delta or zero.
+        """
+        require("epsilon", epsilon >= 0, "at least 0", epsilon)
+        return max(each.delta(epsilon) for each in self.guesses)
+
+    @property
+    def mu(self) -> float:
+        """Proven lower bound on mu: no mu-GDP with a smaller mu holds. It bounds no epsilon at other deltas."""
+        best = 0.0
+        for each in self.guesses:
+            best = each.mu(above=best)
+        return best
+
+    @property
+    def sharp_mu(self) -> float:
+        """The same by the sharp tail, in seconds: slightly more where numbers of guesses were fixed beforehand."""
+        best = self.mu
+        for each in self.guesses:
+            best = each.sharp_mu(above=best)
+        return best
