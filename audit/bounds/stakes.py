@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-3
 """Expected number of coins that delta exposes below which no larger epsilon is worth a bet."""
 BELOW, ABOVE = 5.0, 4.0
 """Square roots of the number of guesses by which the program looks below and above the right ones."""
-MOST_GUESSES = 2_000
+MOST_GUESSES = 2_500
 """Beyond these the program takes too long, and the recursion decides alone."""
 SMALLEST = 1e-6
 """Tails below this are not computed: the program's tolerance is not much smaller."""
