@@ -26,17 +26,20 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.record.record import plain
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue
-    from audit.suites.parts import code_of
+    from audit.suites.parts import code_of, left_to_code
     from audit.suites.plan import plan_audit, seconds_per_trial
     from audit.suites.run import audit_key
     from audit.trials.threefry import fold_in
 
-    code = {spec.name: code_of(spec, catalogue()) for spec in suite.audits}
+    known = catalogue()
+    code = {spec.name: code_of(spec, known) for spec in suite.audits}
     kept = [spec for spec in suite.audits if arguments.run_code or not code[spec.name]]
     for spec in suite.audits:
         if spec not in kept and not arguments.quiet:
             named = ", ".join(code[spec.name])
             told = f"{spec.name}: not planned, since that would run {named}; --run-code allows it."
+            if unknown := left_to_code(spec, known):
+                told += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
             print(printable(told), file=sys.stderr)
     built = build_suite(suite, kept, run_code=arguments.run_code)
     plans = []

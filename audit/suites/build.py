@@ -17,9 +17,21 @@ import mechanisms
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
 from audit.suites.claim_text import CLAIMS
-from audit.suites.file import AuditSpec, Suite, SuiteError, is_part, nearest, refuse_unknown
+from audit.suites.file import AuditSpec, Suite, SuiteError, is_part, nearest
 from audit.suites.loading import load
-from audit.suites.parts import Catalogue, code_of, has_own_functions, signature_of, stated, takeable, taken
+from audit.suites.parts import (
+    Catalogue,
+    called,
+    code_of,
+    has_own_functions,
+    known_words,
+    refuse_wrong_words,
+    require_simulator,
+    signature_of,
+    stated,
+    takeable,
+    taken,
+)
 from audit.trials.border import passes, sentence
 from audit.trials.both_sides import Auditable
 from distinguishers.catalogue import DISTINGUISHERS
@@ -112,6 +124,7 @@ def build_suite(
     wanted = suite.audits if audits is None else audits
     left_out = [spec for spec in suite.audits if spec not in wanted]
     for spec in left_out:
+        refuse_wrong_words(spec, known)
         if not has_own_functions(spec):
             _refuse_unused(spec, known, taken(spec, known))
     built = []
@@ -185,8 +198,7 @@ class _Builder:
         """A mechanism by name, or a user's own by entry point; `simulator = "collapsed"` takes its fast form."""
         table = dict(table)
         simulator = table.pop("simulator", "full")
-        if simulator not in ("full", "collapsed"):
-            raise SuiteError(f"{self._spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
+        require_simulator(simulator, self._spec)
         step = mechanisms.mechanism(self._part("mechanism", table))
         if simulator == "full":
             return step
@@ -198,26 +210,15 @@ class _Builder:
     def _part(self, part: str, table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Any:
         if "kind" not in table:
             return self._own(part, table)
-        spec, kind, known = self._spec, table["kind"], self._known[part]
-        if kind not in known:
-            own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, known)
-            raise SuiteError(
-                f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(known))}."
-            )
-        what = f"{part} {kind!r} of audit {spec.name!r}"
-        words, signature = stated(part, table, spec.parameters, self._known), signature_of(known[kind])
-        refuse_unknown(words.own, signature, lambda key: spec.where, what)
-        supplied = {key: value for key, value in (given or {}).items() if key in signature}
-        arguments = {**words.shared, **supplied, **words.own}
+        spec, kind, given = self._spec, table["kind"], given or {}
+        words = known_words(part, table, spec, self._known, given)
+        arguments = {**words.shared, **{key: value for key, value in given.items() if key in words.names}, **words.own}
         arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
         for key, path in words.imports.items():
             arguments[key] = load(path, key, spec)
             self._refuse_defaults(arguments[key], f"{key} = {path!r}")
-        for key, parameter in signature.items():
-            if parameter.default is inspect.Parameter.empty and key not in arguments:
-                raise SuiteError(f"{spec.where}: {what} needs {key!r}; add `{key} = ...`.")
-        with _placed(f"{spec.where}: {what}"):
-            return known[kind](**arguments)
+        with _placed(f"{spec.where}: {called(part, spec, kind)}"):
+            return self._known[part][kind](**arguments)
 
     def _own(self, part: str, table: Mapping[str, Any]) -> Any:
         """`function = "package.module:name"` without a kind: the part itself, or a function that makes it.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from audit.suites.file import CODE_KEYS, PARTS, AuditSpec
+from audit.suites.file import CODE_KEYS, PARTS, AuditSpec, SuiteError, nearest, refuse_unknown
 
 Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Constructors by part and kind."""
@@ -19,6 +19,8 @@ PROGRAMS = {"command_step": "command", "opacus_step": "version"}
 """Kinds that start a program, and the word that says which: a command line, or a release that pip installs."""
 RESERVED = ("kind", "mechanism", "neighbours")
 """Words of constructors that no parameter of an audit stands for."""
+BUILDERS_WORDS = {"mechanism": ("simulator",), "distinguisher": ("model", "neighbours")}
+"""Words of a table that no constructor is given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,8 @@ class Stated:
     own: Mapping[str, Any]
     shared: Mapping[str, Any]
     """Empty for a function of the user's, whose signature is known only once it is imported."""
+    names: Mapping[str, inspect.Parameter]
+    """All that its constructor takes; empty for a function of the user's as well."""
     imports: Mapping[str, str]
     """Words whose text is the entry point of something to import."""
     starts: str | None
@@ -44,7 +48,7 @@ def stated(part: str, table: Mapping[str, Any], parameters: Mapping[str, Any], k
     if "kind" not in table:
         word = next(key for key in CODE_KEYS if key in table)
         own = {key: value for key, value in table.items() if key != word}
-        return Stated(own=own, shared={}, imports={word: str(table[word])}, starts=None)
+        return Stated(own=own, shared={}, names={}, imports={word: str(table[word])}, starts=None)
     kind = table["kind"]
     own = {key: value for key, value in table.items() if key != "kind"}
     signature = signature_of(known[part].get(kind) if isinstance(kind, str) else None)
@@ -58,7 +62,53 @@ def stated(part: str, table: Mapping[str, Any], parameters: Mapping[str, Any], k
         if isinstance(value, str) and key in signature and "Callable" in str(signature[key].annotation)
     }
     program = words.get(PROGRAMS.get(kind, "")) if isinstance(kind, str) else None
-    return Stated(own=own, shared=shared, imports=imports, starts=None if program is None else _program(program))
+    starts = None if program is None else _program(program)
+    return Stated(own=own, shared=shared, names=signature, imports=imports, starts=starts)
+
+
+def known_words(
+    part: str, table: Mapping[str, Any], spec: AuditSpec, known: Catalogue, given: Collection[str]
+) -> Stated:
+    """What the table of a built-in part says; refuses unknown kinds and words, and a word too few beside ``given``."""
+    kind, kinds = table["kind"], known[part]
+    if kind not in kinds:
+        own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, kinds)
+        raise SuiteError(
+            f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
+        )
+    words, what = stated(part, table, spec.parameters, known), called(part, spec, kind)
+    refuse_unknown(words.own, words.names, lambda key: spec.where, what)
+    for key, parameter in words.names.items():
+        if parameter.default is inspect.Parameter.empty and key not in {*words.shared, *words.own, *given}:
+            raise SuiteError(f"{spec.where}: {what} needs {key!r}; add `{key} = ...`.")
+    return words
+
+
+def called(part: str, spec: AuditSpec, kind: str) -> str:
+    """A part as messages call it."""
+    return f"{part} {kind!r} of audit {spec.name!r}"
+
+
+def require_simulator(simulator: Any, spec: AuditSpec) -> None:
+    """The word of a mechanism that says which of its forms is drawn from."""
+    if simulator not in ("full", "collapsed"):
+        raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
+
+
+def refuse_wrong_words(spec: AuditSpec, known: Catalogue) -> None:
+    """Refuses what `build` refuses for its words alone in the built-in parts of an audit that nobody builds."""
+    for part, table in tables_of(spec):
+        if "kind" in table:
+            require_simulator(table.get("simulator", "full") if part == "mechanism" else "full", spec)
+            own = {key: value for key, value in table.items() if key not in BUILDERS_WORDS.get(part, ())}
+            given = ("mechanism", "neighbours") if part in ("distinguisher", "claim") else ()
+            known_words(part, own, spec, known, given)
+
+
+def left_to_code(spec: AuditSpec, known: Catalogue) -> tuple[str, ...]:
+    """Parameters of an audit that none but a function of the user's may take: only importing it would tell."""
+    found = taken(spec, known)
+    return tuple(key for key in spec.own_parameters if key not in found) if has_own_functions(spec) else ()
 
 
 def _program(words: Any) -> str:

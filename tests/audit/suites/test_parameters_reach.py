@@ -158,7 +158,71 @@ def test_a_parameter_of_defaults_that_only_own_code_takes_is_fine(suite):
 
 
 def test_a_plan_refuses_what_nobody_takes_in_audits_that_it_leaves_out(suite, capsys):
-    suite(mechanism='{ kind = "callable_step", function = "reached:step" }', more="parameters = { colour = 1 }")
+    suite(
+        mechanism='{ kind = "callable_step", function = "reached:step" }',
+        more="parameters = { rate = 0.1, colour = 1 }",
+    )
     assert main(["plan", "suite.toml"]) == 2
     assert "takes the parameter 'colour'" in capsys.readouterr().err
     assert "reached" not in sys.modules
+
+
+RIGHT = {
+    "mechanism": '{ function = "reached:make", noise_multiplier = 2.0 }',
+    "claim": '{ kind = "gaussian", mu = 1.0 }',
+    "more": "",
+}
+MISSPELT = {
+    "claim": ({"claim": '{ kind = "gaussian", mue = 1.0 }'}, "unknown key 'mue' in claim 'gaussian'"),
+    "a claim of defaults": (
+        {"defaults": '[defaults]\nclaim = { kind = "gaussian", mue = 1.0 }'},
+        "unknown key 'mue' in claim 'gaussian'",
+    ),
+    "a word too few": ({"claim": '{ kind = "gaussian" }'}, "claim 'gaussian' of audit 'a' needs 'mu'"),
+    "kind": ({"claim": '{ kind = "gausian", mu = 1.0 }'}, "unknown claim 'gausian'"),
+    "mechanism": (
+        {"mechanism": '{ kind = "callable_step", function = "reached:step", clips = 1.0 }'},
+        "unknown key 'clips' in mechanism 'callable_step'",
+    ),
+    "simulator": (
+        {"mechanism": '{ kind = "callable_step", function = "reached:step", simulator = "fast" }'},
+        "simulator must be 'full' or 'collapsed'",
+    ),
+    "distinguisher": (
+        {"more": 'distinguisher = { kind = "projection", directions = 1 }'},
+        "unknown key 'directions' in distinguisher 'projection'",
+    ),
+    "its model": (
+        {"more": 'distinguisher = { kind = "likelihood_ratio", model = { kind = "gaussian_mechanism", sigma = 1.0 } }'},
+        "unknown key 'sigma' in mechanism 'gaussian_mechanism'",
+    ),
+    "its pair": (
+        {"more": 'distinguisher = { kind = "likelihood_ratio", neighbours = { kind = "scalar_pair", size = 1.0 } }'},
+        "unknown key 'size' in neighbours 'scalar_pair'",
+    ),
+    "policy": (
+        {"more": 'policy = { kind = "split", fit_trails = 100 }'},
+        "unknown key 'fit_trails' in policy 'split'",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", MISSPELT)
+def test_a_plan_refuses_a_misspelt_word_in_an_audit_with_code_that_it_leaves_out(suite, place, capsys):
+    words, message = MISSPELT[place]
+    text = AUDIT.format(**{**USUAL, **RIGHT, **words})
+    if "claim =" in words.get("defaults", ""):
+        text = text.replace(f"claim = {RIGHT['claim']}", "", 1)
+    Path("suite.toml").write_text(text)
+    assert main(["plan", "suite.toml"]) == 2
+    assert message in capsys.readouterr().err
+    assert "reached" not in sys.modules
+
+
+def test_a_plan_says_which_parameters_only_code_could_take(suite, capsys):
+    """Whether a function takes a parameter is known once it is imported, which a plan does not do unasked."""
+    suite(more="parameters = { rate = 0.1, colour = 1 }")
+    assert main(["plan", "suite.toml"]) == 0
+    said = capsys.readouterr().err
+    assert "so whether it takes 'colour' is not known" in said
+    assert "'rate'" not in said
