@@ -6,6 +6,8 @@ Otherwise all of them are listed: tests/audit/diagnosis/test_causes.py has a fau
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from audit.record.diagnosis_answer import Diagnosis
 
 QUESTIONS = {
@@ -68,11 +70,17 @@ CAUSES = {
 }
 
 
+def _words(code: str, known: Mapping[str, str], table: str) -> str:
+    if code not in known:
+        raise LookupError(f"a diagnosis uses the code {code!r}, which has no words; add it to {table} in {__file__}.")
+    return known[code]
+
+
 def sentence(measured: str, causes: tuple[str, ...]) -> str:
     """What was measured, and the cause; where there may be several, all of them."""
     if not causes:
         return f"{measured}."
-    listed = [CAUSES[cause] for cause in causes]
+    listed = [_words(cause, CAUSES, "CAUSES") for cause in causes]
     return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. Possible causes: {'; '.join(listed)}."
 
 
@@ -92,7 +100,7 @@ def answer(
     kept = causes if wrong else ()
     return Diagnosis(
         code=code,
-        question=QUESTIONS[code],
+        question=_words(code, QUESTIONS, "QUESTIONS"),
         wrong=wrong,
         says=sentence(measured, kept),
         causes=kept,

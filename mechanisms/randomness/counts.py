@@ -82,7 +82,7 @@ def binomial_table(trials: int, rate: float) -> StepTable:
 
 def largest_count(trials: int, rate: float) -> int:
     """The smallest count exceeded with probability at most 2^-66; so far out scipy's ``isf`` answers ``trials``."""
-    return first(lambda count: stats.binom.sf(count, trials, rate) <= 2.0**-66, int(trials * rate) - 1, trials)
+    return first(lambda count: bool(stats.binom.sf(count, trials, rate) <= 2.0**-66), int(trials * rate) - 1, trials)
 
 
 @structured(numbers=("high", "low", "smallest", "entries", "group"))

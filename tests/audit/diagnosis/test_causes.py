@@ -3,15 +3,19 @@
 One row for each fault: what it does to outputs, what may be asked of it, and which causes are true of it.
 """
 
+import ast
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mechanisms
+from audit import diagnosis
 from audit.diagnosis import diagnose
 from audit.diagnosis.causes import CAUSES, QUESTIONS, sentence
+from audit.diagnosis.causes import answer as answered
 from mechanisms.release import Layout
 
 WIDTH, TRIALS, NOISE, OTHERS = 40, 600, 2.0, 4
@@ -284,3 +288,26 @@ def test_one_cause_is_stated_and_several_are_listed():
     assert sentence("it is so", ()) == "it is so."
     assert sentence("it is so", ("cut",)) == f"it is so: {CAUSES['cut']}."
     assert sentence("it is so", ("cut", "turns")) == f"it is so. Possible causes: {CAUSES['cut']}; {CAUSES['turns']}."
+
+
+def test_a_code_without_words_says_where_to_add_them():
+    given = {"wrong": True, "measured": "it is odd", "p_value": 0.0, "risk": 0.01, "assumes": "nothing"}
+    with pytest.raises(LookupError, match=r"'new_question'.* add it to QUESTIONS in .*causes\.py"):
+        answered("new_question", **given)
+    with pytest.raises(LookupError, match=r"'new_cause'.* add it to CAUSES in .*causes\.py"):
+        answered("ratio", causes=("new_cause",), **given)
+
+
+def test_every_code_that_a_diagnosis_spells_has_words():
+    """Also those that no test triggers: all strings where answers and causes are made."""
+    spelt = set()
+    for file in sorted(Path(diagnosis.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "answer":
+                spelt |= {("QUESTIONS", node.args[0].value)} if isinstance(node.args[0], ast.Constant) else set()
+                inside = [word.value for word in node.keywords if word.arg == "causes"]
+                strings = [part.value for each in inside for part in ast.walk(each) if isinstance(part, ast.Constant)]
+                spelt |= {("CAUSES", text) for text in strings if isinstance(text, str)}
+    known = {("QUESTIONS", code) for code in QUESTIONS} | {("CAUSES", code) for code in CAUSES}
+    assert len(spelt) > 20
+    assert spelt <= known
