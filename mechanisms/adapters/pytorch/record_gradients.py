@@ -1,0 +1,99 @@
+"""Per-example gradients of a user's PyTorch training, of every weight at its initial value."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from guarantees.checks import require
+from mechanisms.adapters.pytorch.watch import Watch
+from mechanisms.networks.torch_gradients import loss_gradients
+from mechanisms.pairs.datasets import is_torch_dataset, records_of
+from mechanisms.pairs.gradient_pairs import GradientsError
+
+MOST_EMPTY = 100
+"""Runs after which a record that no batch held is given up."""
+MOST_RECORDS = 256
+"""Records above which their gradients are not worked out, one run each."""
+
+Run = Callable[[Watch, Any], None]
+"""Trains once on a dataset while somebody watches."""
+
+
+def gradients_by_loss(run: Run, loss: Callable[..., Any], dataset: Any, *, name: str) -> dict[str, np.ndarray]:
+    """By torch.func, of the model that the training calls, at its initial weights."""
+    watch = Watch(seed=0, steps=math.inf, until_called=True)
+    run(watch, dataset)
+    model = getattr(watch.model, "_module", watch.model)
+    if model is None:
+        raise GradientsError(f"loss= of {name!r} needs a module that the training calls; it calls none.")
+    try:
+        found = loss_gradients(copy.deepcopy(model), loss, dataset)
+    except Exception as error:
+        raise GradientsError(
+            f"loss= of {name!r}: {error} It is called as loss(outputs, target) where records are pairs "
+            "(inputs, target), else as loss(model, batch), with a batch of one record."
+        ) from error
+    names, parameters = watch.trained
+    own = {id(p): weight for weight, p in model.named_parameters()}
+    records = len(next(iter(found.values())))
+    return {
+        weight: found[own[id(p)]] if id(p) in own else np.zeros((records, *p.shape), np.float32)
+        for weight, p in zip(names, parameters, strict=True)
+    }
+
+
+def gradients_by_runs(run: Run, dataset: Any, *, name: str) -> dict[str, np.ndarray]:
+    """Each from a run on a dataset of that one record."""
+    records = records_of(dataset)
+    good = records is not None and records <= MOST_RECORDS
+    require("dataset", good, f"of a known number of records, at most {MOST_RECORDS}, for their gradients", records)
+    rows = [_sample(run, one_record(dataset, index), name=name) for index in range(records or 0)]
+    again = _sample(run, one_record(dataset, 0), name=name, first_seed=MOST_EMPTY)
+    if not all(np.allclose(rows[0][weight], again[weight], rtol=1e-3, atol=1e-6) for weight in again):
+        raise ValueError(f"the gradients of {name} change from trial to trial (dropout, augmentation).")
+    return {weight: np.stack([row[weight] for row in rows]) for weight in rows[0]}
+
+
+def _sample(run: Run, dataset: Any, *, name: str, first_seed: int = 0) -> dict[str, np.ndarray]:
+    """The gradient of the one record, from the first run whose batch holds it."""
+    zero: dict[str, np.ndarray] | None = None
+    for seed in range(first_seed, first_seed + MOST_EMPTY):
+        watch = Watch(seed=seed, steps=1, samples=True)
+        try:
+            run(watch, dataset)
+        except Exception as error:
+            raise ValueError(f"{name} does not run on one record alone: {error}") from error
+        if watch.first_gradient is not None:
+            row = dict(zip(watch.trained[0], watch.first_gradient, strict=True))
+            # an empty batch has a loss, too: 0, or NaN where it is a mean
+            if all(np.isfinite(part).all() for part in row.values()):
+                if any(part.any() for part in row.values()):
+                    return row
+                zero = row
+        elif watch.samples is not None:
+            if all(len(sample) for sample in watch.samples):
+                return {weight: own[0] for weight, own in zip(watch.names, watch.samples, strict=True)}
+        elif watch.model is not None:
+            break
+    if zero is not None:
+        return zero
+    raise ValueError(f"{name} does not tell its per-example gradients.")
+
+
+def one_record(dataset: Any, index: int) -> Any:
+    """The dataset that holds one record of another and has its type, where that can be built."""
+    from torch.utils.data import Subset, TensorDataset
+
+    if isinstance(dataset, TensorDataset):
+        return TensorDataset(*(tensor[index : index + 1] for tensor in dataset.tensors))
+    if is_torch_dataset(dataset):
+        return Subset(dataset, [index])
+    if isinstance(dataset, list):
+        return dataset[index : index + 1]
+    return jax.tree.map(lambda column: column[index : index + 1], dataset)
