@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from typing import Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from audit.one_run.procedure import one_run
+from audit.bounds.in_turn import best_rule, guessed_in_turn
+from audit.one_run.judgement import by_epsilon, judge
+from audit.one_run.procedure import FLIPS, one_run
 from audit.one_run.result import OneRun
-from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
+from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.vocabulary import Relation
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
 
 Training = Callable[[CoordinateCanaries], Iterable[ArrayLike]]
 """Trains with the canaries that are in, and gives back what ``canaries.seen`` says of each step's noisy sum."""
+Reveal = Literal["others", "in_turn"]
+IMAGINED = 4
+"""Trainings that do what they say, imagined to choose how sure a guess in turn must be."""
 
 
 @checked
@@ -34,6 +41,7 @@ def one_training(
     claim: Claim | None = None,
     relation: Relation = "add_remove",
     seed: FromZero = 0,
+    reveal: Reveal = "others",
 ) -> OneRun:
     """Make canaries, train once, score every update, judge.
 
@@ -59,12 +67,16 @@ def one_training(
       claim: a promise to judge, if there is one.
       relation: what leaving a canary out does.
       seed: draws coins and batches; the training must not know it.
+      reveal: ``"others"``: of the canaries in one coordinate one is guessed and the others' coins are revealed.
+        ``"in_turn"``: every coin may be guessed and is revealed after its turn, which helps the next guesses. That is
+        valid for delta 0 alone, and any other is refused. [keinan2025]
 
     Returns:
       What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
 
     Raises:
-      ValueError: an argument is out of range, or an update has another size than the weights.
+      ValueError: an argument is out of range, an update has another size than the weights, or coins are to be
+        revealed in turn at a delta above 0.
 
     Examples:
       >>> import audit, numpy as np
@@ -80,12 +92,68 @@ def one_training(
       True
     """
     canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
-    scores = canaries.scores(train(canaries), clip=clip, noise_multiplier=noise_multiplier)
-    found = one_run(scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed)
+    scale = {"clip": clip, "noise_multiplier": noise_multiplier}
     vouched = [f"the training did not know the seed {seed}, which drew the coins"]
+    if reveal == "in_turn":
+        _require_pure(delta, claim)
+        seen = np.stack([np.asarray(step, float) for step in train(canaries)])
+        found = _in_turn(canaries, seen, scale=scale, risk=risk, claim=claim, relation=relation)
+        return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
+    require("reveal", reveal == "others", "'others' or 'in_turn'", reveal)
+    scores = canaries.scores(train(canaries), **scale)
+    found = one_run(scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed)
     if each > 1:
         vouched.append(
             f"of {each} canaries in a coordinate {each - 1} have revealed coins, which are never guessed and may enter "
             "the scores of the one that is"
         )
     return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
+
+
+def _require_pure(delta: float | None, claim: Claim | None) -> None:
+    """Coins revealed in turn speak of delta 0 alone."""
+    if claim is not None and not (by_epsilon(claim) and not claim.parameters.get("delta", 0.0)):
+        raise ValueError(
+            f"coins revealed in turn can judge an epsilon at delta 0, not {claim.name}; "
+            "use reveal='others' or guarantees.epsilon_delta(epsilon, 0)."
+        )
+    if delta or (delta is None and claim is None):
+        raise ValueError(
+            "coins revealed in turn prove an epsilon at delta 0 alone: with a larger delta flipping a coin may move "
+            "later guesses, and no bound on their count holds; use delta=0 or reveal='others'."
+        )
+
+
+def _in_turn(
+    canaries: CoordinateCanaries,
+    seen: np.ndarray,
+    *,
+    scale: dict[str, float],
+    risk: float,
+    claim: Claim | None,
+    relation: Relation,
+) -> OneRun:
+    imagined = []
+    for draw in range(IMAGINED):
+        coins, shown = canaries.imagined(len(seen), draw=draw, **scale)
+        imagined.append((canaries.likelihoods(shown, **scale), coins))
+    rule = best_rule(imagined, risk=risk)
+    found = guessed_in_turn(canaries.likelihoods(seen, **scale), canaries.coins, rule=rule, risk=risk)
+    return OneRun(
+        guesses=(found,),
+        canaries=canaries.coins.size,
+        included=int(canaries.coins.sum()),
+        relation=relation,
+        risk=risk,
+        seed=canaries.seed,
+        tied=0,
+        conditions=(
+            "each canary was included by its own fair coin, independent of the other coins and of everything else",
+            "a guess read what the training released and coins that had been revealed before, never its own coin",
+            f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
+            f"how sure a guess must be (log odds of {rule.threshold:.3g}) and the number of guesses ({rule.guesses:,}) "
+            "were fixed beforehand, by imagined trainings that do what they say",
+            "delta is 0: nothing is proven at any other",
+        ),
+        judgement=None if claim is None else judge((found,), claim, delta=0.0),
+    )

@@ -17,7 +17,8 @@ from guarantees.checks import Count, FromZero, Positive, Rate, checked, require
 
 CHUNK = 64
 """Rows at once: a batch of thousands of canaries never is one array of its size times the weights."""
-PURPOSES = ("coins", "batches")
+PURPOSES = ("coins", "batches", "imagined")
+TINY = 1e-300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,25 +78,39 @@ class CoordinateCanaries:
         require("noisy_sum", sum(map(len, flat)) == self.size, f"of {self.size} numbers", sum(map(len, flat)))
         return np.concatenate(flat)[self.coordinates]
 
-    def scores(self, seen: Iterable[ArrayLike], *, clip: float, noise_multiplier: float) -> np.ndarray:
-        """Log likelihood ratio of every guessed coin, the others in its place being known.
+    def likelihoods(self, seen: Iterable[ArrayLike], *, clip: float, noise_multiplier: float) -> np.ndarray:
+        """Log likelihood of what was seen in every place, (places, 1 + canaries in one place), by how many were in.
 
-        Exact where the training does what it says and no other record moves these coordinates. Otherwise it is some
-        score: that costs tightness, never validity.
+        Exact, up to a constant of the place, where the training does what it says and no other record moves these
+        coordinates.
         """
         reached = min(self.length, clip)
         moved = np.stack([np.asarray(step, float) for step in seen]) / reached
         deviation = noise_multiplier * clip / reached
-        revealed = self.coins[:, :-1].sum(1)
-        numbers = np.arange(int(revealed.max(initial=0)) + 1)
-        joined = np.log(np.maximum(binom.pmf(numbers[None, :], revealed[:, None], self.rate), 1e-300))
-        found = np.zeros(len(self.coordinates))
+        numbers = np.arange(self.coins.shape[1] + 1)
+        joined = np.log(np.maximum(binom.pmf(numbers, numbers[:, None], self.rate), TINY))
+        found = np.zeros((len(self.coordinates), len(numbers)))
         for step in moved:
-            alone = -0.5 * ((step[:, None] - numbers) / deviation) ** 2
-            more = -0.5 * ((step[:, None] - numbers - 1) / deviation) ** 2
-            ratio = np.logaddexp.reduce(joined + more, axis=1) - np.logaddexp.reduce(joined + alone, axis=1)
-            found += ratio if self.rate == 1 else np.log1p(self.rate * np.expm1(np.minimum(ratio, 700.0)))
+            dense = -0.5 * ((step[:, None] - numbers) / deviation) ** 2
+            found += np.stack([np.logaddexp.reduce(dense + row, axis=1) for row in joined], axis=1)
         return found
+
+    def scores(self, seen: Iterable[ArrayLike], *, clip: float, noise_multiplier: float) -> np.ndarray:
+        """Log likelihood ratio of every guessed coin, the others in its place being known.
+
+        Where the training does not do what it says it is some score: that costs tightness, never validity.
+        """
+        known = self.likelihoods(seen, clip=clip, noise_multiplier=noise_multiplier)
+        places, revealed = np.arange(len(known)), self.coins[:, :-1].sum(1)
+        return known[places, revealed + 1] - known[places, revealed]
+
+    def imagined(self, steps: int, *, clip: float, noise_multiplier: float, draw: int) -> tuple[np.ndarray, np.ndarray]:
+        """Coins and what is seen of a training that does what it says; the actual coins and training stay unread."""
+        rng = np.random.default_rng((self.seed, PURPOSES.index("imagined"), draw))
+        coins = rng.random(self.coins.shape) < 0.5
+        joined = rng.binomial(coins.sum(1), self.rate, (steps, len(coins)))
+        noise = noise_multiplier * clip * rng.normal(size=joined.shape)
+        return coins, min(self.length, clip) * joined + noise
 
 
 @checked
