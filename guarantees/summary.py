@@ -114,6 +114,11 @@ class EpsilonRange:
         return self.epsilon if self.known else self.at_most
 
     @property
+    def claimed(self) -> float | None:
+        """The number to print as claimed; None where the error leaves nothing known from above."""
+        return None if not self.known and np.isinf(self.at_most) else self.promised
+
+    @property
     def says(self) -> str:
         """The number, and where it is not known, why not."""
         if self.known:

@@ -41,16 +41,17 @@ class OneRunPlan:
     canaries: int
     delta: float
     risk: float
-    claimed: float
-    """Epsilon of the claim."""
+    claimed: float | None
+    """Epsilon of the claim; None where its numerical error leaves it unknown."""
     expected: float
     """Epsilon that the default procedure proves where every count is its expectation; about its median."""
     limit: float
     """Epsilon that no valid test without further assumptions proves with probability above one half."""
 
     def __str__(self) -> str:
+        claimed = "not known" if self.claimed is None else f"{self.claimed:.2f}"
         return (
-            f"One training with {self.canaries:,} canaries that leak all that is claimed (epsilon {self.claimed:.2f} "
+            f"One training with {self.canaries:,} canaries that leak all that is claimed (epsilon {claimed} "
             f"at delta {self.delta:g}): at risk {self.risk:g} expect to prove an epsilon of about {self.expected:.2f}; "
             f"no valid test proves more than {at_most(self.limit, '.2f')} in half of all runs"
         )
@@ -79,7 +80,7 @@ def plan_one_run(*, claim: Claim, canaries: Count, delta: Delta = 1e-5, risk: Sh
         canaries=canaries,
         delta=delta,
         risk=risk,
-        claimed=claim.epsilon_range(delta).promised,
+        claimed=claim.epsilon_range(delta).claimed,
         expected=_expected(losses, canaries=canaries, delta=delta, risk=risk),
         limit=_limit(losses, canaries=canaries, delta=delta, risk=risk),
     )

@@ -66,7 +66,7 @@ def _nothing(record: AuditRecord) -> None:
 
 def _claim(record: AuditRecord) -> None:
     claim = record.claim
-    require_key("claim.epsilon", claim.epsilon >= 0, "at least 0", claim.epsilon)
+    require_key("claim.epsilon", claim.epsilon is None or claim.epsilon >= 0, "at least 0", claim.epsilon)
     require_key("claim.times", 1 <= claim.times < 2**63, "at least 1", claim.times)
     _rates("claim.advantage", [claim.advantage])
     _curve("claim.curve", claim.curve)

@@ -159,7 +159,7 @@ def claim_part(claim: Claim, delta: float) -> ClaimPart:
         observation=claim.observation,
         source=claim.source,
         error=claim.error,
-        epsilon=claim.epsilon_range(delta).promised,
+        epsilon=claim.epsilon_range(delta).claimed,
         advantage=claim.total_variation,
         curve=_curve(claim.curve),
         times=claim.times,

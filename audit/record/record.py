@@ -56,8 +56,9 @@ class ClaimPart:
     observation: str
     source: str
     error: float
-    epsilon: float
-    """Claimed epsilon at the record's delta: the most that it may be where the claim's numerical error matters."""
+    epsilon: float | None
+    """Claimed epsilon at the record's delta: the most that it may be where the claim's numerical error matters, and
+    None where that leaves it unknown."""
     advantage: float
     """Claimed delta at epsilon 0: the advantage that the claim allows an attacker."""
     curve: Curve
@@ -68,23 +69,15 @@ class ClaimPart:
 
     def error_exceeds(self, delta: float) -> bool:
         """Whether the numerical error exceeds a delta, so that epsilon is not known there as it was computed."""
-        return delta > 0 and (delta < self.error or self.nothing_promised(delta))
-
-    def nothing_promised(self, delta: float) -> bool:
-        """Whether epsilon is infinite for its error alone: the curve itself has no such mass of infinite loss."""
-        if self.error == 0 or math.isfinite(self.epsilon):
-            return False
-        never_missed = [a for a, b in zip(self.curve.alpha, self.curve.beta, strict=True) if b <= 0]
-        infinite = 1 - min(*self.curve.beta[:1], *never_missed[:1], 1.0)
-        return infinite <= max(delta, self.error)
+        return self.epsilon is None or 0 < delta < self.error
 
     def epsilon_at(self, delta: float) -> str:
         """The claimed epsilon at the record's delta in words, which say so where the numerical error exceeds delta."""
-        if not self.error_exceeds(delta):
+        if self.epsilon is not None and not self.error_exceeds(delta):
             return f"{self.epsilon:.4g} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""
         why = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
-        return f"at most {self.epsilon:.4g} ({why})" if math.isfinite(self.epsilon) else f"not known ({why})"
+        return f"not known ({why})" if self.epsilon is None else f"at most {self.epsilon:.4g} ({why})"
 
     def describe(self) -> str:
         """The constructor call that makes this claim."""

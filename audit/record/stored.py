@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from audit.record import schema_2
 from audit.record.checks import check
 from audit.record.files import read_text, write_whole
 from audit.record.read import SchemaError, read
-from audit.record.record import SCHEMA, AuditRecord
+from audit.record.record import SCHEMA, AuditRecord, ClaimPart
 from guarantees.checks import checked
 
 WRITTEN_BY = "records are written by `dpsgd-audit run`"
@@ -30,7 +32,21 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
         data = schema_2.upgraded(data)
     record = read(AuditRecord, data)
     check(record)
-    return record
+    if not _unknown_for_its_error(record.claim, record.report_delta):
+        return record
+    return dataclasses.replace(record, claim=dataclasses.replace(record.claim, epsilon=None))
+
+
+def _unknown_for_its_error(claim: ClaimPart, delta: float) -> bool:
+    """Whether 'inf', as earlier versions wrote, stands for an epsilon that the claim's numerical error leaves unknown.
+
+    The curve itself then has no such mass of infinite loss.
+    """
+    if claim.epsilon != math.inf or claim.error == 0 or delta == 0:
+        return False
+    never_missed = [a for a, b in zip(claim.curve.alpha, claim.curve.beta, strict=True) if b <= 0]
+    infinite = 1 - min(*claim.curve.beta[:1], *never_missed[:1], 1.0)
+    return infinite <= max(delta, claim.error)
 
 
 def _readable(schema: Any) -> bool:

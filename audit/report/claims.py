@@ -169,7 +169,7 @@ def claim_json(claim: Claim, summary: Summary) -> dict[str, Any]:
         "source": claim.source,
         **dataclasses.asdict(summary),
         "ranges": [
-            dataclasses.asdict(found) | {"known": found.known, "promised": found.promised, "says": found.says}
+            dataclasses.asdict(found) | {"known": found.known, "promised": found.claimed, "says": found.says}
             for found in summary.ranges
         ],
     }

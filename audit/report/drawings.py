@@ -82,7 +82,7 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
     """Delta against epsilon: claimed, exact, proven."""
     own = [number for number in record.numbers if number.name == "epsilon" and number.given is not None]
     seen = [record.claim.epsilon, record.epsilon(record.report_delta)]
-    finite = [epsilon for epsilon in seen if math.isfinite(epsilon) and epsilon > 0]
+    finite = [epsilon for epsilon in seen if epsilon is not None and math.isfinite(epsilon) and epsilon > 0]
     epsilons = np.linspace(0.0, 1.25 * max(finite, default=1.0), EPSILONS)
     return {
         "epsilons": _short(epsilons),

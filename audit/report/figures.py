@@ -77,7 +77,7 @@ def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float)
     """All audits in one figure, a row each: epsilon claimed, proven, and the most that so many trials can prove."""
     rows = {len(records) - 1 - place: record for place, record in enumerate(records)}
     proven = {row: record.epsilon(record.report_delta) for row, record in rows.items()}
-    claimed = {row: record.claim.epsilon for row, record in rows.items() if np.isfinite(record.claim.epsilon)}
+    claimed = {row: found for row, record in rows.items() if np.isfinite(found := _claimed(record, "epsilon"))}
     most = {row: found.epsilon for row, record in rows.items() if (found := ceiling(record)) is not None}
     with drawn(path, width=width, height=0.9 + 0.24 * len(records)) as axes:
         axes.barh([*proven], [*proven.values()], height=0.35, color=PROVEN, label="proven, at least")
@@ -237,7 +237,8 @@ def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str,
 
 
 def _claimed(record: AuditRecord, y: str) -> float:
-    return {"epsilon": record.claim.epsilon, "delta": record.claim.advantage}.get(y, np.nan)
+    known = np.nan if record.claim.epsilon is None else record.claim.epsilon
+    return {"epsilon": known, "delta": record.claim.advantage}.get(y, np.nan)
 
 
 def _proven(record: AuditRecord, y: str) -> float:

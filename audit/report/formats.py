@@ -67,9 +67,7 @@ def _row(record: AuditRecord) -> dict[str, object]:
         "trials": record.trials,
         "delta": record.report_delta,
         "epsilon": record.epsilon(record.report_delta) if record.ran else "",
-        "epsilon_claimed": ""
-        if not known or record.claim.nothing_promised(record.report_delta)
-        else record.claim.epsilon,
+        "epsilon_claimed": "" if not known or record.claim.epsilon is None else record.claim.epsilon,
         "epsilon_ceiling": "" if most is None else most.epsilon,
         "epsilon_exact": "" if record.exact_epsilon is None else record.exact_epsilon,
         "delta_at_0": record.delta(0.0) if record.ran else "",

@@ -110,8 +110,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     most, longest = ceiling(record), LONGEST if wide else NARROW
-    nothing = record.claim.nothing_promised(record.report_delta)
-    claimed = NOT_KNOWN if nothing else f"${number(record.claim.epsilon)}$"
+    claimed = NOT_KNOWN if record.claim.epsilon is None else f"${number(record.claim.epsilon)}$"
     epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
     advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
     verdict = escape(readable(record.verdict))

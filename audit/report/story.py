@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
@@ -151,8 +152,8 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
 
 def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     """What the claims allow, from the smallest to the largest."""
-    claims = [(r.claim, r.report_delta) for r in records if r.claim.source != NOT_BUILT]
-    epsilons = sorted({round(claim.epsilon, 12) for claim, delta in claims if not claim.nothing_promised(delta)})
+    claimed = [record.claim.epsilon for record in records if record.claim.source != NOT_BUILT]
+    epsilons = sorted({round(epsilon, 12) for epsilon in claimed if epsilon is not None})
     if not epsilons:
         return "not known"
     return f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"
@@ -185,12 +186,17 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
 def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
     """The violation whose epsilon is furthest above the promised one, in words; where none is above it, what broke."""
     broken = [record for record in records if record.verdict == "violation"]
-    worst = max(broken, key=lambda record: record.epsilon(record.report_delta) - record.claim.epsilon)
-    proven = worst.epsilon(worst.report_delta)
-    if proven <= worst.claim.epsilon and worst.violated_at is not None:
+    worst = max(broken, key=_excess)
+    if _excess(worst) <= 0 and worst.violated_at is not None:
         return worst, worst.violated_at.says.rstrip(".")
-    says = f"epsilon at least {at_least(proven, '.3g')} at delta {worst.report_delta:g}"
-    return worst, f"{says} where {worst.claim.epsilon:.3g} is promised"
+    proven = f"epsilon at least {at_least(worst.epsilon(worst.report_delta), '.3g')} at delta {worst.report_delta:g}"
+    return worst, f"{proven} where {promised_epsilon((worst,))} is promised"
+
+
+def _excess(record: AuditRecord) -> float:
+    """How far the proven epsilon is above the claimed one; nothing is above one that is not known."""
+    claimed = record.claim.epsilon
+    return -math.inf if claimed is None else record.epsilon(record.report_delta) - claimed
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:

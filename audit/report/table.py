@@ -40,8 +40,8 @@ def readable_p_value(p: float) -> str:
 def proven_epsilon(record: AuditRecord) -> str:
     """'proven (claimed)' at the record's delta."""
     proven = at_least(record.epsilon(record.report_delta), ".3f") if record.ran else NOTHING
-    nothing = record.claim.nothing_promised(record.report_delta)
-    return f"{proven} ({NOT_KNOWN if nothing else _claimed(record, record.claim.epsilon)})"
+    claimed = record.claim.epsilon
+    return f"{proven} ({NOT_KNOWN if claimed is None else _claimed(record, claimed)})"
 
 
 def proven_delta(record: AuditRecord) -> str:

@@ -52,10 +52,10 @@ def fitted(count):
     return tuple(side.scores(0, count // 2) for side in sides(1000))
 
 
-def made(name: str, policy: Policy, *, claim=TIGHT, trials=200, suite=None, seed=10):
+def made(name: str, policy: Policy, *, claim=TIGHT, trials=200, suite=None, seed=10, delta=1e-5):
     """One record, as `run_audit` makes it."""
     risk = 0.05 if suite is None else risk_of_each(suite, 0)
-    goal = Goal(claim=claim, delta=1e-5, trials_per_side=trials // 2, risk=risk)
+    goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
     test = policy.fix(SCORE.curve, fitted, goal)
     subject = Subject(
         name=name,

@@ -5,11 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from made_records import explained, made
 
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.questions import EpsilonAt
+from audit.cli import main
+from audit.policies.catalogue import POLICIES
 from audit.record.derive import claim_part
+from audit.record.record import SCHEMA
+from audit.record.stored import from_json
 from audit.report.claims import claim_json, print_claims
 from audit.report.formats import separated
 from audit.report.latex import latex
@@ -45,7 +50,7 @@ def test_the_command_says_so(capsys):
 def test_json_says_so():
     found = json.loads(json.dumps(claim_json(ESTIMATE, summarise(ESTIMATE, deltas=(DELTA, 0.5)))))
     assert [one["known"] for one in found["ranges"]] == [False, True]
-    assert found["ranges"][0]["promised"] == np.inf
+    assert found["ranges"][0]["promised"] is None
     assert found["ranges"][0]["says"] == "not known: numerical error 0.0001 at delta 1e-05"
 
 
@@ -64,7 +69,7 @@ def test_no_verdict_holds_anyone_to_the_number():
 def test_a_record_says_so_everywhere(violation, claim, says, capsys):
     part = claim_part(claim, DELTA)
     record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
-    assert part.epsilon == claim.epsilon_range(DELTA).promised
+    assert part.epsilon == (None if claim is ESTIMATE else claim.epsilon_range(DELTA).promised)
     print_table((record,), suite_risk=0.05)
     texts = [repr(record), "\n".join(record_lines(record)), str(story((record,))), capsys.readouterr().out]
     for text in texts:
@@ -76,7 +81,7 @@ def test_a_record_says_so_everywhere(violation, claim, says, capsys):
 def test_an_error_below_delta_that_e_to_the_epsilon_multiplies_is_told_too(violation, capsys):
     part = claim_part(doubtful(error=1e-6), DELTA)
     record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
-    assert part.epsilon == np.inf
+    assert part.epsilon is None
     print_table((record,), suite_risk=0.05)
     printed = capsys.readouterr().out
     texts = [repr(record), "\n".join(record_lines(record)), str(story((record,))), printed]
@@ -88,10 +93,28 @@ def test_an_error_below_delta_that_e_to_the_epsilon_multiplies_is_told_too(viola
         assert r"\infty" not in text
 
 
+def test_an_unknown_epsilon_is_null_in_a_record_and_inf_of_earlier_versions_is_read(tmp_path, capsys):
+    claim, policy = guarantees.laplace(epsilon=1.0).compose(3), POLICIES["from_theory"](method="rectangle")
+    record = explained(made("doubtful", policy, claim=claim, delta=1e-14))
+    written = json.loads(json.dumps(record.to_json(), allow_nan=False))
+    assert written["claim"]["epsilon"] is None
+    assert from_json(written) == record
+    written["claim"]["epsilon"] = "inf"
+    assert from_json(written) == record
+    path, page = tmp_path / "records.json", tmp_path / "page"
+    path.write_text(json.dumps({"schema": SCHEMA, "records": [written]}))
+    assert main(["verify", str(path)]) == 0
+    assert main(["compare", str(path), str(path), "--quiet"]) == 0
+    assert main(["report", str(path), "--out", str(page), "--quiet"]) == 0
+    assert "not known (the claim" in (page / "index.html").read_text().replace("&#39;", "'")
+
+
 def test_an_epsilon_that_is_infinite_is_called_so(violation):
     part = claim_part(guarantees.epsilon_delta(epsilon=1.0, delta=0.01).compose(3), DELTA)
     assert part.error > 0
     assert part.epsilon_at(DELTA) == "inf at delta 1e-05"
+    record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
+    assert from_json(record.to_json()).claim.epsilon == np.inf
     assert "epsilon inf" in str(story((dataclasses.replace(violation, claim=part, report_delta=DELTA),)))
 
 
