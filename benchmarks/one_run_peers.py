@@ -1,6 +1,6 @@
 """One training, the same scores, every auditor: wrong bounds on nulls, medians on Gaussian canaries, seconds.
 
-    python benchmarks/one_run_peers.py [--nulls 200] [--canaries 1000] [--seeds 20] [--python PATH ...]
+    python benchmarks/one_run_peers.py [--nulls 2000] [--canaries 1000] [--seeds 20] [--only ours] [--python PATH ...]
 
 Peers are looked for in this Python, in `.venv/peers` (python benchmarks/peers.py) and in every --python given. opake
 needs one with `pip install opake-auditing==0.16.1`. PrivacyGuard (Meta) is in no package index and is not run.
@@ -146,7 +146,8 @@ def row(method: str, folder: Path, options: argparse.Namespace) -> str:
 def main() -> None:
     """Print a row for each method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nulls", type=int, default=200)
+    parser.add_argument("--nulls", type=int, default=2000)
+    parser.add_argument("--only", default="", help="methods whose name begins so")
     parser.add_argument("--canaries", type=int, default=1000, help="of a null run")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--gaussian", type=int, default=1000, help="canaries of a run with Gaussian scores, mu 1")
@@ -161,7 +162,7 @@ def main() -> None:
         np.savez(Path(folder) / "runs.npz", **runs(options))
         print("| method | assumes | " + " | ".join(f"wrong, {kind}" for kind in NULLS) + " | median, mu 1 | CPU s |")
         print("|---|---|" + "---|" * (len(NULLS) + 2))
-        for method in METHODS:
+        for method in filter(lambda name: name.startswith(options.only), METHODS):
             print(row(method, Path(folder), options), flush=True)
 
 

@@ -1,0 +1,166 @@
+"""How often each one-run procedure is wrong where the truth is known: 2,000 null runs each, 95%.
+
+    python benchmarks/one_run_coverage.py [--runs 2000] [--canaries 1000] [--processes 2]
+
+Nulls without a curve: coins answered by randomised response at epsilon 1; nothing shown; all shown with probability
+delta and nothing else, with canaries times delta of .01, 1 and 100. A bound above the truth is wrong. Labelled
+procedures are asked whether they refute the mu of independent Gaussian canaries, which is their truth. 'In turn' (delta
+0) sees the heads of four canaries in a coordinate with two-sided geometric noise of epsilon 1. A curve: canaries of 20
+steps sampled at rate .1, noise 1, judged against the claim that they keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import math
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+from one_run import sixteen_pairs
+
+import audit
+import guarantees
+from audit.bounds.guesses import curve_refuted, gaussian_inverse
+from audit.bounds.in_turn import Rule, best_rule, guessed_in_turn
+from audit.bounds.stakes import sharp_tail
+from audit.one_run.procedure import guesses_of_claim
+from guarantees.laws.textbook import gaussian_delta
+
+RISK, SMALL = 0.05, 1e-5
+MU = 1.0
+RATE, STEPS, NOISE = 0.1, 20, 1.0
+EACH = 4
+Run = Callable[[np.random.Generator, int], bool]
+"""Whether the statement is wrong, of so many canaries."""
+
+
+def answered(rng: np.random.Generator, coins: np.ndarray) -> np.ndarray:
+    """Randomised response at epsilon 1; scores within an answer are random."""
+    told = coins ^ (rng.random(len(coins)) > np.e / (1 + np.e))
+    return told + rng.random(len(coins))
+
+
+def shown(rng: np.random.Generator, coins: np.ndarray, delta: float) -> np.ndarray:
+    """Everything as often as delta, else nothing."""
+    return coins * (rng.random() < delta) + 0.5 * rng.random(len(coins))
+
+
+def agnostic(procedure: str, exposed: float | None, rng: np.random.Generator, canaries: int) -> bool:
+    """Whether an epsilon is above the truth."""
+    coins = rng.random(canaries) < 0.5
+    delta = SMALL if exposed is None or exposed == 0 else exposed / canaries
+    truth = 1.0 if exposed is None else 0.0
+    scores = answered(rng, coins) if exposed is None else shown(rng, coins, delta if exposed else 0.0)
+    if procedure == "inside out (default)":
+        return audit.one_run(scores, coins, risk=RISK, delta=delta).epsilon(delta) > truth
+    pairs = sixteen_pairs(canaries) if procedure == "sixteen pairs" else [of_claim(canaries)]
+    return audit.one_run(scores, coins, risk=RISK, guesses=pairs).epsilon(delta) > truth
+
+
+@functools.cache
+def of_claim(canaries: int) -> tuple[int, int]:
+    """The numbers of guesses of a claim of mu 1."""
+    return guesses_of_claim(guarantees.gaussian(mu=MU), canaries, delta=SMALL, risk=RISK)
+
+
+def labelled(procedure: str, rng: np.random.Generator, canaries: int) -> bool:
+    """Whether the true mu of Gaussian canaries is refuted."""
+    coins = rng.random(canaries) < 0.5
+    (counted,) = audit.one_run(
+        coins + rng.normal(size=canaries) / MU, coins, risk=RISK, guesses=[of_claim(canaries)]
+    ).guesses
+    return refutes(procedure, counted.right, counted.guessed, counted.coins)
+
+
+@functools.cache
+def refutes(procedure: str, right: int, guessed: int, coins: float) -> bool:
+    """By the recursion or by the sharp tail; the same counts come again."""
+    if procedure.endswith("recursion"):
+        return curve_refuted(right, guessed, coins=coins, inverse=gaussian_inverse(MU), risk=RISK)
+    return sharp_tail(right, guessed, coins=coins, profile=lambda e: gaussian_delta(e, MU) + 1e-15) <= RISK
+
+
+@functools.cache
+def sampled_claim() -> guarantees.Claim:
+    """Of the sampled canaries."""
+    return guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=STEPS, accountant="certified")
+
+
+def curve(rng: np.random.Generator, canaries: int) -> bool:
+    """Whether the claim that sampled canaries keep is refuted."""
+    coins = rng.random(canaries) < 0.5
+    seen = (rng.random((STEPS, canaries)) < RATE) * coins + NOISE * rng.normal(size=(STEPS, canaries))
+    scores = np.log1p(RATE * np.expm1((seen - 0.5) / NOISE**2)).sum(0)
+    return audit.one_run(scores, coins, risk=RISK, claim=sampled_claim()).verdict == "violation"
+
+
+def heads(rng: np.random.Generator, canaries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Coins of every coordinate, and the likelihood of their noisy number."""
+    coins = rng.random((canaries // EACH, EACH)) < 0.5
+    noise = rng.geometric(-math.expm1(-1.0), (2, len(coins)))
+    return -np.abs((coins.sum(1) + noise[0] - noise[1])[:, None] - np.arange(EACH + 1)), coins
+
+
+@functools.cache
+def rule(canaries: int) -> Rule:
+    """Fixed before any null run."""
+    rng = np.random.default_rng(0)
+    return best_rule([heads(rng, canaries) for _ in range(10)], risk=RISK)
+
+
+def in_turn(rng: np.random.Generator, canaries: int) -> bool:
+    """Whether the epsilon at delta 0 is above 1."""
+    return guessed_in_turn(*heads(rng, canaries), rule=rule(canaries), risk=RISK).epsilon(0.0) > 1.0
+
+
+EXPOSED = {
+    "randomised response": None,
+    "nothing shown": 0.0,
+    "all shown, m delta .01": 0.01,
+    "all shown, m delta 1": 1.0,
+    "all shown, m delta 100": 100.0,
+}
+AGNOSTIC = ("inside out (default)", "k from the claim", "sixteen pairs")
+CASES: dict[tuple[str, str], Run] = {
+    (procedure, kind): functools.partial(agnostic, procedure, exposed)
+    for procedure, (kind, exposed) in itertools.product(AGNOSTIC, EXPOSED.items())
+}
+CASES |= {
+    (procedure, f"Gaussian, mu {MU:g}"): functools.partial(labelled, procedure)
+    for procedure in ("labelled, published recursion", "labelled, sharp certificate")
+}
+CASES[("verdict on a curve", "sampled, keeps its claim")] = curve
+CASES[("in turn, delta 0", "geometric noise, epsilon 1")] = in_turn
+
+
+def wrong(name: tuple[str, str], canaries: int, first: int, last: int) -> int:
+    """How many of these runs are wrong."""
+    return sum(
+        CASES[name](np.random.default_rng((list(CASES).index(name), seed)), canaries) for seed in range(first, last)
+    )
+
+
+def main() -> None:
+    """Print a row for each procedure and null."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--canaries", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--part", type=int, default=100, help="runs that one process does at a time")
+    options = parser.parse_args()
+    print(f"| procedure | null | wrong of {options.runs:,} at {RISK:g} |\n|---|---|---|")
+    parts = [(first, min(first + options.part, options.runs)) for first in range(0, options.runs, options.part)]
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        found = {
+            name: [pool.submit(wrong, name, options.canaries, first, last) for first, last in parts] for name in CASES
+        }
+        for (procedure, kind), counts in found.items():
+            print(f"| {procedure} | {kind} | {sum(count.result() for count in counts)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
