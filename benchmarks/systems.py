@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import textwrap
 from pathlib import Path
 from typing import Any
 
+import audit
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records
-from audit.report.plots import save_overview
+from audit.report.figures import drawn
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 DIVISORS = {
@@ -81,6 +83,15 @@ def chosen(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
     return tuple(r for r in small if r.neighbours.parameters["records"] < 10 and "copy" not in r.name)
 
 
+def draw_panels(records: tuple[AuditRecord, ...], path: Path) -> None:
+    """Small trade-off plots beside each other."""
+    with drawn(path, width=2.4 * len(records), height=3.2, columns=len(records)) as panels:
+        for axes, record in zip(panels, records, strict=True):
+            audit.draw(record, axes)
+            axes.set_title("\n".join([*textwrap.wrap(record.name, 36), record.verdict.replace("_", " ")]))
+        panels[0].legend(frameon=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path)
@@ -90,7 +101,7 @@ def main() -> None:
     for cells in (HEADER, ("---",) * len(HEADER), *(row(record) for record in records)):
         print("| " + " | ".join(cells) + " |")
     if arguments.figure:
-        save_overview(tuple(panel(record) for record in chosen(records)), arguments.figure)
+        draw_panels(tuple(panel(record) for record in chosen(records)), Path(arguments.figure))
 
 
 if __name__ == "__main__":

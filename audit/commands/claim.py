@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from audit.record.files import require_writable
 from audit.record.record import plain
@@ -31,9 +32,9 @@ def execute(arguments: argparse.Namespace) -> int:
             print(f"computing {claim.describe()} ...", file=sys.stderr)
         summaries.append(summarise(claim.curve, deltas=tuple(arguments.delta or (1e-9, 1e-6, 1e-5))))
     if arguments.plot:
-        from audit.report.plots import save_claims
+        from audit.report.figures import save_claims
 
-        save_claims(claims, arguments.plot)
+        save_claims(claims, Path(arguments.plot))
     if arguments.json:
         print(json_text([plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]))
     elif not arguments.quiet:

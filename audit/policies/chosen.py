@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Self
 
 import numpy as np
 
@@ -25,9 +26,52 @@ from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Chosen(Policy):
+    """One threshold for each target, however it is chosen."""
+
+    targets: tuple[Target, ...] = TARGETS
+    method: Method = "joint"
+
+    def __post_init__(self):
+        require("method", self.method in METHODS, f"one of {METHODS}", self.method)
+        targets = self.targets
+        known = bool(targets) and set(targets) <= set(ALL_TARGETS) and len(set(targets)) == len(targets)
+        require("targets", known, f"distinct ones of {ALL_TARGETS}", targets)
+
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """A share for each target, or rectangles and a band."""
+        del cuts
+        return budget_of(self.method, goal.risk, targets=self.targets, cuts=len(self.targets))
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
+        """Even shares of the risk, or of what other questions leave."""
+        del edges
+        return settled(self.method, cuts, budget)
+
+    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
+        """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
+        return judged(self.method, tally, test, goal)
+
+    def aimed_at(self, target: Target) -> Self:
+        """The whole risk on one target."""
+        return dataclasses.replace(self, targets=(target,))
+
+    def best(self, candidates: Candidates, goal: Goal, *, fit_trials: int) -> Test:
+        """The best candidate for every target at its share of the risk: even ones for rectangles."""
+        targets, joint, budget = self.targets, self.method == "joint", self.budget((), goal)
+        share = budget.shares if joint else dict.fromkeys(targets, even_share(goal.risk, len(targets)))
+        objectives = JOINT_OBJECTIVES if joint else RECTANGLE_OBJECTIVES
+        cuts = tuple(
+            choose(candidates, target, dataclasses.replace(goal, risk=share[target]), objectives) for target in targets
+        )
+        edges = grid(candidates, cuts)
+        return Test(cuts=self.settle(cuts, edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
+
+
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FromTheory(Policy):
+class FromTheory(_Chosen):
     """Thresholds that the exact curve says are best for this claim, delta, trials and risk: needs no data.
 
     Needs a distinguisher that knows its curve, such as ``distinguishers.likelihood_ratio``. A wrong model costs power,
@@ -43,12 +87,7 @@ class FromTheory(Policy):
       ('verdict',)
     """
 
-    targets: tuple[Target, ...] = TARGETS
-    method: Method = "joint"
     kind: str = "from_theory"
-
-    def __post_init__(self):
-        _check_method(self.method, self.targets)
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """A threshold for every target, the best on the distinguisher's exact curve."""
@@ -57,30 +96,12 @@ class FromTheory(Policy):
                 "a threshold from theory needs a distinguisher whose exact curve is known (likelihood_ratio on "
                 "aligned gradients); use Split() or Fixed(thresholds=...) instead."
             )
-        return _best(from_curve(curve), self.targets, self.method, goal, fit_trials=0)
-
-    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """A share for each target, or rectangles and a band."""
-        del cuts
-        return _budget(self.targets, self.method, goal)
-
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Even shares of the risk, or of what other questions leave."""
-        del edges
-        return settled(self.method, cuts, budget)
-
-    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
-        return judged(self.method, tally, test, goal)
-
-    def aimed_at(self, target: Target) -> FromTheory:
-        """The whole risk on one target."""
-        return dataclasses.replace(self, targets=(target,))
+        return self.best(from_curve(curve), goal, fit_trials=0)
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Split(Policy):
+class Split(_Chosen):
     """Thresholds (and directions, and members of a battery) chosen on fit trials that are then thrown away.
 
     Args:
@@ -95,12 +116,10 @@ class Split(Policy):
     """
 
     fit_trials: int = 2000
-    targets: tuple[Target, ...] = TARGETS
-    method: Method = "joint"
     kind: str = "split"
 
     def __post_init__(self):
-        _check_method(self.method, self.targets)
+        super().__post_init__()
         require(
             "fit_trials",
             self.fit_trials >= 20 and self.fit_trials % 2 == 0,
@@ -111,44 +130,4 @@ class Split(Policy):
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """A threshold for every target, the best on the fit trials; a known curve is not used."""
         fit = fit_scores(self.fit_trials)
-        return _best(from_fit(*fit), self.targets, self.method, goal, fit_trials=2 * len(fit[0]))
-
-    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """A share for each target, or rectangles and a band."""
-        del cuts
-        return _budget(self.targets, self.method, goal)
-
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Even shares of the risk, or of what other questions leave."""
-        del edges
-        return settled(self.method, cuts, budget)
-
-    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
-        return judged(self.method, tally, test, goal)
-
-    def aimed_at(self, target: Target) -> Split:
-        """The whole risk on one target."""
-        return dataclasses.replace(self, targets=(target,))
-
-
-def _check_method(method: str, targets: tuple[str, ...]) -> None:
-    require("method", method in METHODS, f"one of {METHODS}", method)
-    known = bool(targets) and set(targets) <= set(ALL_TARGETS) and len(set(targets)) == len(targets)
-    require("targets", known, f"distinct ones of {ALL_TARGETS}", targets)
-
-
-def _budget(targets: tuple[Target, ...], method: Method, goal: Goal) -> RiskBudget:
-    return budget_of(method, goal.risk, targets=targets, cuts=len(targets))
-
-
-def _best(candidates: Candidates, targets: tuple[Target, ...], method: Method, goal: Goal, *, fit_trials: int) -> Test:
-    """The best candidate for every target at its share of the risk: even ones for rectangles."""
-    budget = _budget(targets, method, goal)
-    share = budget.shares if method == "joint" else dict.fromkeys(targets, even_share(goal.risk, len(targets)))
-    objectives = JOINT_OBJECTIVES if method == "joint" else RECTANGLE_OBJECTIVES
-    cuts = tuple(
-        choose(candidates, target, dataclasses.replace(goal, risk=share[target]), objectives) for target in targets
-    )
-    edges = grid(candidates, cuts)
-    return Test(cuts=settled(method, cuts, budget), edges=edges, fit_trials=fit_trials, budget=budget)
+        return self.best(from_fit(*fit), goal, fit_trials=2 * len(fit[0]))

@@ -114,6 +114,27 @@ def derive(audited: Audited) -> AuditRecord:
     )
 
 
+def cuts_of(record: AuditRecord) -> tuple[Cut, ...]:
+    """The cuts that were judged, from a record's points."""
+    members = [grid.member for grid in record.grids]
+    return tuple(
+        Cut(
+            target=point.target,
+            member=members.index(point.member),
+            threshold=point.threshold,
+            rejects="above" if point.rejects == "above" else "below",
+            risk=point.risk,
+            on_alpha=point.on_alpha,
+        )
+        for point in record.points
+    )
+
+
+def edges_of(record: AuditRecord) -> np.ndarray:
+    """The edges of its grids, (members, edges)."""
+    return np.asarray([grid.edges for grid in record.grids], np.float32)
+
+
 def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:
     """All points, or of very many those that no other one beats in both rates."""
     if len(points) <= MOST_POINTS:

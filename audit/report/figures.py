@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from audit.report.drawings import falling, observed
 from audit.report.escaping import visible
 from audit.report.latex import escape
 from guarantees.checks import checked, require
+from guarantees.claim import Claim
 
 FORMATS = ("pdf", "pgf", "svg", "png")
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
@@ -26,6 +28,8 @@ MARKERS = "osD^vPX"
 SMALLEST = 1e-7
 LONGEST_NAME = 32
 """Characters of an audit's name beside its row."""
+LONGEST_CLAIM = 80
+"""Characters of a claim in one line of a legend."""
 STYLE: dict[Any, Any] = {
     "axes.prop_cycle": f"cycler(color={list(SERIES)})",
     "font.size": 8,
@@ -172,6 +176,18 @@ def _logarithmic(axes: Any, record: AuditRecord) -> None:
     seen = [x for p in record.points for x in (p.alpha_upper, p.beta_upper) if x > 0]
     low = max(SMALLEST, 10.0 ** np.floor(np.log10(min([0.01, *seen]))))
     axes.set(xscale="log", yscale="log", xlim=(low, 1.2), ylim=(low, 1.2))
+
+
+def save_claims(claims: Sequence[Claim], path: Path) -> None:
+    """Trade-off curves of several claims in one picture; the file's ending decides the format."""
+    alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 120), 1 - tail[-2::-1]])
+    with drawn(path, width=5.0, height=4.6 + 0.2 * len(claims)) as axes:
+        axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":", label="random guessing")
+        for claim in claims:
+            said = textwrap.wrap(label(claim.describe(), path), LONGEST_CLAIM)
+            axes.plot(alpha, claim.beta(alpha), label="\n".join(said))
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal", xlabel="false-alarm rate", ylabel="miss rate")
+        _legend(axes, columns=1)
 
 
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:

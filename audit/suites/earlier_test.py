@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
-from audit.policies.policy import METHODS, Cut
+from audit.policies.policy import METHODS
 from audit.policies.reused import Reused
+from audit.record.derive import cuts_of, edges_of
 from audit.record.record import AuditRecord
 from audit.suites.build import Built
 from audit.suites.file import SuiteError
@@ -29,16 +28,4 @@ def test_of(record: AuditRecord, *, where: str) -> Reused:
             f"{where}: the record of {record.name!r} was judged by the policy {kind!r}, whose test cannot be "
             f"used again; only those of {', '.join(KINDS)} can."
         )
-    members = [grid.member for grid in record.grids]
-    cuts = tuple(
-        Cut(
-            target=point.target,
-            member=members.index(point.member),
-            threshold=point.threshold,
-            rejects="above" if point.rejects == "above" else "below",
-            risk=point.risk,
-            on_alpha=point.on_alpha,
-        )
-        for point in record.points
-    )
-    return Reused(cuts=cuts, edges=np.array([grid.edges for grid in record.grids], np.float32), method=method)
+    return Reused(cuts=cuts_of(record), edges=edges_of(record), method=method)

@@ -14,11 +14,11 @@ import numpy as np
 import guarantees
 from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
-from audit.policies.policy import Cut, Policy, Test
-from audit.record.derive import Audited, Subject, derive
+from audit.policies.policy import Policy, Test
+from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.direction import direction
-from audit.record.record import AuditRecord, ProvenPoint
+from audit.record.record import AuditRecord
 from audit.suites.claim_text import BUILDABLE
 from audit.suites.each_audit import among, key_text, risk_of_each
 from audit.suites.file import Suite, SuiteError
@@ -98,27 +98,10 @@ def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
 
 def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
     """The test that was judged, with the budget that the policy makes for it."""
-    members = [grid.member for grid in record.grids]
-
-    def cut(point: ProvenPoint) -> Cut:
-        return Cut(
-            target=point.target,
-            member=members.index(point.member),
-            threshold=point.threshold,
-            rejects="above" if point.rejects == "above" else "below",
-            risk=point.risk,
-            on_alpha=point.on_alpha,
-        )
-
-    edges, cuts = edges_of(record), tuple(map(cut, record.points))
+    edges, cuts = edges_of(record), cuts_of(record)
     budget = policy.budget(cuts, goal)
     cuts = policy.settle(cuts, edges, budget)
     return Test(cuts=cuts, edges=edges, fit_trials=record.fit_trials, budget=budget)
-
-
-def edges_of(record: AuditRecord) -> np.ndarray:
-    """The edges of its grids, (members, edges)."""
-    return np.asarray([grid.edges for grid in record.grids], np.float32)
 
 
 def tally_of(record: AuditRecord) -> Tally:
