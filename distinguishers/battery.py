@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from distinguishers.learned.fitting import Fit
 from distinguishers.model_free.directions import pair_parameters, span_of
 from distinguishers.model_free.max_coordinate import max_coordinate
 from distinguishers.model_free.projection import contrast, norm, projection, ratio
-from guarantees.checks import checked
+from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
 from mechanisms.contract import mechanism as as_mechanism
@@ -23,6 +24,12 @@ from mechanisms.pairs.gradient_pairs import GradientsError, told_pair, zero_pair
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 from mechanisms.structure import structured
+
+if TYPE_CHECKING:
+    from mechanisms.adapters.same_draws import Movement
+
+REPLAY = 0x7265706C
+"""Folded into the learner's key for the draws of a replay."""
 
 
 @structured(numbers=("parts",))
@@ -35,6 +42,8 @@ class Battery(Reads):
     neighbours: Neighbours
     fit_trials: int = 0
     """Outputs that members learnt from."""
+    replayed: str = ""
+    """What a replay said of the record's direction, where one was asked for."""
     name: str = "battery"
     curve: TradeOff | None = None
 
@@ -57,7 +66,9 @@ class Battery(Reads):
     def parameters(self) -> Mapping[str, Any]:
         """The pair, the members' names, and how many outputs they learnt from."""
         learnt = {"learnt_from": self.fit_trials} if self.fit_trials else {}
-        return {**pair_parameters(self.neighbours), "members": [member.name for member in self.members], **learnt}
+        replay = {"replay": True, "replayed": self.replayed} if self.replayed else {}
+        members = {"members": [member.name for member in self.members]}
+        return {**pair_parameters(self.neighbours), **members, **learnt, **replay}
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """All scores of one output, of which parts see the flat view."""
@@ -130,6 +141,8 @@ class LearnedBattery:
     """Of the gradients that the known members read; 0 where there are none."""
     told_by: str = ""
     """The mechanism whose user gave the gradients: they must fit what it releases."""
+    replay: Callable[[jax.Array], Movement] | None = None
+    """Runs both sides on the same draws and says how the record moves the release."""
     name: str = "battery"
 
     @property
@@ -150,28 +163,56 @@ class LearnedBattery:
                 f"{layout.size}{rounds}; give the gradient of every released coordinate, zeros where there is none, or "
                 "leave gradients= out."
             )
-        learnt = self.fit.learn(key, without, with_record, layout)
+        seen = None if self.replay is None else self.replay(jax.random.fold_in(key, REPLAY))
+        fit = self.fit if seen is None else dataclasses.replace(self.fit, replayed=seen.row)
+        learnt = fit.learn(key, without, with_record, layout)
         fits = self.known is not None and layout.rounds is None and layout.size == self.dimension
         known = self.known.parts if self.known is not None and fits else ()
-        return Battery(parts=(*known, learnt), neighbours=self.neighbours, fit_trials=sum(learnt.trained_on))
+        return Battery(
+            parts=(*known, learnt),
+            neighbours=self.neighbours,
+            fit_trials=sum(learnt.trained_on),
+            replayed="" if seen is None else seen.told,
+        )
 
 
 @checked
 def default_battery(
-    neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None
+    neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | None = None, replay: bool = False
 ) -> Battery | LearnedBattery:
     """What an audit uses by default: ``battery`` where gradients are known, and what ``fit`` learns.
 
     Collapsed statistics are few numbers of a known law: there the battery alone.
+
+    Args:
+      neighbours: the pair.
+      mechanism: asked for the kind of its outputs and for its gradients.
+      replay: run ``mechanism`` on both datasets with the same random draws first, and read outputs along the direction
+        in which the record moves them. It helps where the record's gradient is not known. No trial is spent on it and
+        the risk is the same. Code that cannot be followed is audited without; the record says so.
+
+    Returns:
+      The battery, or what learns it.
+
+    Raises:
+      ValueError: ``replay`` is asked for without a mechanism.
+
+    Examples:
+      >>> import distinguishers, mechanisms
+      >>> pair, step = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0), mechanisms.gaussian_mechanism()
+      >>> distinguishers.default_battery(pair, mechanism=step, replay=True).name
+      'battery'
     """
     step = None if mechanism is None else as_mechanism(mechanism)
+    require("replay", step is not None or not replay, "False without a mechanism to run", replay)
     if step is not None and step.kind == "collapsed":
         return battery(neighbours, mechanism=step)
+    again = functools.partial(_moved, step, neighbours) if replay else None
     try:
         known = battery(neighbours, mechanism=step)
         frame, direction = span_of(known.neighbours)
     except ValueError:
-        return LearnedBattery(known=None, neighbours=neighbours, fit=Fit(), dimension=0)
+        return LearnedBattery(known=None, neighbours=neighbours, fit=Fit(), dimension=0, replay=again)
     record = np.asarray(frame.embedded(jnp.asarray(direction, jnp.float32)), np.float64)
     return LearnedBattery(
         known=known,
@@ -179,7 +220,15 @@ def default_battery(
         fit=Fit(record=record if np.any(record) else None),
         dimension=frame.dimension,
         told_by=step.name if step is not None and step.gradients_told else "",
+        replay=again,
     )
+
+
+def _moved(step: Any, neighbours: Neighbours, key: jax.Array) -> Movement:
+    """Imported where it is asked for: adapters are many."""
+    from mechanisms.adapters.same_draws import movement
+
+    return movement(step, neighbours, key=key)
 
 
 def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | None) -> Neighbours:

@@ -68,6 +68,7 @@ class Case:
             with_record=dataset([self.length * unit]),
             relation=relation,
             name="conformance",
+            index=0 if self.first else -1,
             parameters={"others": list(self.others), "length": self.length, "direction": self.direction},
         )
 

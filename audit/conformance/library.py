@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mechanisms.contract import Described, Draw, OutputKind, Releases
+from mechanisms.release import leaves
 
 Library = Literal["jax", "numpy", "torch"]
 """Whose arrays a step takes. A JAX step gets a key; others get a whole number below 2^64 as their seed."""
@@ -78,12 +79,19 @@ class Form:
         """Rows of many trials as tensors, whose names keep their order."""
         if self.tensors is None:
             return rows
-        width, parts, start = len(str(len(self.tensors) - 1)), {}, 0
-        for place, (name, shape) in enumerate(self.tensors.items()):
+        parts, start = {}, 0
+        for name, shape in self.tensors.items():
             size = math.prod(shape)
-            parts[f"{place:0{width}}_{name}"] = rows[..., start : start + size]
+            parts[name] = rows[..., start : start + size]
             start += size
-        return parts
+        return self.placed(parts)
+
+    def placed(self, release: Any) -> Any:
+        """Tensors with their place in front of their names, so that sorted names keep their order."""
+        if self.tensors is None or not isinstance(release, Mapping):
+            return release
+        width = len(str(len(self.tensors) - 1))
+        return {f"{place:0{width}}_{name}": release[name] for place, name in enumerate(self.tensors)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +132,34 @@ class LibraryStep(Described):
     def timeout(self) -> float:
         """Not kept without workers."""
         return 60.0
+
+    @property
+    def tracer(self) -> str | None:
+        """Code in JAX and PyTorch is followed; NumPy's draws cannot be handed out again without patching it."""
+        return None if self.library == "numpy" else self.library
+
+    @property
+    def followed(self) -> Callable[[Any, Any], Any]:
+        """A JAX step on rows of gradients."""
+        import jax
+        import jax.numpy as jnp
+
+        def released(key: Any, rows: Any) -> Any:
+            given = self.step(key, self.form.inputs(rows))
+            if self.form.steps is None:
+                return self.form.placed(given)
+            return jax.tree.map(lambda *parts: jnp.stack(parts), *map(self.form.placed, given))
+
+        return released
+
+    def replayed(self, dataset: Any, seed: int, tell: Callable[[str, Any], None]) -> None:
+        """A PyTorch step that tells of all that it releases."""
+        rows, seed_globals = _arrays(self.library, np.asarray(dataset, np.float32))
+        seed_globals(seed)
+        given = self.step(seed, self.form.inputs(rows))
+        for number, step in enumerate([given] if self.form.steps is None else given, 1):
+            for name, leaf in leaves(self.form.placed(step)):
+                tell(f"{name} of step {number}", leaf)
 
     def prepare(self, dataset: Any) -> Draw:
         """The dataset in the library's arrays, once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import jax
@@ -32,6 +32,8 @@ ALONE = 3
 RECORD = "record"
 """The feature along the record's gradient. Of a transcript it is a member whatever the fit trials say: it alone needs
 no learning where a direction among many weights is to be found."""
+REPLAYED = "replayed"
+"""The feature along which the record moved the release on the same draws."""
 ROUNDS = 4
 """First rounds in which the record's gradient is looked for one by one."""
 AT_ONCE = 2**22
@@ -113,6 +115,8 @@ class Fit:
     """The user's features of one output; those of ``features.py`` where there are none."""
     record: np.ndarray | None = None
     """The record's gradient, where it is known."""
+    replayed: np.ndarray | None = None
+    """How the record moved the whole release on the same draws, where both sides were run on them."""
     name: str = "fit"
 
     @property
@@ -132,7 +136,8 @@ class Fit:
         if self.given is None:
             view = View(layout=layout)
             without_rows, with_rows = (view.rows(first) for first, _ in halves)
-            found = learn_features(without_rows, with_rows, view, given=_of_rounds(self.record, layout))
+            given = _of_rounds(self.record, layout) | self._seen(layout)
+            found = learn_features(without_rows, with_rows, view, given=given)
             read, names, trained = found, found.names, [second for _, second in halves]
         else:
             read, trained = _Given(given=self.given), sides
@@ -141,7 +146,9 @@ class Fit:
         both = jax.tree.map(lambda *leaves: np.concatenate(leaves), *trained)
         seen = np.split(_read_all(read, both, layout.entries), [_count(trained[0])])
         scaling, weights = network.train(key_network, *seen)
-        alone, signs = _best_alone(*seen, always=RECORD if self.given is None and layout.rounds else "", names=names)
+        always = [f"whitened_{name}" for name in self._seen(layout)]
+        always += [RECORD] if self.given is None and layout.rounds else []
+        alone, signs = _best_alone(*seen, always=always, names=names)
         return Learned(
             read=read,
             names=("learned", *(f"learned {names[place]}" for place in alone)),
@@ -151,6 +158,11 @@ class Fit:
             weights=weights,
             trained_on=(_count(sides[0]), _count(sides[1])),
         )
+
+    def _seen(self, layout: Layout) -> dict[str, np.ndarray]:
+        """What a replay saw move, if it is one of this output."""
+        fits = self.replayed is not None and len(self.replayed) == layout.entries
+        return {REPLAYED: self.replayed} if fits and self.replayed is not None else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,13 +258,13 @@ def _read_all(read: Read, side: Any, entries: int) -> np.ndarray:
 
 
 def _best_alone(
-    without: np.ndarray, with_record: np.ndarray, *, always: str, names: tuple[str, ...]
+    without: np.ndarray, with_record: np.ndarray, *, always: Container[str], names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places and signs of the features whose ranks tell the sides apart best, and of one that is kept always."""
+    """Places and signs of the features whose ranks tell the sides apart best, and of those that are kept always."""
     ranks = rankdata(np.concatenate([without, with_record]), axis=0)[len(without) :]
     n0, n1 = len(without), len(with_record)
     area = (ranks.sum(axis=0) - n1 * (n1 + 1) / 2) / (n0 * n1) - 0.5
-    kept = [place for place, name in enumerate(names) if name == always]
+    kept = [place for place, name in enumerate(names) if name in always]
     order = np.argsort(-np.abs(area), kind="stable")
     # as many in every audit, so that scores of one structure share their program
     best = np.append(order[~np.isin(order, kept)][:ALONE], kept).astype(int)

@@ -6,6 +6,7 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
@@ -29,6 +30,20 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
             return [np.asarray(found, out.dtype)]
     found = equation.primitive.bind(*values, **params)
     return list(found) if equation.primitive.multiple_results else [found]
+
+
+def live(jaxpr: Any) -> list[Any]:
+    """The equations that reach an output, or do something beside: a draw that nobody reads gives nothing away."""
+    needed, kept = {*_variables(jaxpr.outvars)}, []
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or not needed.isdisjoint(equation.outvars):
+            kept.append(equation)
+            needed.update(_variables(equation.invars))
+    return kept[::-1]
+
+
+def _variables(atoms: Sequence[Any]) -> list[Any]:
+    return [atom for atom in atoms if not isinstance(atom, jax_core.Literal)]
 
 
 def _is_plain(value: Any) -> bool:

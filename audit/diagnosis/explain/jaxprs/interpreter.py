@@ -14,7 +14,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
-from audit.diagnosis.explain.jaxprs.evaluate import evaluate, stacked
+from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.meeting import Meetings
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
@@ -119,7 +119,7 @@ class Lockstep:
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
 
-        for one, other in aligned(a.eqns, b.eqns):
+        for one, other in aligned(live(a), live(b)):
             place = place_of(one or other, within)
             try:
                 take(one, other, place)

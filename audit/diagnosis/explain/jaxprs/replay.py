@@ -27,9 +27,9 @@ from audit.diagnosis.explain.jaxprs.meeting import changed_after_release
 from audit.diagnosis.explain.jaxprs.value import Release, Tag, Value
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 from audit.trials.threefry import fold_in
-from mechanisms.contract import Mechanism, release_on
-from mechanisms.pairs.neighbours import Neighbours, prepare
-from mechanisms.structure import is_structured
+from mechanisms.adapters.same_draws import on_both_sides
+from mechanisms.contract import Mechanism
+from mechanisms.pairs.neighbours import Neighbours
 
 KEYS = 3
 """Runs at least: a Poisson batch may leave the record out."""
@@ -63,6 +63,8 @@ class Program:
     index: int
     reach: float
     """By how many clipping norms the two sums may lie apart: one record goes and another comes under substitution."""
+    rounds: int = 1
+    """Rows of a transcript: each is a round of its own, whether or not it reads the one before."""
 
     @property
     def can_be_scaled(self) -> bool:
@@ -97,28 +99,10 @@ def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stat
 
 def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
     """Both sides as jaxprs; the differing record is put last where the sizes differ."""
-    sides = [prepare(mechanism, dataset) for dataset in (neighbours.without, neighbours.with_record)]
-    releases = [release_on(mechanism, side) for side in sides] if callable(mechanism) else [None, None]
-    if all(is_structured(one) for one in releases):
-
-        def released(own: jax.Array, release: Callable[[jax.Array], Any]) -> Any:
-            return release(own)
-
-        return _program(released, releases, neighbours, key, rows=False)
-    columns = [_columns(side) for side in sides]
-    if neighbours.relation == "add_remove" and neighbours.index >= 0:
-        columns[1] = jax.tree.map(lambda column: _moved_last(column, neighbours.index, neighbours.group), columns[1])
-    return _program(mechanism.followed, columns, neighbours, key, rows=True)
-
-
-def _columns(dataset: Any) -> Any:
-    return jax.tree.map(jnp.asarray, dataset)
-
-
-def _moved_last(column: jax.Array, index: int, group: int) -> jax.Array:
-    own = np.arange(len(column))
-    moved = (own >= index) & (own < index + group)
-    return column[np.concatenate([own[~moved], own[moved]])]
+    function, sides, rows = on_both_sides(mechanism, neighbours)
+    program = _program(function, sides, neighbours, key, rows=rows)
+    lengths = {aval.shape[:1] for aval in program.a.out_avals} if mechanism.kind == "transcript" else set()
+    return dataclasses.replace(program, rounds=lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1)
 
 
 def _program(
@@ -172,7 +156,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
         findings.append(not_followed(why))
     return Explanation(
         findings=ranked(_without_consequences(findings, bool(unfollowed))),
-        rounds=_rounds(runs),
+        rounds=_rounds(program, runs),
         covered=Covered(
             draws=len(set().union(*(run.lockstep.draws for run in runs))),
             releases=len({(one.at, one.draw) for run in runs for one in run.lockstep.meetings.releases}),
@@ -265,12 +249,23 @@ def _pool(runs: Sequence[Sequence[Release]]) -> None:
                 release.variance, release.drawn = np.full(release.moved.shape, variance), release.drawn * len(same)
 
 
-def _by_round(run: Run) -> dict[tuple[Any, ...], list[Release]]:
+def _by_round(program: Program, run: Run) -> dict[tuple[Any, ...], list[Release]]:
     rounds: dict[tuple[Any, ...], list[Release]] = {}
     meetings = run.lockstep.meetings
     for release in meetings.together.charged(meetings.releases):
         rounds.setdefault(release.round, []).append(release)
-    return rounds
+    return _unrolled(program.rounds, rounds) if len(rounds) == 1 < program.rounds else rounds
+
+
+def _unrolled(number: int, rounds: dict[tuple[Any, ...], list[Release]]) -> dict[tuple[Any, ...], list[Release]]:
+    """The rounds of a loop in Python whose steps do not read one another; their releases come in the loop's order."""
+    (name, releases), size = next(iter(rounds.items())), sum(map(len, rounds.values())) // number
+    parts = [releases[start : start + size] for start in range(0, size * number, size)] if size else []
+    shapes = {tuple(release.moved.shape for release in part) for part in parts}
+    if size * number == len(releases) and len(shapes) == 1:
+        return {(*name, step): part for step, part in enumerate(parts)}
+    why = "the rounds of its transcript cannot be told apart"
+    return {name: [dataclasses.replace(one, unknown=one.unknown or why) for one in releases]}
 
 
 def _cost(releases: Sequence[Release]) -> float:
@@ -285,11 +280,11 @@ def _deviation(releases: Sequence[Release]) -> float:
     return float(np.sqrt(np.mean(np.concatenate([one.variance.ravel() for one in releases]))))
 
 
-def _rounds(runs: Sequence[Run]) -> tuple[Round, ...]:
+def _rounds(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
     """Of every round the run in which it cost most."""
     worst: dict[tuple[Any, ...], list[Release]] = {}
     for run in runs:
-        for number, releases in _by_round(run).items():
+        for number, releases in _by_round(program, run).items():
             if number not in worst or _cost(releases) > _cost(worst[number]):
                 worst[number] = releases
     told = []
@@ -340,7 +335,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         return []
     worst: tuple[float, list[Release]] = (0.0, [])
     for run in runs:
-        for releases in _by_round(run).values():
+        for releases in _by_round(program, run).values():
             judged = not any(release.unknown for release in releases)
             if judged and _cost(releases) > worst[0]:
                 worst = _cost(releases), releases

@@ -25,6 +25,8 @@ FACTOR = 50.0
 SLACK = 0.02
 """What rounding may add to a difference, over it."""
 OUTPUT_SLACK = 2e-5
+NEGLIGIBLE = 1000.0
+"""Noise over what a record moves, above which its size tells nothing of clipping."""
 OTHER_NUMBER = ", as a number that is not the same for both datasets"
 
 Code = Callable[[Any, int, Callable[[str, Any], None]], None]
@@ -73,6 +75,15 @@ class Replay:
                 why="random numbers that no PyTorch generator draws (NumPy's, Python's) reach the release",
             )
         return self._answer(one, other, costs[0])
+
+    def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
+        """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
+        one, _ = self._pair()
+        if not one.draws:
+            return None
+        runs = one, self._run(self._with, None)
+        first, second = ({name: out.value for name, out in run.outputs.items()} for run in runs)
+        return first, second
 
     def _answer(self, one: Run, other: Run, costs: Iterable[Cost]) -> Seen:
         opaque = tuple(dict.fromkeys([*one.lost, *other.lost]))
@@ -282,6 +293,8 @@ class Replay:
             run = None if dataset is None else self._further(dataset, one)
             if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
                 return runs
+            if self._keeps_promise(run):
+                return [*runs, run]
             length = _length(run.releases.events, moved)
             if not math.isfinite(length):
                 return runs
@@ -297,6 +310,11 @@ class Replay:
             self._say("not_clipped", {"at": event.stack, "origin": event.origin}, scale=FACTOR, times=times)
             return []
         return runs
+
+    def _keeps_promise(self, run: Run) -> bool:
+        """Whether a record so large moves every release by no more than is promised, or by next to nothing."""
+        costs = list(_costs(run.releases.events))
+        return bool(costs) and all(cost.multiplier * (1 + SLACK) >= (self._stated or NEGLIGIBLE) for cost in costs)
 
     def _about_noise(self, costs: list[list[Cost]]) -> None:
         every = [cost for found in costs for cost in found]
