@@ -46,9 +46,8 @@ def judged(outputs: int, *, replay: bool) -> int:
 
 def hidden(fault: Fault, step: Mechanism) -> tuple[Mechanism, Neighbours]:
     """The same release of records that are no gradients, in a basis that nobody knows."""
-    sides = [
-        np.asarray(materialise(side), np.float64) for side in (fault.neighbours.without, fault.neighbours.with_record)
-    ]
+    pair = fault.neighbours
+    sides = [np.asarray(materialise(side), np.float64) for side in (pair.without, pair.with_record)]
     dimension = sides[0].shape[1]
     rng = np.random.default_rng(dimension)
     first = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]

@@ -105,6 +105,7 @@ class Replayed(NamedTuple):
 def on_both_sides(mechanism: Any, neighbours: Neighbours) -> Replayed:
     """The code and the two datasets; the differing record is last where their sizes differ."""
     sides = [prepare(mechanism, dataset) for dataset in (neighbours.without, neighbours.with_record)]
+    code = mechanism.followed
     releases = [release_on(mechanism, side) for side in sides] if callable(mechanism) else [None, None]
     if all(is_structured(one) for one in releases):
 
@@ -115,7 +116,7 @@ def on_both_sides(mechanism: Any, neighbours: Neighbours) -> Replayed:
     columns = [jax.tree.map(jnp.asarray, side) for side in sides]
     if neighbours.relation == "add_remove" and neighbours.index >= 0:
         columns[1] = jax.tree.map(lambda column: _moved_last(column, neighbours.index, neighbours.group), columns[1])
-    return Replayed(mechanism.followed, (columns[0], columns[1]), rows=True)
+    return Replayed(code, (columns[0], columns[1]), rows=True)
 
 
 def _moved_last(column: jax.Array, index: int, group: int) -> jax.Array:

@@ -1,0 +1,52 @@
+"""Replays of conformance's libraries: right ones stay silent on every pair, and a bug is named with its line."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+from audit.conformance.cases import STEP_CASES, TRAINING_CASES
+from audit.diagnosis.explain import Kind, explain
+from conformance.classes import conformance_class
+
+CASES = {**STEP_CASES, **TRAINING_CASES}
+OFTEN_WRONG = ("tiny", "many_steps", "opposite_steps")
+"""Pairs on which replays accused a right library: gradients that no bound reaches, steps that read no other step."""
+
+
+def told(library: str, bug: str, case: str):
+    stated = CASES[case]
+    step = conformance_class(library, bug)()._mechanism(stated.settings(), None if stated.steps == 1 else stated.steps)
+    pair = stated.neighbours((24, 6), "add_remove")
+    return explain(step, pair, key=jax.random.key(0), clip=stated.clip, noise_multiplier=stated.noise_multiplier)
+
+
+@pytest.mark.parametrize("library", ["jax", "torch"])
+@pytest.mark.parametrize(
+    "case", [*OFTEN_WRONG, *(pytest.param(name, marks=pytest.mark.long) for name in CASES if name not in OFTEN_WRONG)]
+)
+def test_a_right_library_is_accused_of_nothing(library, case):
+    pytest.importorskip("torch" if library == "torch" else "jax")
+    assert told(library, "", case).suspicions == ()
+
+
+@pytest.mark.parametrize(
+    ("library", "bug", "case", "kind"),
+    [
+        ("jax", "noise_times_08", "dense", Kind.TOO_LITTLE_NOISE),
+        ("jax", "noise_times_08", "opposite_steps", Kind.TOO_LITTLE_NOISE),
+        ("torch", "clipping_ignored", "dense", Kind.NOT_CLIPPED),
+        ("torch", "momentum_before_noise", "equal_steps", Kind.CHANGED_AFTER_RELEASE),
+    ],
+)
+def test_a_bug_is_named_at_a_line_of_the_library(library, bug, case, kind):
+    pytest.importorskip("torch" if library == "torch" else "jax")
+    found = told(library, bug, case).suspicions[0]
+    assert found.kind == kind
+    assert found.lines[0][0].endswith(f"{library}_library.py")
+
+
+def test_numpy_is_not_followed_and_that_is_said():
+    found = told("numpy", "no_noise", "dense")
+    assert [one.kind for one in found.findings] == [Kind.NOT_FOLLOWED]
+    assert "cannot be followed" in found.findings[0].says
