@@ -286,11 +286,14 @@ def with_text(tuning, lines, *, canaries, noise_multiplier, divided, seed):
 
     gradients = jax.jit(jax.vmap(gradient, in_axes=(None, 0)))
     joining = ({"line": included[rng.random(len(included)) < RATE]} for _ in range(STEPS))
-    every = np.zeros(canaries)
+    every, variance = np.zeros(canaries), (noise_multiplier * CLIP) ** 2
     for lora, others, noisy in tuning.steps(lines, joining, seed=seed, noise_multiplier=noise):
         for first in range(0, canaries, CHUNK):
             rows = gradients(lora, extra[first : first + CHUNK])
-            every[first : first + CHUNK] += np.asarray(rows @ (noisy - others), float)
+            # what all such lines have in common tells nothing of one of them
+            rows -= rows.mean(0)
+            told = np.asarray(rows @ (noisy - others) - (rows**2).sum(1) / 2, float) / variance
+            every[first : first + CHUNK] += np.log1p(RATE * np.expm1(np.minimum(told, 700.0)))
     last = np.asarray(tuning.losses(tuning.start, extra) - tuning.losses(tuning.tuned, extra), float)
     return [audit.one_run(scores, coins, risk=0.05, delta=DELTA) for scores in (every, last)]
 
