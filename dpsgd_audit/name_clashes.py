@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 import types
@@ -79,7 +78,10 @@ def explain() -> None:
 def _shadowed(name: str, file: str) -> str:
     beginning = f"`import {name}` gives {file}, which is not dpsgd-audit's {name}"
     if Path(file).is_relative_to(HOME / name):
-        owners = set(importlib.metadata.packages_distributions().get(name, ())) - {"dpsgd-audit"}
+        # not at the top: it takes longer than all the rest of `import audit`
+        from importlib import metadata
+
+        owners = set(metadata.packages_distributions().get(name, ())) - {"dpsgd-audit"}
         told = " or ".join(sorted(owners)) or "another distribution"
         return f"{beginning}: {told} was installed over it. {REMEDY}"
     return f"{beginning} ({HOME / name}) and comes before it. {REMEDY}"

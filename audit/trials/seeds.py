@@ -1,8 +1,6 @@
-"""Which seeds mean something. No JAX here: a bad one is refused before it is imported."""
+"""Which seeds mean something. Nothing heavy here, not even NumPy: a bad one is refused at once."""
 
 from __future__ import annotations
-
-from guarantees.checks import require
 
 SEEDS = 2**32
 """JAX reads 32 bits of a seed: seed and seed + 2^32 would give one run under two names."""
@@ -10,4 +8,7 @@ SEEDS = 2**32
 
 def require_seed(seed: int) -> None:
     """Refuse a seed that JAX would shorten."""
-    require("seed", 0 <= seed < SEEDS, "a whole number from 0 to 2^32 - 1 (JAX would read others modulo 2^32)", seed)
+    if not 0 <= seed < SEEDS:
+        raise ValueError(
+            f"seed must be a whole number from 0 to 2^32 - 1 (JAX would read others modulo 2^32), got {seed}."
+        )
