@@ -1,7 +1,8 @@
 """Edits of records against `verify`: ``python -m attack.edits [RECORDS.json] [--edits 1000]``, from ``tests``.
 
 Without a file the records are those of every policy. ``--edits`` single values are drawn, first a key and then a
-value under it; without it every value is edited, all values under a key at once. Prints the table by key: edits that
+value under it; without it every value is edited, all values under a key at once; ``--each`` edits every key in so many
+of the records that have it. Prints the table by key: edits that
 reading refuses, that `verify` calls wrong, that it cannot compute, and that it names as primary only. The exit status
 is 1 where a derived value was edited unseen.
 """
@@ -75,14 +76,31 @@ def drawn(records: Sequence[AuditRecord], count: int, seed: int) -> Iterator[Edi
         yield from _edited(own, {path: changed(value, rng)}, named[own.name])
 
 
-def every(records: Sequence[AuditRecord], seed: int = 0, among: int = 1) -> Iterator[Edited]:
-    """Every value of every record edited, all under a key at once; of the keys one ``among`` so many."""
+def every(records: Sequence[AuditRecord], seed: int = 0, among: int = 1, each: int | None = None) -> Iterator[Edited]:
+    """Every value of every record edited, all under a key at once; of the keys one ``among`` so many.
+
+    With ``each`` a key is edited in so many of the records that have it, spread over them: no key is left out.
+    """
     rng = np.random.default_rng(seed)
     named = names_of_primary(records)
-    for own in records:
-        for place, values in enumerate(_by_key(own).values()):
-            if (place + seed) % among == 0:
+    for own, keys in zip(records, keys_edited(records, each), strict=True):
+        for place, (key, values) in enumerate(_by_key(own).items()):
+            if key in keys and (place + seed) % among == 0:
                 yield from _together(own, {path: changed(value, rng) for path, value in values}, named[own.name])
+
+
+def keys_edited(records: Sequence[AuditRecord], each: int | None) -> list[set[str]]:
+    """The keys that are edited in each record."""
+    found = [set(_by_key(record)) for record in records]
+    if each is None:
+        return found
+    chosen: list[set[str]] = [set() for _ in records]
+    for place, key in enumerate(sorted(set().union(*found))):
+        holders = [index for index, keys in enumerate(found) if key in keys]
+        number = min(each, len(holders))
+        for turn in range(number):
+            chosen[holders[(place + turn * len(holders) // number) % len(holders)]].add(key)
+    return chosen
 
 
 def names_of_primary(records: Sequence[AuditRecord]) -> dict[str, tuple[str, ...]]:
@@ -174,6 +192,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("records", type=Path, nargs="?")
     parser.add_argument("--edits", type=int, default=None)
+    parser.add_argument("--each", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if given.records is None:
@@ -184,7 +203,7 @@ def main() -> int:
         from audit.record.stored import load_records
 
         records = load_records(given.records)
-    found = list(every(records) if given.edits is None else drawn(records, given.edits, given.seed))
+    found = list(every(records, each=given.each) if given.edits is None else drawn(records, given.edits, given.seed))
     print(table(found, whole=True))
     missed = unseen(found)
     print(f"{len(found)} values edited, {len(missed)} derived ones unseen", *missed, sep="\n")

@@ -12,15 +12,18 @@ import guarantees
 @pytest.mark.long
 @pytest.mark.parametrize("shard", range(8))
 def test_no_draw_of_any_constructor_is_a_fault(shard, tmp_path):
-    lines = run(draws=400, shard=shard, shards=8, folder=tmp_path, seconds=600.0)
+    """A sample: as many of 400 draws as begin within a CPU minute a shard. `python -m attack.run` draws all."""
+    lines = run(draws=400, shard=shard, shards=8, folder=tmp_path, seconds=60.0)
+    assert lines
     assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
-    assert sum(line["verdict"] == "refused" for line in lines) <= 0.1 * len(lines), report(lines)
+    assert sum(line["verdict"] == "refused" for line in lines) <= max(2, 0.1 * len(lines)), report(lines)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("what", "draws"), [("composed", 100), ("numbers", 60), ("large", 300)])
 def test_no_composition_and_no_single_number_is_a_fault(what, draws, tmp_path):
-    lines = run(draws=draws, shard=0, shards=1, folder=tmp_path, seconds=1200.0, what=what)
+    lines = run(draws=draws, shard=0, shards=1, folder=tmp_path, seconds=120.0, what=what)
+    assert lines
     assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
 
 
