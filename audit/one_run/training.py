@@ -75,8 +75,8 @@ def one_training(
       What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
 
     Raises:
-      ValueError: an argument is out of range, an update has another size than the weights, or coins are to be
-        revealed in turn at a delta above 0.
+      ValueError: an argument is out of range, an update has another size than the weights, no step moves a
+        coordinate, or coins are to be revealed in turn at a delta above 0.
 
     Examples:
       >>> import audit, numpy as np
@@ -91,16 +91,17 @@ def one_training(
       >>> found.epsilon(1e-5) > 1
       True
     """
-    canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
-    scale = {"clip": clip, "noise_multiplier": noise_multiplier}
-    vouched = [f"the training did not know the seed {seed}, which drew the coins"]
+    require("reveal", reveal in ("others", "in_turn"), "'others' or 'in_turn'", reveal)
     if reveal == "in_turn":
         _require_pure(delta, claim)
-        seen = np.stack([np.asarray(step, float) for step in train(canaries)])
+    canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
+    scale = {"clip": clip, "noise_multiplier": noise_multiplier}
+    seen = _moved(train(canaries))
+    vouched = [f"the training did not know the seed {seed}, which drew the coins"]
+    if reveal == "in_turn":
         found = _in_turn(canaries, seen, scale=scale, risk=risk, claim=claim, relation=relation)
         return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
-    require("reveal", reveal == "others", "'others' or 'in_turn'", reveal)
-    scores = canaries.scores(train(canaries), **scale)
+    scores = canaries.scores(seen, **scale)
     found = one_run(scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed)
     if each > 1:
         vouched.append(
@@ -108,6 +109,17 @@ def one_training(
             "the scores of the one that is"
         )
     return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
+
+
+def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:
+    """What all steps showed; an error where none moved anything, which noise never leaves so."""
+    seen = np.stack([np.asarray(step, float) for step in steps])
+    if not seen.any():
+        raise ValueError(
+            f"in {len(seen)} steps no canary's coordinate moved, not even by noise: the training does not update the "
+            "weights that are read. Does its optimizer hold the parameters of this model?"
+        )
+    return seen
 
 
 def _require_pure(delta: float | None, claim: Claim | None) -> None:

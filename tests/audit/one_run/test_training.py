@@ -157,3 +157,12 @@ def test_a_pure_claim_is_judged_by_coins_revealed_in_turn():
     )
     assert kept.verdict != "violation"
     assert broken.verdict == "violation"
+
+
+def test_a_training_that_moves_no_weight_is_refused_before_it_is_judged():
+    def stuck(canaries):
+        for _ in canaries.batches(3):
+            yield canaries.seen(np.zeros(WEIGHTS))
+
+    with pytest.raises(ValueError, match="in 3 steps no canary's coordinate moved, not even by noise"):
+        audit.one_training(stuck, weights=WEIGHTS, places=WEIGHTS, noise_multiplier=1.0)
