@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import jax
@@ -115,37 +116,29 @@ class BandedTraining(Described):
             sampling_prob=self.rate,
         )
 
+    @property
+    def tracer(self) -> str:
+        """JAX traces all of it but the sampler."""
+        return "jax"
+
+    @property
+    def followed(self) -> Callable[[jax.Array, Any], Any]:
+        """The rounds on batches that JAX draws, groups in turn: a replay does not judge how batches are drawn."""
+
+        def rounds(key: jax.Array, dataset: Any) -> jax.Array:
+            rows = jnp.asarray(dataset, jnp.float32)
+            key_batches, key_noise = jax.random.split(key)
+            chosen = jax.random.bernoulli(key_batches, self.rate, (len(rows), self.iterations)).T
+            turns = jnp.arange(self.iterations)[:, None] % self.groups == jnp.arange(len(rows)) % self.groups
+            return self._release(rows)(key_noise, chosen & turns)
+
+        return rounds
+
     def prepare(self, dataset: Any) -> Draw:
         """The rounds compiled for any number of trials; batches are drawn on the host, as the library draws them."""
-        try:
-            from jax_privacy import noise_addition
-            from jax_privacy.matrix_factorization import streaming_matrix, toeplitz
-        except ImportError as error:
-            raise ImportError(f"{error}; this training needs pip install 'dpsgd-audit[jax-privacy]'.") from error
         rows = jnp.asarray(materialise(dataset), jnp.float32)
-        records, dimension = rows.shape
-        gradient = self.plan().plan.clipped_grad(jnp.dot, keep_batch_dim=False, batch_argnums=1)
-        sampler = self._sampler()
-        deviation = self.noise_multiplier * self.clip * float(np.linalg.norm(self.strategy))
-        correlated = toeplitz.inverse_as_streaming_matrix(jnp.asarray(self.strategy))
-        matrix = streaming_matrix.identity() if self.fault == "white_noise" else correlated
-
-        def release(seed: jax.Array, chosen: jax.Array) -> jax.Array:
-            privatizer = noise_addition.matrix_factorization_privatizer(
-                matrix,
-                stddev=deviation,
-                prng_key=jax.random.wrap_key_data(seed),
-            )
-            weights = jnp.zeros(dimension)
-
-            def take(state: Any, present: jax.Array) -> tuple[Any, Any]:
-                total = gradient(weights, rows, is_padding_example=~present)
-                noisy, after = privatizer.update(total, state)
-                return (state if self.fault == "same_noise" else after), noisy
-
-            return jax.lax.scan(take, privatizer.init(weights), chosen)[1]
-
-        compiled = jax.jit(jax.vmap(release))
+        records, release, sampler = len(rows), self._release(rows), self._sampler()
+        compiled = jax.jit(jax.vmap(lambda seed, chosen: release(jax.random.wrap_key_data(seed), chosen)))
 
         def draw(seeds: np.ndarray) -> np.ndarray:
             size = 1 << (len(seeds) - 1).bit_length()
@@ -157,6 +150,31 @@ class BandedTraining(Described):
             return np.asarray(compiled(words, chosen))[: len(seeds)]
 
         return draw
+
+    def _release(self, rows: jax.Array) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        """All rounds of a key and of the records that are chosen in each."""
+        try:
+            from jax_privacy import noise_addition
+            from jax_privacy.matrix_factorization import streaming_matrix, toeplitz
+        except ImportError as error:
+            raise ImportError(f"{error}; this training needs pip install 'dpsgd-audit[jax-privacy]'.") from error
+        gradient = self.plan().plan.clipped_grad(jnp.dot, keep_batch_dim=False, batch_argnums=1)
+        deviation = self.noise_multiplier * self.clip * float(np.linalg.norm(self.strategy))
+        correlated = toeplitz.inverse_as_streaming_matrix(jnp.asarray(self.strategy))
+        matrix = streaming_matrix.identity() if self.fault == "white_noise" else correlated
+
+        def release(key: jax.Array, chosen: jax.Array) -> jax.Array:
+            privatizer = noise_addition.matrix_factorization_privatizer(matrix, stddev=deviation, prng_key=key)
+            weights = jnp.zeros(rows.shape[1])
+
+            def take(state: Any, present: jax.Array) -> tuple[Any, Any]:
+                total = gradient(weights, rows, is_padding_example=~present)
+                noisy, after = privatizer.update(total, state)
+                return (state if self.fault == "same_noise" else after), noisy
+
+            return jax.lax.scan(take, privatizer.init(weights), chosen)[1]
+
+        return release
 
     def _sampler(self) -> Any:
         from jax_privacy import batch_selection

@@ -18,6 +18,7 @@ MOST = 3
 MOST_ENTRIES = 20_000_000
 """Numbers in a dataset above which it is not replayed after a violation."""
 QUESTION = "which line?"
+AT_OURS = "what looks wrong is at a line of this toolkit's adapter and none of yours"
 SIMULATORS = "mechanisms.simulators"
 
 
@@ -36,7 +37,8 @@ def line_answers(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stat
     suspicions = [one for one in found if one.kind != Kind.NOT_FOLLOWED]
     theirs = [one for one in suspicions if not one.lines or not all(is_ours(path) for path, _ in one.lines)]
     unfollowed = [one for one in found if one.kind == Kind.NOT_FOLLOWED]
-    return tuple(map(_answer, theirs[:MOST] or unfollowed[:1]))
+    ours = [not_followed(f"{AT_OURS} ({one.says.rstrip('.')})") for one in suspicions if one not in theirs]
+    return tuple(map(_answer, theirs[:MOST] or (ours + unfollowed)[:1]))
 
 
 def _findings(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated) -> tuple[Finding, ...]:

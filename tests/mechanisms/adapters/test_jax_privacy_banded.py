@@ -118,3 +118,13 @@ def test_bad_trainings_are_refused(settings, message):
 def test_nothing_is_promised_of_banded_noise_with_balls_in_bins():
     with pytest.raises(ValueError, match="one number for balls in bins"):
         banded_claim(training(rate=1.0, batches="balls_in_bins"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("none", "not_followed"), ("same_noise", "key_used_twice")], ids=["right", "same_noise"]
+)
+def test_a_replay_names_a_line_of_the_library(fault, kind):
+    pair = mechanisms.worst_case_pair(records=5, dimension=8, clip=1.0, shared=0.0, relation="zero_out")
+    told = audit.explain(training(fault=fault, iterations=4), pair, key=jax.random.key(0), noise_multiplier=NOISE)
+    assert [found.kind for found in told.findings][:1] == [kind]
+    assert told.findings[0].lines[0][0].endswith("jax_privacy/noise_addition.py")

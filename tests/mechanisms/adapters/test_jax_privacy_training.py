@@ -13,6 +13,8 @@ from scipy import stats
 
 import audit
 import mechanisms
+from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.in_records import line_answers
 
 pytest.importorskip("jax_privacy", reason="JAX Privacy is not installed: pip install dpsgd-audit[jax-privacy]")
 
@@ -211,3 +213,11 @@ def test_bad_trainings_are_refused(settings, message):
         training(**settings)
     with pytest.raises(ValueError, match="at least 9 batches"):
         training(steps=9).prepare(DATA)(SEEDS)
+
+
+@pytest.mark.parametrize("broken", [None, "less noise"])
+def test_after_a_violation_the_lines_are_the_librarys_and_none_of_ours(broken):
+    plan = config() if broken is None else BROKEN[broken](config().plan)
+    told = line_answers(training(plan), PAIR, key=jax.random.key(0), stated=Stated(noise_multiplier=NOISE))
+    files = [path for answer in told for path, _ in answer.lines]
+    assert files == ([] if broken is None else ["jax_privacy/noise_addition.py"] * 2 + ["jax_privacy/clipping.py"])

@@ -88,6 +88,7 @@ class Meetings:
             exact=known and not noise.guessed,
             drawn=0 if known else drawn.size,
             unknown=_unknown(data, noise),
+            correlated=noise.correlated,
             nonlinear=data.nonlinear,
             weighted=data.weighted,
             summed_by=data.summed_by,

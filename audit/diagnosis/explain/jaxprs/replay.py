@@ -44,6 +44,7 @@ SLACK = 0.02
 GUESSED_SLACK = 0.06
 LEAST_SHARE = 0.6
 """Of its size that another record keeps where each is made a little smaller than the one before."""
+CORRELATED = "what a round costs depends on the others"
 BEFOREHAND = "a number that was computed from the dataset before the release"
 
 
@@ -149,6 +150,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
     findings += _too_little(program, runs, stated)
+    correlated = dict.fromkeys(one.draw for run in runs for one in run.lockstep.meetings.releases if one.correlated)
+    findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
     if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):

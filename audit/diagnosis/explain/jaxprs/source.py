@@ -5,7 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from audit.diagnosis.explain.places import NOWHERE, OWN_FRAMES, Place, is_library, place
+from audit.diagnosis.explain.places import (
+    INSTALLED,
+    NOWHERE,
+    OWN_FRAMES,
+    Frame,
+    Place,
+    is_library,
+    is_ours,
+    place,
+)
 
 OWN_FOLDER = __file__.rpartition("/")[0]
 
@@ -36,9 +45,29 @@ def place_of(equation: Any, within: Within | None = None) -> Place:
     while frames and "/jax/" in frames[0][0] and is_library(frames[0][0]):
         frames.pop(0)
     found = place(frames)
+    if not found.own and (within is None or not within.at.own):
+        return _of_library(frames) or (found if within is None else within.at)
     if within is None:
         return found
     return Place(own=(*found.own, *within.at.own)[:OWN_FRAMES], library=found.library) if found.own else within.at
+
+
+def _of_library(frames: list[Frame]) -> Place | None:
+    """Where none of the frames is the user's: the innermost of the library that an adapter of ours calls.
+
+    What that library calls in its turn (Optax, for drawing a tree of normal numbers) tells a reader less.
+    """
+    theirs = [frame for frame in frames if not is_ours(frame[0]) and not frame[0].startswith("<")]
+    own = [frame for frame in theirs if _package(frame[0]) == _package(theirs[-1][0])]
+    return Place(own=(), library=(own[0],)) if own else None
+
+
+def _package(path: str) -> str:
+    """The folder of installed libraries, and the first name in it."""
+    for part in INSTALLED:
+        if part in path:
+            return path.rpartition(part)[2].partition("/")[0]
+    return path
 
 
 def inside(jaxpr: Any, equation: Any, within: Within | None) -> Within | None:

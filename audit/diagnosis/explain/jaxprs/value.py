@@ -53,6 +53,8 @@ class Release:
     """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
     unknown: str | None = None
     """Why its cost is not judged, if it is not."""
+    correlated: bool = False
+    """Whether its noise is made of noise that other releases have, too."""
     nonlinear: Place | None = None
     weighted: Place | None = None
     summed_by: float = 0.0
