@@ -115,8 +115,13 @@ class EpsilonRange:
 
     @property
     def claimed(self) -> float | None:
-        """The number to print as claimed; None where the error leaves nothing known from above."""
-        return None if not self.known and np.isinf(self.at_most) else self.promised
+        """The number to print as claimed: the most that it may be where the error exceeds delta or matters otherwise.
+
+        None where that leaves nothing known from above.
+        """
+        if self.known and (self.error <= self.delta or self.at_least == self.at_most):
+            return self.epsilon
+        return None if np.isinf(self.at_most) else self.at_most
 
     @property
     def says(self) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
-from audit.bounds.rounding import at_least
+from audit.bounds.rounding import at_least, at_most
 from audit.record.diagnosis_answer import Diagnosis
 from audit.risk import RiskBudget, Statement
 from audit.verdict.numbers import ProvenNumber
@@ -77,7 +77,7 @@ class ClaimPart:
             return f"{self.epsilon:.4g} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""
         why = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
-        return f"not known ({why})" if self.epsilon is None else f"at most {self.epsilon:.4g} ({why})"
+        return f"not known ({why})" if self.epsilon is None else f"at most {at_most(self.epsilon, '.4g')} ({why})"
 
     def describe(self) -> str:
         """The constructor call that makes this claim."""

@@ -69,7 +69,7 @@ def test_no_verdict_holds_anyone_to_the_number():
 def test_a_record_says_so_everywhere(violation, claim, says, capsys):
     part = claim_part(claim, DELTA)
     record = dataclasses.replace(violation, claim=part, report_delta=DELTA)
-    assert part.epsilon == (None if claim is ESTIMATE else claim.epsilon_range(DELTA).promised)
+    assert part.epsilon == (None if claim is ESTIMATE else claim.epsilon_range(DELTA).at_most)
     print_table((record,), suite_risk=0.05)
     texts = [repr(record), "\n".join(record_lines(record)), str(story((record,))), capsys.readouterr().out]
     for text in texts:
@@ -91,6 +91,18 @@ def test_an_error_below_delta_that_e_to_the_epsilon_multiplies_is_told_too(viola
         assert " inf" not in text
         assert "(inf" not in text
         assert r"\infty" not in text
+
+
+def test_what_is_called_at_most_is_the_most_that_is_proven():
+    """Known within 1% by its certificate, although the numerical error exceeds delta: the upper end is told."""
+    exact, more = (guarantees.laplace(epsilon=epsilon).compose(3) for epsilon in (1.0, 1.002))
+    law = exact.curve.law
+    certificate = Certificate(proved="", estimated="", round_off=1e-15, safe=more.curve.law, leaked=law)
+    claim = dataclasses.replace(exact, curve=TradeOff(dataclasses.replace(law, error=1e-4, certificate=certificate)))
+    left, part = claim.epsilon_range(DELTA), claim_part(claim, DELTA)
+    assert left.known
+    assert part.epsilon == left.at_most > left.epsilon
+    assert float(part.epsilon_at(DELTA).split()[2]) >= left.at_most
 
 
 def test_an_unknown_epsilon_is_null_in_a_record_and_inf_of_earlier_versions_is_read(tmp_path, capsys):
