@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from audit.commands import COMMANDS
+from audit.commands.arguments import COMMANDS
 from audit.trials.border import Terminated, contained
 
 BAD_INPUT = 2

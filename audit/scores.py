@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from audit.bounds.attack_summary import AttackSummary, attack_summary
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, short_band_from_scores, wider_rate_band
-from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import Against, Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions

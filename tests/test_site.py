@@ -110,7 +110,7 @@ def test_the_reference_has_every_public_name_and_command(site):
     import distinguishers
     import guarantees
     import mechanisms
-    from audit.commands import COMMANDS
+    from audit.commands.arguments import COMMANDS
 
     for package in (audit, distinguishers, mechanisms, guarantees):
         page = (site / "reference" / f"{package.__name__}.html").read_text(encoding="utf-8")

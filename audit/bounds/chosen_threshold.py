@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaincinv, ndtr, ndtri
 
+from audit.bounds.bounded_numbers import Mu, Question
 from audit.bounds.inversion import approximate_bound
 from audit.bounds.joint import divergence
-from audit.bounds.questions import Mu, Question
 from audit.bounds.supporting_lines import corners, tabulate
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array

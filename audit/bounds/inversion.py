@@ -12,9 +12,9 @@ from scipy.optimize import root_scalar
 from scipy.special import ndtri
 
 from audit.bounds import joint
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.joint import GAMMA_SHARE, Region
-from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from guarantees.checks import Delta, Share, checked
 from guarantees.numerics.array import Array
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.bounds.rounding import at_least
-from audit.commands import risk_of
+from audit.commands.arguments import risk_of
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.escaping import json_text
@@ -30,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
     from audit.commands import one_run
     from audit.scores import from_scores, one_column
-    from audit.suites.claim_text import claim_from_text
+    from audit.suites.claim_names import claim_from_text
 
     if not 0 <= arguments.delta < 1:
         raise ValueError(f"--delta must lie in [0, 1), got {arguments.delta}.")

@@ -12,7 +12,7 @@ from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, 
 from audit.report.escaping import json_text
 from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training
 from audit.report.terminal import claim_line, print_plot
-from audit.suites.claim_text import claim_from_text
+from audit.suites.claim_names import claim_from_text
 from guarantees.claim import Claim
 from guarantees.summary import summarise
 

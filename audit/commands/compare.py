@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from audit.commands import risk_of
+from audit.commands.arguments import risk_of
 from audit.report.escaping import json_text
 
 if TYPE_CHECKING:

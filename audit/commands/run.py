@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit.commands import risk_of
+from audit.commands.arguments import risk_of
 from audit.commands.ending import ended_in_order
 from audit.record.files import make_folder, require_apart, require_writable, write_whole
 from audit.report.escaping import json_text, printable

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from audit.bounds import joint
+from audit.bounds.bounded_numbers import Question
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
-from audit.bounds.questions import Question
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
 from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
 from audit.power.power import refutation_power, tv_alternative

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import logit
 
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.chosen_threshold import ScoreModel, expected_bound
 from audit.bounds.clopper_pearson import clopper_pearson_upper
-from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.goal import Goal
 from audit.policies.policy import Cut, FitScores, Target
 from audit.power.power import refutation_rate

@@ -16,7 +16,7 @@ import guarantees
 import mechanisms
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
-from audit.suites.claim_text import CLAIMS
+from audit.suites.claim_names import CLAIMS
 from audit.suites.file import AuditSpec, Suite, SuiteError, is_part, nearest
 from audit.suites.loading import load
 from audit.suites.parts import (

@@ -7,9 +7,9 @@ import functools
 
 import numpy as np
 
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import inversion, joint_bound
-from audit.bounds.questions import DeltaAt, EpsilonAt, Mu, Question
 from audit.risk import Statement
 from audit.verdict.judgement import Against
 from audit.verdict.violated import ViolatedAt, by_number

@@ -19,7 +19,7 @@ from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
-from audit.suites.claim_text import BUILDABLE
+from audit.suites.claim_names import BUILDABLE
 from audit.suites.each_audit import among, key_text, risk_of_each
 from audit.suites.file import Suite, SuiteError
 from audit.trials.border import sentence

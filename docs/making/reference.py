@@ -136,7 +136,7 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _command_line() -> str:
-    from audit.commands import COMMANDS
+    from audit.commands.arguments import COMMANDS
 
     lines = ["# Command line", "", "`dpsgd-audit COMMAND --help` prints the same.", EXIT_CODES]
     for command in COMMANDS:

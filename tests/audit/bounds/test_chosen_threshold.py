@@ -4,6 +4,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 import guarantees
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt
 from audit.bounds.chosen_threshold import (
     ScoreModel,
     best_threshold,
@@ -12,7 +13,6 @@ from audit.bounds.chosen_threshold import (
     strongest_threshold,
 )
 from audit.bounds.inversion import approximate_bound
-from audit.bounds.questions import DeltaAt, EpsilonAt
 
 TRIALS = (90_000, 90_000)
 

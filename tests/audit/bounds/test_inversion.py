@@ -3,6 +3,7 @@ import pytest
 from scipy.stats import binom
 
 from audit.bounds import inversion as inversions
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.clopper_pearson import (
     ErrorCounts,
     delta_lower_bound,
@@ -17,7 +18,6 @@ from audit.bounds.inversion import (
     joint_epsilon_bound,
     joint_mu_bound,
 )
-from audit.bounds.questions import DeltaAt, EpsilonAt, Mu
 
 QUESTIONS = {
     "epsilon": EpsilonAt(delta=0.05),

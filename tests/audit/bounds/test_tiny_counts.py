@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.clopper_pearson import (
     ErrorCounts,
     clopper_pearson_lower,
@@ -16,7 +17,6 @@ from audit.bounds.clopper_pearson import (
 )
 from audit.bounds.inversion import joint_bound, joint_delta_bound, joint_epsilon_bound, joint_mu_bound
 from audit.bounds.joint import joint_p_value
-from audit.bounds.questions import DeltaAt, EpsilonAt, Mu
 from guarantees import epsilon_delta, gaussian
 
 RISKS = st.sampled_from([1e-12, 1e-6, 0.05, 0.3, 0.49, 0.5, 0.50001, 0.6, 0.9, 0.999, 1 - 1e-9])

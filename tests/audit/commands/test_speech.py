@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from audit import cli
-from audit.commands import COMMANDS
+from audit.commands.arguments import COMMANDS
 from audit.record.stored import load_records
 
 RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"

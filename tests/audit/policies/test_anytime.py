@@ -12,9 +12,9 @@ import audit
 import guarantees
 from audit.bounds.anytime_limits import anytime_upper
 from audit.bounds.betting import looks
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import joint_bound
-from audit.bounds.questions import EpsilonAt
 from audit.goal import Goal
 from audit.policies.anytime import Anytime
 from audit.record.stored import from_json

@@ -8,8 +8,8 @@ import pytest
 from made_records import explained, made
 
 import guarantees
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.bounds.questions import EpsilonAt
 from audit.cli import main
 from audit.policies.catalogue import POLICIES
 from audit.record.derive import claim_part

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binom
 
 import guarantees
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.bounds.questions import EpsilonAt
 from audit.verdict.holm import holm
 from audit.verdict.judgement import against_jointly
 from audit.verdict.numbers import against, prove

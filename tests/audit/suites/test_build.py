@@ -6,7 +6,7 @@ import pytest
 
 import guarantees
 from audit.suites.build import build
-from audit.suites.claim_text import claim_from_text
+from audit.suites.claim_names import claim_from_text
 from audit.suites.file import SuiteError, parse_suite
 
 SUITE = """

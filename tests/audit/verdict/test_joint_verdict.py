@@ -6,9 +6,9 @@ from toys import PAIR, First, Shift
 
 import audit
 import guarantees
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
-from audit.bounds.questions import EpsilonAt
 from audit.bounds.supporting_lines import tabulate
 from audit.power.power import detectable, is_conclusive, refuting, trials_needed
 from audit.verdict.judgement import Against, judge_statements

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import refutes
-from audit.bounds.questions import EpsilonAt
 from audit.verdict.judgement import p_value
 from audit.verdict.numbers import promise
 from guarantees.claim import Claim

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import binom
 
 import guarantees
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.bounds.questions import EpsilonAt
 from audit.bounds.supporting_lines import tabulate
 from audit.risk import FOR_EXCESS, RiskBudget, shared
 from audit.verdict.judgement import against_jointly

@@ -1,0 +1,324 @@
+"""What the command line says: names, help and options, with nothing heavy imported."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import decimal
+from collections.abc import Callable
+
+from audit.suites.file import SuiteError, seconds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One subcommand; audit.commands.<name>.execute does its work."""
+
+    name: str
+    help: str
+    options: Callable[[argparse.ArgumentParser], None]
+
+
+def _duration(text: str) -> float:
+    try:
+        return seconds(text, "--time-budget")
+    except SuiteError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def risk_of(confidence: float) -> float:
+    """``1 - confidence`` in decimals, so that 0.95 means a risk of 0.05 and no rounding error is recorded."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"--confidence must lie between 0 and 1, got {confidence}.")
+    return float(1 - decimal.Decimal(str(confidence)))
+
+
+def _speech(parser: argparse.ArgumentParser) -> None:
+    """What every command can be told about its own words."""
+    parser.add_argument("--json", action="store_true", help="print machine-readable JSON on standard output")
+    parser.add_argument(
+        "--quiet", action="store_true", help="only warnings, errors and what --json prints; the exit code says the rest"
+    )
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument(
+        "--out", default="audit-report", metavar="DIR", help="where the report goes (default: %(default)s)"
+    )
+    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
+    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
+    parser.add_argument("--seed", type=int, help="every number of the report follows from it")
+    parser.add_argument("--time-budget", type=_duration, metavar="60s", help="for the whole suite: 60s, 5m, 1h")
+    parser.add_argument(
+        "--stop-early", action="store_true", help="end each audit as soon as its claim is refuted (policy anytime)"
+    )
+    parser.add_argument(
+        "--look",
+        type=int,
+        metavar="K",
+        help="the K-th look at the same audits: 2^-K of the risk, new trials; say --look 1 if you may look again",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="also continue and keep audits of foreign code, whose own files are not watched",
+    )
+    parser.add_argument(
+        "--like",
+        metavar="OLD.json",
+        help="judge each audit by the thresholds of its record there, so that `compare` has a test that both share",
+    )
+    parser.add_argument(
+        "--executor",
+        choices=["local", "dask"],
+        default="local",
+        help="who draws the trials: this process, or the workers of a Dask cluster (docs/cluster.md); same numbers",
+    )
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of the Dask cluster, or its scheduler file; without it one is started"
+    )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes to start for it, or to wait for at --scheduler"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="an audit that fails gets the verdict could_not_run, and the others run",
+    )
+    parser.add_argument(
+        "--allow-install",
+        action="store_true",
+        help="make the environments that the suite names: downloads packages and runs their installers, once",
+    )
+    parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
+    parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
+    parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
+    parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
+    parser.add_argument("--sarif", metavar="FILE", help="also write SARIF, a result for each unexpected verdict")
+    _speech(parser)
+
+
+def _plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
+    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
+    parser.add_argument("--power", type=float, default=0.8, help="of what is called detectable (default: %(default)s)")
+    parser.add_argument(
+        "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
+    )
+    parser.add_argument(
+        "--one-run",
+        type=int,
+        metavar="CANARIES",
+        help="instead of a suite: what one training with so many canaries can prove of --claim, and what limits it",
+    )
+    parser.add_argument("--claim", metavar="CLAIM", help="with --one-run: as in a suite, 'gaussian(mu=1)' say")
+    parser.add_argument(
+        "--delta", type=float, default=1e-5, help="with --one-run: where epsilon is proven (default: %(default)s)"
+    )
+    _speech(parser)
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument("--audit", metavar="NAME", help="only this audit of the suite")
+    parser.set_defaults(confidence=None, trials=None)
+    _speech(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD.json", help="records of an earlier run: a committed baseline")
+    parser.add_argument("new", metavar="NEW.json", help="records of now")
+    parser.add_argument("--confidence", type=float, default=0.999, help="(default: %(default)s)")
+    _speech(parser)
+
+
+def _list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of suite files, for editors")
+    _speech(parser)
+
+
+def _bound(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--without",
+        required=True,
+        metavar="A.npy",
+        help="scores on the dataset without the record: .npy, .npz or .csv; FILE:NAME names an array or a column",
+    )
+    parser.add_argument(
+        "--with", dest="with_record", required=True, metavar="B.npy", help="scores on the dataset with the record"
+    )
+    parser.add_argument(
+        "--delta", type=float, default=1e-5, help="epsilon is bounded at this delta (default: %(default)s)"
+    )
+    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    parser.add_argument(
+        "--threshold", type=float, action="append", help="a threshold fixed before looking at these scores; repeatable"
+    )
+    parser.add_argument(
+        "--assume",
+        choices=["gaussian", "subsampled-gaussian"],
+        help="also print what would follow IF the scores came from this family; never part of a verdict",
+    )
+    parser.add_argument("--rate", type=float, help="the known sampling rate, for --assume subsampled-gaussian")
+    parser.add_argument(
+        "--claim",
+        metavar="'gaussian(mu=1)'",
+        help="a claim to judge, written as in Python: name(parameter=number, ...)",
+    )
+    parser.add_argument(
+        "--one-run",
+        action="store_true",
+        help="the scores are of canaries in one training, left out (--without) or included (--with) by fair coins",
+    )
+    parser.add_argument(
+        "--guesses",
+        nargs=2,
+        type=int,
+        action="append",
+        metavar=("IN", "OUT"),
+        help="for --one-run: how many canaries to guess 'in' and 'out', fixed before looking; repeatable",
+    )
+    parser.add_argument(
+        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on one of them"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="draws the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
+        "name it before looking (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plot",
+        action="store_true",
+        help="draw the trade-off curves as characters in a pipe too, not only on a terminal",
+    )
+    _speech(parser)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", nargs="+", metavar="RECORDS.json")
+    parser.add_argument(
+        "--format",
+        choices=[
+            "html",
+            "text",
+            "markdown",
+            "model-card",
+            "statement",
+            "junit",
+            "sarif",
+            "latex",
+            "csv",
+            "bibtex",
+        ],
+        default="html",
+        help="(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--figures", choices=["pdf", "pgf", "svg", "png"], help="one trade-off figure per audit instead"
+    )
+    parser.add_argument("--width", default="3.3in", help="of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)")
+    parser.add_argument(
+        "--out",
+        metavar="PATH",
+        help="a folder for html, figures and, without an ending, LaTeX; else a file (default: standard output)",
+    )
+    parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
+    _speech(parser)
+
+
+def _plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", metavar="RECORDS.json")
+    parser.add_argument("--x", required=True, metavar="PARAMETER", help="a parameter of the audits: rate, records, ...")
+    parser.add_argument("--y", choices=["epsilon", "delta", "mu"], default="epsilon", help="(default: %(default)s)")
+    parser.add_argument("--series", metavar="PARAMETER", help="one line for every value of this parameter")
+    parser.add_argument("--width", default="3.3in", help="3.3in, 8.5cm, 240pt (default: %(default)s)")
+    parser.add_argument("--out", default="sweep.pdf", metavar="FILE", help="(default: %(default)s)")
+    _speech(parser)
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", metavar="RECORDS.json")
+    parser.add_argument(
+        "--rerun",
+        type=float,
+        default=0.0,
+        metavar="FRACTION",
+        help="draw this part of the trials again (default: none)",
+    )
+    parser.add_argument(
+        "--suite",
+        metavar="SUITE.toml",
+        help="draw them from the parts of this suite (needed for code and programs of your own)",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end with 3 also where not all that the trials made was made again (--rerun 1)",
+    )
+    _speech(parser)
+
+
+def _claim(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "claims",
+        nargs="*",
+        metavar="CLAIM",
+        help="'gaussian(mu=1)', 'zcdp(rho=0.5)', ... as in Python, or subsampled-gaussian with the options below",
+    )
+    parser.add_argument("--rate", type=float, help="sampling rate of a batch")
+    parser.add_argument(
+        "--noise-multiplier", "--noise", type=float, help="deviation of the noise over the clipping norm"
+    )
+    parser.add_argument("--steps", type=int, default=1, help="(default: %(default)s)")
+    parser.add_argument("--records", type=int, help="size of the smaller dataset, for --normalise-by")
+    parser.add_argument("--dimension", type=int, help="number of parameters, for --normalise-by")
+    parser.add_argument(
+        "--sampler",
+        action="append",
+        metavar="S",
+        help="poisson, shuffle, shuffle-upper, isolated-shuffle, balls-and-bins, deterministic; repeatable",
+    )
+    parser.add_argument(
+        "--normalise-by",
+        action="append",
+        metavar="D",
+        help="none, expected_batch, realised_batch, floored_expected_batch; repeatable",
+    )
+    parser.add_argument(
+        "--shuffled",
+        action="store_true",
+        help="the loader shuffles, the accountant says Poisson: claimed, leaked at least, guaranteed at most, in order",
+    )
+    parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
+    parser.add_argument(
+        "--plot",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="draw the trade-off curves into a file (.svg, .png, .pdf); without one, as characters in a pipe too",
+    )
+    _speech(parser)
+
+
+COMMANDS = (
+    Command(name="run", help="run an audit suite and write a report", options=_run),
+    Command(name="plan", help="tell what a suite can show, before running it", options=_plan),
+    Command(
+        name="explain", help="name the lines of code that look wrong, from two runs and no trials", options=_explain
+    ),
+    Command(name="compare", help="tell whether leakage changed between two record files", options=_compare),
+    Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
+    Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
+    Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
+    Command(name="verify", help="recompute everything that a record derives, and name the rest", options=_verify),
+    Command(
+        name="report",
+        help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML, SARIF or figures",
+        options=_report,
+    ),
+    Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
+)
