@@ -93,3 +93,27 @@ def test_an_error_of_both_rates_moves_delta_by_more_the_larger_epsilon_is(error)
     else:
         assert rough.delta(found.at_most) + (1 + np.exp(found.at_most)) * error <= delta * (1 + 1e-6)
         assert found.at_most > TradeOff(TRUE).epsilon(delta - off / 2)
+
+
+CERTIFIED = {
+    "balls and bins": lambda: guarantees.balls_and_bins(rounds=10**6, noise_multiplier=0.3),
+    "five epochs of it": lambda: guarantees.balls_and_bins(rounds=10**5, noise_multiplier=0.3, epochs=5),
+    "realised batches": lambda: guarantees.normalised_round(
+        normalise_by="realised_batch", records=50, rate=0.3, noise_multiplier=2.0, dimension=50
+    ).compose(20),
+    "Poisson": lambda: guarantees.poisson_training(
+        rate=1e-4, noise_multiplier=0.8, steps=10**6, accountant="certified"
+    ),
+    "few and much": lambda: guarantees.poisson_training(
+        rate=1e-6, noise_multiplier=0.5, steps=10**7, accountant="certified"
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_a_certificate_tells_epsilon_from_both_sides_where_its_curves_error_exceeds_delta(name):
+    """Settings whose certificate said nothing at delta 1e-5."""
+    found = CERTIFIED[name]().epsilon_range(1e-5)
+    print(name, found)
+    assert 0 < found.at_least <= found.epsilon <= found.at_most <= 1.005 * found.at_least

@@ -1,11 +1,14 @@
 """Looking at one audit more than once."""
 
 import dataclasses
+import re
+from types import SimpleNamespace
 
 import pytest
 
-from audit.cli import main
+from audit.cli import main, parser
 from audit.record.stored import load_records
+from audit.report.story import remedy
 from audit.suites.repeated_looks import share_of, unnoticed
 from audit.suites.run import audit_key
 
@@ -81,6 +84,17 @@ def test_another_mechanism_or_code_is_another_audit(run):
     part = dataclasses.replace(record.mechanism, parameters={"noise_multiplier": 3.0})
     assert not unnoticed(records, (dataclasses.replace(record, mechanism=part),))
     assert not unnoticed(records, (dataclasses.replace(record, environment={**record.environment, "code": "x"}),))
+
+
+def test_what_a_report_advises_after_too_few_trials_is_paid_for():
+    """Another seed, or more trials, would be a second look: every option that it names shares the risk over looks."""
+    says = remedy(SimpleNamespace(verdict="inconclusive"))
+    advised = re.findall(r"--[a-z-]+(?: \d+)?", says)
+    assert advised
+    for option in advised:
+        given = parser().parse_args(["run", *option.split()])
+        assert given.look or given.stop_early
+        assert given.seed is None
 
 
 @pytest.mark.parametrize("look", ["0", "21", "-3"])
