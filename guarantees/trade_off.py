@@ -17,6 +17,7 @@ from guarantees.laws.combined import MixtureLaw, SymmetrisedLaw
 from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import defect_of, honest_error
 from guarantees.laws.hockey_stick import first_within, hockey_stick
+from guarantees.laws.kept import kept
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, reverse
 from guarantees.laws.margins import delta_error, least_epsilon, most_epsilon
@@ -294,4 +295,11 @@ def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, m
     """
     require("parts", len(parts) > 0, "one pair of a curve and a count or more", parts)
     laws = [(curve.law, times) for curve, times in parts]
-    return TradeOff(composed_law(laws, tolerance=tolerance, most_points=most_points))
+    # the same object twice is composed as one law with two losses, two equal objects are not
+    same = [min(j for j, (other, _) in enumerate(laws) if other is law) for law, _ in laws]
+    law = kept(
+        "composition",
+        (laws, same, tolerance, most_points),
+        lambda: composed_law(laws, tolerance=tolerance, most_points=most_points),
+    )
+    return TradeOff(law)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from guarantees.checks import require
+from guarantees.numerics.distributions import binom
 from mechanisms.contract import Described
 from mechanisms.randomness.bits import Stream, below, positions, words
 from mechanisms.randomness.counts import StepTable, binomial, look_up, probability_to_integer, step_table
@@ -147,7 +147,7 @@ class Poisson(Described):
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """Padded to a size that is exceeded with probability below 2^-64."""
-        size = int(stats.binom.isf(2.0**-66, records, self.rate)) if self.rate < 1 else records
+        size = int(binom.isf(2.0**-66, records, self.rate)) if self.rate < 1 else records
         return _members(self._attends(key, records), min(max(size, 1), records))
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
@@ -306,7 +306,7 @@ class BallsAndBins(Described):
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """Padded to a size that is exceeded with probability below 2^-64 a batch."""
-        size = int(stats.binom.isf(2.0**-66 / self.steps, records, 1 / self.steps)) if self.steps > 1 else records
+        size = int(binom.isf(2.0**-66 / self.steps, records, 1 / self.steps)) if self.steps > 1 else records
         attends = self._bins(key, records)[None, :] == jnp.arange(self.steps)[:, None]
         return _members(attends, min(max(size, 1), records))
 

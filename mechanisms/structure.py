@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 T = TypeVar("T")
-_STRUCTURED: set[type] = set()
+_STRUCTURED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+"""Every class declared so, with the names of its numbers and of its structure."""
 
 
 def structured(*, numbers: tuple[str, ...] = (), structure: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
@@ -39,7 +40,7 @@ def structured(*, numbers: tuple[str, ...] = (), structure: tuple[str, ...] = ()
             return made
 
         jax.tree_util.register_pytree_node(cls, flatten, unflatten)
-        _STRUCTURED.add(cls)
+        _STRUCTURED[cls] = (numbers, structure)
         return cls
 
     return register
@@ -51,6 +52,46 @@ def is_structured(part: Any) -> bool:
         return False
     leaves = jax.tree.leaves(part)
     return all(isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int) for leaf in leaves)
+
+
+class NoSignatureError(TypeError):
+    """A value of which nothing tells whether two of them have one program."""
+
+
+def signature(value: Any) -> Any:
+    """Plain data of an argument of programs: with equal data, and the same code, two have the same program.
+
+    Structure to its last bit, of numbers only shape and dtype. For parts that this package wrote.
+
+    Raises:
+      NoSignatureError: there is something else in it.
+    """
+    if type(value) in _STRUCTURED:
+        if not is_ours(value):
+            raise NoSignatureError(type(value).__qualname__)
+        numbers, structure = _STRUCTURED[type(value)]
+        fixed = [[name, _fixed(getattr(value, name))] for name in structure]
+        traced = [[name, signature(getattr(value, name))] for name in numbers]
+        return [type(value).__module__, type(value).__qualname__, fixed, traced]
+    if value is None:
+        return "None"
+    if isinstance(value, bool | int | float):
+        return type(value).__name__
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return [str(value.dtype), list(value.shape), bool(getattr(value, "weak_type", False))]
+    if isinstance(value, tuple | list):
+        return [type(value).__qualname__, *map(signature, value)]
+    raise NoSignatureError(type(value).__qualname__)
+
+
+def _fixed(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return [type(value).__name__, value]
+    if isinstance(value, float):
+        return ["float", value.hex()]
+    if isinstance(value, tuple):
+        return ["tuple", *map(_fixed, value)]
+    raise NoSignatureError(type(value).__qualname__)
 
 
 def is_ours(part: Any) -> bool:

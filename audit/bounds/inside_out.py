@@ -10,6 +10,7 @@ from scipy.special import betainc, expit, gammaln, ndtri
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.ranking import drawn_places
 from guarantees.numerics.array import Array
+from guarantees.numerics.ranks import ranks_of
 from guarantees.numerics.search import halved
 
 SAMPLE = 0.05
@@ -96,10 +97,7 @@ def risk_split(exposed: float) -> float:
 
 def _normal_ranks(scores: Array) -> Array:
     """Normal quantiles of ranks, tied scores sharing theirs: scores on a scale that no monotone change moves."""
-    # not at the top: importing scipy.stats takes longer than most bounds
-    from scipy.stats import rankdata
-
-    return ndtri((rankdata(scores) - 0.5) / len(scores))
+    return ndtri((ranks_of(scores) - 0.5) / len(scores))
 
 
 def _bent(places: Array) -> Array:

@@ -15,7 +15,7 @@ from audit.bounds.rounding import at_least
 from guarantees.checks import require
 from guarantees.families import textbook as families
 from guarantees.numerics.array import Array
-from guarantees.numerics.distributions import chi2, f, nct, norm
+from guarantees.numerics.distributions import chi2, fisher, nct, norm
 
 FEWEST = 20
 """Scores per side below which the checks of the model have no meaning."""
@@ -95,7 +95,7 @@ def gaussian_shift(
     statistic = float((sides[1].mean() - sides[0].mean()) / (np.sqrt(squares / freedom) * spread))
     mu = max(0.0, _noncentrality(statistic, freedom, risk) * spread)
     ratio = float(np.var(sides[1], ddof=1) / np.var(sides[0], ddof=1))
-    checks = {"equal variances": _two_sided(f.sf(ratio, n1 - 1, n0 - 1))}
+    checks = {"equal variances": _two_sided(fisher.sf(ratio, n1 - 1, n0 - 1))}
     for name, side in zip(("without", "with"), sides, strict=True):
         checks |= _normality((side - side.mean()) / side.std(ddof=1), name)
     gate = Gate(checks=checks, risk=gate_risk)
@@ -144,7 +144,7 @@ def subsampled_gaussian(
     checks = {
         "centred without": _two_sided(norm.sf(np.mean(sides[0]) * np.sqrt(n0) / scale)),
         "centred with": _two_sided(norm.sf(np.mean(normal) * np.sqrt(n1))),
-        "spread with": _two_sided(f.sf(np.mean(normal**2), n1, n0)),
+        "spread with": _two_sided(fisher.sf(np.mean(normal**2), n1, n0)),
         **_normality(sides[0] / scale, "without"),
         **_normality(normal, "with"),
     }

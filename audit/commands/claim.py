@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from audit.commands.compiled import laws_kept
 from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
@@ -21,6 +22,11 @@ FIGURES = (".svg", ".png", ".pdf")
 
 def execute(arguments: argparse.Namespace) -> int:
     """Build the claims, sum them up, print them side by side."""
+    with laws_kept():
+        return _execute(arguments)
+
+
+def _execute(arguments: argparse.Namespace) -> int:
     if arguments.shuffled:
         return _shuffled(arguments)
     if arguments.plot:

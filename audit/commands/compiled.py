@@ -1,13 +1,16 @@
-"""Compiled programs kept between runs of the command, where JAX keeps none already."""
+"""Compiled programs and computed laws kept between runs of the command, programs where JAX keeps none already."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from guarantees.laws.kept import laws_kept_in
 from mechanisms.adapters.private_folder import SharedFolderError, private_folder
 
 SETTING = "DPSGD_AUDIT_CACHE"
@@ -22,29 +25,43 @@ def keep_compiled() -> Path | None:
 
     JAX finds a program again by a digest of its whole text, the options, its own version and the device's: a kept one
     gives the same numbers. A folder that others can write to is not used. The library never sets this: only a process
-    of the command does, for itself, and only if
-    neither JAX's own settings nor DPSGD_AUDIT_CACHE=off say otherwise.
+    of the command does, for itself, and only if neither JAX's own settings nor DPSGD_AUDIT_CACHE=off say otherwise.
     """
     import jax
 
-    setting = os.environ.get(SETTING, "")
     taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
-    if taken or setting == "off":
+    # what JAX finds there it runs
+    folder = None if taken else _folder("compiled", "compiled programs")
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
+    return folder
+
+
+@contextlib.contextmanager
+def laws_kept() -> Iterator[Path | None]:
+    """Let ``guarantees`` keep laws that took long to compute in the same place, each under all that decides it."""
+    folder = _folder("laws", "laws")
+    with laws_kept_in(folder):
+        yield folder
+
+
+def _folder(name: str, what: str) -> Path | None:
+    """The user's folder for one thing; None where nothing is to be kept, or others could put something there."""
+    setting = os.environ.get(SETTING, "")
+    if setting == "off":
         return None
     try:
         if setting:
-            folder = private_folder(Path(setting).expanduser(), _machine())
-        else:
-            folder = private_folder(_default(), "compiled", _machine())
+            # programs have always lain in the chosen folder itself
+            inside = () if name == "compiled" else (name,)
+            return private_folder(Path(setting).expanduser(), *inside, _machine())
+        return private_folder(_default(), name, _machine())
     except SharedFolderError as error:
-        # what JAX finds there it runs
-        print(f"warning: compiled programs are not kept: {error}", file=sys.stderr)
+        print(f"warning: {what} are not kept: {error}", file=sys.stderr)
         return None
     except OSError:
         return None
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
-    return folder
 
 
 def _default() -> Path:

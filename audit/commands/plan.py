@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from audit.commands.compiled import laws_kept
 from audit.commands.run import suite_of
 from audit.report.escaping import json_text
 from audit.suites.file import SuiteError
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Plan every audit and print one table."""
+    with laws_kept():
+        return _execute(arguments)
+
+
+def _execute(arguments: argparse.Namespace) -> int:
     if arguments.one_run is not None:
         return _one_run(arguments)
     if arguments.claim is not None:

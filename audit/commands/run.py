@@ -47,7 +47,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         require_writable(path)
     _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
-    from audit.commands.compiled import keep_compiled
+    from audit.commands.compiled import keep_compiled, laws_kept
     from audit.record.stored import load_records, save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress
@@ -57,13 +57,19 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     from audit.suites.exit_codes import exit_code
     from audit.suites.repeated_looks import unnoticed
     from audit.suites.run import run_suite
+    from audit.trials.kept_programs import programs_kept_in
 
-    keep_compiled()
     earlier = () if arguments.like is None else load_records(arguments.like)
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with locked(resume_in), _executor(arguments) as executor, Progress(suite, quiet=arguments.quiet) as progress:
+    with (
+        laws_kept(),
+        programs_kept_in(keep_compiled()),
+        locked(resume_in),
+        _executor(arguments) as executor,
+        Progress(suite, quiet=arguments.quiet) as progress,
+    ):
 
         def advanced(spec: AuditSpec, tally: Tally) -> None:
             check()

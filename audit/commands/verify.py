@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from audit.commands.compiled import laws_kept
 from audit.record.read import SchemaError
 from audit.record.record import plain
 from audit.record.stored import WRITTEN_BY, load_records
@@ -27,7 +28,8 @@ def execute(arguments: argparse.Namespace) -> int:
     records = load_records(path)
     if not records:
         raise SchemaError(f"{path} holds no records, so there is nothing to verify; {WRITTEN_BY}.")
-    found = verify(records, rerun=arguments.rerun, suite=suite)
+    with laws_kept():
+        found = verify(records, rerun=arguments.rerun, suite=suite)
     if arguments.json:
         print(json.dumps(plain(found)))
     elif not arguments.quiet:

@@ -6,11 +6,11 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import stats
 
 from audit.diagnosis.causes import answer
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
+from guarantees.numerics.distributions import fisher
 
 LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""
@@ -49,7 +49,7 @@ def shared_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     within = float(np.sum((standard - means[:, None]) ** 2)) / (trials * (width - 1))
     between = width * float(np.mean(means**2))
     ratio = between / within if within > 1e-12 else math.inf if between > 1e-12 else 1.0
-    p = float(stats.f.sf(ratio, trials, trials * (width - 1)))
+    p = float(fisher.sf(ratio, trials, trials * (width - 1)))
     share = max(0.0, (between - within) / max(between + (width - 1) * within, 1e-300))
     wrong = p < risk
     return answer(

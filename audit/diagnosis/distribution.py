@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from audit.diagnosis.causes import answer
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
+from guarantees.numerics.distributions import poisson
 
 FLOAT32_COLLISION = 2.0**-22
 """Chance that two float32 normals agree is below this, whether drawn from 23 bits or more."""
@@ -99,7 +100,7 @@ def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
     collision = max(FLOAT32_COLLISION, spacing / max(deviation, 1e-300))
     expected = values.shape[1] * len(values) * (len(values) - 1) / 2 * collision
     ties = sum(_equal_pairs(column) for column in values.T)
-    p = float(stats.poisson.sf(ties - 1, expected))
+    p = float(poisson.sf(ties - 1, expected))
     wrong = p < risk
     different = sum(len(np.unique(column)) for column in values.T)
     return answer(

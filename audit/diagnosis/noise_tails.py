@@ -8,7 +8,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
 from audit.bounds.rounding import at_least
@@ -18,6 +18,7 @@ from distinguishers.model_free.directions import span_of
 from guarantees.checks import AboveZero, Count, Rate, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.margins import delta_error
+from guarantees.numerics.distributions import binom, norm
 from mechanisms.pairs.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22
@@ -121,7 +122,7 @@ def noise_tails(
     return NoiseTails(
         draws=counted.draws,
         largest=counted.largest / unit,
-        typical_largest=float(stats.norm.isf(-math.expm1(-math.log(2) / counted.draws))),
+        typical_largest=float(norm.isf(-math.expm1(-math.log(2) / counted.draws))),
         points=points,
         p_value=p_value,
         ends=p_value < risk / 2,
@@ -180,7 +181,7 @@ def _p_value(counted: Counted, unit: float, thresholds: np.ndarray) -> float:
     """The largest draw and every count, each against the normal law; the smallest p-value times their number."""
     no_larger = math.exp(counted.draws * float(special.log_ndtr(counted.largest / unit)))
     rates = special.ndtr(-thresholds)
-    too_few = stats.binom.cdf(np.array(counted.beyond[: len(thresholds)]), counted.draws, rates)
+    too_few = binom.cdf(np.array(counted.beyond[: len(thresholds)]), counted.draws, rates)
     return min(1.0, (1 + len(thresholds)) * min(no_larger, float(too_few.min())))
 
 

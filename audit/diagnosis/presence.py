@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
 from audit.diagnosis.causes import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
+from guarantees.numerics.distributions import chi2, poisson, student
 from mechanisms.release import Layout
 
 FARTHER = 1e5
@@ -87,7 +87,7 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
             continue
         shares = side.outputs.var(axis=0, ddof=1, dtype=np.float64) / reference
         degrees = len(side.outputs) - 1
-        p_values = 2 * len(shares) * stats.chi2.cdf(degrees * shares, degrees)
+        p_values = 2 * len(shares) * chi2.cdf(degrees * shares, degrees)
         low = (p_values < risk) & (shares < BARE**2)
         smallest, least = min(smallest, float(p_values.min())), min(least, float(shares.min()))
         if low.any():
@@ -123,7 +123,7 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     rows = np.concatenate([without.beside, with_record.beside])
     rows = rows[np.abs(rows).max(axis=1) > 0]
     distinct = _distinct(rows)
-    p_equal = float(stats.poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
+    p_equal = float(poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
     p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))
     wrong = p < risk
     measured, causes = "no trial repeats the noise of another", ()
@@ -149,7 +149,7 @@ def _successive(rows: Array) -> float:
     triples = rows[: len(rows) // 3 * 3].reshape(-1, 3, rows.shape[1])
     differences = np.sum(triples[:, 0] * (triples[:, 1] - triples[:, 2]), axis=1)
     error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return 2 * float(stats.t.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
+    return 2 * float(student.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
 
 
 def _chance_of_equals(rows: Array) -> float:

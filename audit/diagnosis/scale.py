@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
 from audit.diagnosis.causes import answer
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
+from guarantees.numerics.distributions import chi2, student
+from guarantees.numerics.ranks import rank_sum_p
 
 MOST_COMPARED = 500
 """Trials whose noise is compared with each other's."""
@@ -22,7 +23,7 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
     """
     count = noise.rest.size - noise.rest.shape[1]
     total = noise.variance * count
-    low, high = (math.sqrt(total / stats.chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
+    low, high = (math.sqrt(total / chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
     found = math.sqrt(noise.variance)
     divisor = "no noise" if found == 0 else f"clip times noise multiplier over {deviation / found:.4g}"
     return Diagnosis(
@@ -44,7 +45,7 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
     The unit is the trial, whose scale may vary with its batch on either side.
     """
     first, second = without.sizes, with_record.sizes
-    p = float(stats.mannwhitneyu(first, second).pvalue) if np.ptp(np.append(first, second)) > 0 else 1.0
+    p = rank_sum_p(first, second) if np.ptp(np.append(first, second)) > 0 else 1.0
     ratio, (low, high) = _size_ratio(first, second, risk)
     wrong = p < risk
     deviations = (
@@ -75,8 +76,11 @@ def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[
     if min(float(own.std()) for own in logs) < 1e-9:
         ratio = math.exp(float(logs[1].mean() - logs[0].mean()))
         return ratio, (ratio, ratio)
-    found = stats.ttest_ind(logs[1], logs[0], equal_var=False).confidence_interval(1 - risk)
-    return math.exp(float(logs[1].mean() - logs[0].mean())), (math.exp(float(found.low)), math.exp(float(found.high)))
+    gap = float(logs[1].mean() - logs[0].mean())
+    squares = [float(own.var(ddof=1)) / len(own) for own in logs]
+    degrees = sum(squares) ** 2 / sum(own**2 / (len(log) - 1) for own, log in zip(squares, logs, strict=True))
+    reach = float(student.isf(risk / 2, degrees)) * math.sqrt(sum(squares))
+    return math.exp(gap), (math.exp(gap - reach), math.exp(gap + reach))
 
 
 def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | None = None, risk: float) -> Diagnosis:
@@ -89,7 +93,7 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
     """
     together = np.concatenate([_squares_together(side) for side in (without, with_record)])
     error = float(together.std(ddof=1)) / math.sqrt(len(together))
-    p = float(stats.t.sf(together.mean() / error, len(together) - 1)) if error > 0 else 1.0
+    p = float(student.sf(together.mean() / error, len(together) - 1)) if error > 0 else 1.0
     wrong = p < risk
     divisors = _whole_divisors(without, with_record, deviation, risk) if wrong and deviation is not None else ""
     return answer(
@@ -143,7 +147,7 @@ def _whole_divisors(without: Noise, with_record: Noise, deviation: float, risk: 
 
 def _reach(width: int, tail: float) -> tuple[float, float]:
     """Factors between which a trial's divisor lies, beside the one found."""
-    return math.sqrt(stats.chi2.ppf(tail, width) / width), math.sqrt(stats.chi2.isf(tail, width) / width)
+    return math.sqrt(chi2.ppf(tail, width) / width), math.sqrt(chi2.isf(tail, width) / width)
 
 
 def _whole(found: Array, low: float, high: float) -> str:

@@ -6,13 +6,14 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from audit.diagnosis.causes import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
+from guarantees.numerics.distributions import chi2, student
 from mechanisms.release import Layout
 
 CLOSE = 0.03
@@ -114,8 +115,8 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
     slope = stated.rate * signal.length / stated.deviation
     due = slope * found.noise
     error = math.hypot(found.mean_error, slope * found.noise_error)
-    p = sum(float(stats.t.sf((abs(found.mean) + sign * due) / error, found.degrees)) for sign in (-1, 1))
-    reach = float(stats.t.isf(risk / 2, found.degrees)) * error
+    p = sum(float(student.sf((abs(found.mean) + sign * due) / error, found.degrees)) for sign in (-1, 1))
+    reach = float(student.isf(risk / 2, found.degrees)) * error
     interval = (due / (abs(found.mean) + reach), due / max(abs(found.mean) - reach, 1e-300))
     wrong = p < risk
     ratio = due / max(abs(found.mean), 1e-300)
@@ -152,7 +153,7 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         return what + f"{moved:.3g} where {length:.3g} is due", too_far
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
-    less = ("less_noise",) if stats.chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
+    less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     if abs(moved - length) * stated.rate <= reach:
         return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due", less
     what = (
@@ -190,7 +191,7 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
     direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
     first, second = (side[1] @ direction for side in halves)
     z, degrees = _welch(first, second)
-    p = float(stats.t.sf(z, degrees))
+    p = float(student.sf(z, degrees))
     wrong = p < risk
     lost = ("clipped_apart", "counted_otherwise", "moves_others")
     return answer(
@@ -280,7 +281,7 @@ def steps_apart(without: Noise, with_record: Noise, signal: Signal, *, risk: flo
         rows.append(centred.sum(axis=1) ** 2 - np.sum(centred**2, axis=1))
     more = float(rows[1].mean() - rows[0].mean())
     z, degrees = _welch(*rows)
-    p = 2 * float(stats.t.sf(abs(z), degrees))
+    p = 2 * float(student.sf(abs(z), degrees))
     wrong = p < risk
     measured = "no sign that the record's steps depend on each other"
     if wrong:

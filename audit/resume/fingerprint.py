@@ -198,8 +198,19 @@ def _loaded_files() -> list[Path]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and os.path.isfile(file):
-            files.append(Path(file).resolve())
+            files.append(_resolved(file))
     return files
+
+
+def _resolved(file: str) -> Path:
+    """The file itself, not a link to it; each folder is resolved once, as thousands of files share a few hundred."""
+    folder, name = os.path.split(file)
+    return Path(os.path.realpath(file) if os.path.islink(file) else os.path.join(_real_folder(folder), name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 @functools.cache
@@ -249,15 +260,22 @@ def _python_files(root: Path) -> set[Path]:
     found = set()
     for folder, names, files in os.walk(root):
         names[:] = [name for name in names if name not in SKIPPED and not name.startswith(".")]
-        found |= {Path(folder, file).resolve() for file in files if file.endswith(".py")}
+        found |= {_resolved(os.path.join(folder, file)) for file in files if file.endswith(".py")}
     return found
 
 
 def _libraries() -> dict[str, str]:
-    """Versions of everything installed."""
-    # each reading of the metadata parses the file again
-    told = [distribution.metadata for distribution in metadata.distributions()]
-    return {own["Name"]: own["Version"] for own in told if own["Name"]}
+    """Versions of everything installed, as folders of metadata are named after them; others are read."""
+    found = {}
+    for distribution in metadata.distributions():
+        folder = str(getattr(distribution, "_path", ""))
+        name, _, version = os.path.basename(folder).removesuffix(".dist-info").partition("-")
+        if not (folder.endswith(".dist-info") and version):
+            told = distribution.metadata
+            name, version = told["Name"], told["Version"]
+        if name:
+            found[name] = version
+    return found
 
 
 def _file(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,8 @@ def audit_keys(key: jax.Array) -> AuditKeys:
 def trial_number(number: int) -> Words:
     """A trial's 64-bit number, as what compiled programs are given."""
     require("trial", 0 <= number < 2**64, "in [0, 2^64)", number)
-    return Words(jnp.uint32(number >> 32), jnp.uint32(number & 0xFFFFFFFF))
+    # on the host: moving a number to a device by itself is a program of its own
+    return Words(*(cast(jax.Array, np.uint32(word)) for word in (number >> 32, number & 0xFFFFFFFF)))
 
 
 def trial_numbers(numbers: Sequence[int]) -> Words:

@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
+from audit.trials.kept_programs import KeptProgram
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher, OwnScore, Reads
 from mechanisms.contract import Mechanism, StructuredRelease, release_on
@@ -121,12 +122,12 @@ def _make() -> Programs:
         everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
         return everywhere(release, scoring, key, starts, counts, edges)
 
-    sized = functools.partial(jax.jit, static_argnames="size")
+    sized = functools.partial(KeptProgram, static=("size",))
     split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
     return Programs(
-        output=jax.jit(output),
-        read=jax.jit(read),
-        score=jax.jit(score),
+        output=KeptProgram(output),
+        read=KeptProgram(read),
+        score=KeptProgram(score),
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),

@@ -34,11 +34,12 @@ from audit.trials.source import (
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
-from mechanisms.contract import Mechanism, OutputKind, Step
+from mechanisms.contract import Mechanism, OutputKind, Step, release_on
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.neighbours import Neighbours, prepare
 from mechanisms.randomness.bits import Words
 from mechanisms.release import Layout, layout_of
+from mechanisms.structure import is_structured
 
 CHUNK_ENTRIES = 2**18
 """Output coordinates drawn at once on a CPU: more than this leaves the caches."""
@@ -86,7 +87,7 @@ class Program:
         """How many of ``count`` trials fall in each cell; refuses a score that is not finite."""
         if self.mesh is None:
             parts, starts = (self.release, self.scoring, key), [first]
-            found = self.programs.count_chunks(*parts, trial_number(first), jnp.int32(count), edges, size=self.chunk)
+            found = self.programs.count_chunks(*parts, trial_number(first), np.int32(count), edges, size=self.chunk)
             counts, bad = (np.asarray(value)[None] for value in found)
         else:
             own = shares(count, devices=self.mesh.size, size=self.chunk)
@@ -109,7 +110,7 @@ class Program:
     def compile(self) -> None:
         """Have what ``count`` runs compiled, for a grid as policies lay it out; no trial is drawn."""
         members = self.programs.score.eval_shape(self.release, self.scoring, key_from_seed(0), trial_number(0)).shape[0]
-        self.count(key_from_seed(0), 0, 0, jnp.zeros((members, EDGES), jnp.float32))
+        self.count(key_from_seed(0), 0, 0, jnp.asarray(np.zeros((members, EDGES), np.float32)))
 
     def refuse(self, trial: int) -> None:
         """The error of a score that is not finite."""
@@ -239,6 +240,9 @@ def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
     """The output on one side's dataset, as shapes and dtypes."""
     given = prepare(mechanism, dataset)
     with traced(mechanism, side):
+        known = release_on(mechanism, given)
+        if known is not None and is_structured(known):
+            return programs_of(known).output.eval_shape(known, key_from_seed(0))
         return jax.eval_shape(lambda key: mechanism(key, given), key_from_seed(0))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from audit.record.record import AuditRecord, ProvenPoint
+from guarantees.numerics.distributions import hypergeom
 from guarantees.numerics.search import first
 
 FALSE_ALARM = 1e-6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy import stats
 
+from guarantees.numerics.distributions import binom, hypergeom
 from mechanisms.sampling import (
     BallsAndBins,
     Deterministic,
@@ -41,12 +41,12 @@ def attendance_law(sampler: Sampler, records: int, group: int = 1) -> Attendance
     """The law of one round; None for samplers whose rounds depend on each other."""
     if isinstance(sampler, FixedSize):
         record = np.arange(min(group, sampler.batch_size) + 1)
-        weights = stats.hypergeom.pmf(record, records, group, sampler.batch_size)
+        weights = hypergeom.pmf(record, records, group, sampler.batch_size)
         return _kept(sampler.batch_size - record, record, weights)
     if not isinstance(sampler, Poisson | TruncatedPoisson) or (group > 1 and isinstance(sampler, TruncatedPoisson)):
         return None
     others, record = (grid.ravel() for grid in np.meshgrid(np.arange(records - group + 1), np.arange(group + 1)))
-    weights = stats.binom.pmf(others, records - group, sampler.rate) * stats.binom.pmf(record, group, sampler.rate)
+    weights = binom.pmf(others, records - group, sampler.rate) * binom.pmf(record, group, sampler.rate)
     if isinstance(sampler, Poisson):
         return _kept(others, record, weights)
     # of an overfull batch a random part stays: with one record, most / size of the time it is there
@@ -65,7 +65,7 @@ def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> At
     rounds = epochs * sampler.rounds(records)
     if isinstance(sampler, Poisson):
         others, record = np.arange(rounds * (records - group) + 1), np.arange(rounds * group + 1)
-        weights = [stats.binom.pmf(count, count[-1], sampler.rate) for count in (others, record)]
+        weights = [binom.pmf(count, count[-1], sampler.rate) for count in (others, record)]
         likely = [np.flatnonzero(weight > NEGLIGIBLE) for weight in weights]
         grid = [part.ravel() for part in np.meshgrid(*likely, indexing="ij")]
         return _kept(grid[0], grid[1], weights[0][grid[0]] * weights[1][grid[1]])
@@ -78,11 +78,11 @@ def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> At
         # one order for all epochs drops the record in all of them or in none
         kept = isinstance(sampler, Shuffle) and sampler.same_order
         times = np.array([0, epochs]) if kept else np.arange(epochs + 1)
-        weights = np.array([1 - chance, chance]) if kept else stats.binom.pmf(times, epochs, chance)
+        weights = np.array([1 - chance, chance]) if kept else binom.pmf(times, epochs, chance)
         return _kept(rounds * sampler.batch_size - group * times, group * times, weights)
     if isinstance(sampler, FixedSize) and group == 1:
         times = np.arange(rounds + 1)
-        weights = stats.binom.pmf(times, rounds, sampler.batch_size / records)
+        weights = binom.pmf(times, rounds, sampler.batch_size / records)
         return _kept(rounds * sampler.batch_size - times, times, weights)
     return None
 

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.nn import logsumexp
-from scipy import stats
 
 from distinguishers.contract import OneScore
 from distinguishers.exact.attendance import AttendanceLaw
+from guarantees.numerics.distributions import binom, poisson
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
 
@@ -111,7 +111,7 @@ class BinsRatio(AlongOnly):
     @property
     def _most(self) -> int:
         """Others in one bin, exceeded with probability below 1e-12 in a transcript."""
-        return min(self.others, int(stats.binom.isf(1e-12 / self.bins, self.others, 1 / self.bins)) + 1)
+        return min(self.others, int(binom.isf(1e-12 / self.bins, self.others, 1 / self.bins)) + 1)
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """The log-likelihood ratio of one transcript."""
@@ -125,7 +125,7 @@ class BinsRatio(AlongOnly):
 
     def _evidence(self, seen: jax.Array, shift: float) -> jax.Array:
         counts = np.arange(self._most + 1)
-        prior = stats.poisson.logpmf(counts, self.others / self.bins)
+        prior = poisson.logpmf(counts, self.others / self.bins)
         sums = self.shared * counts
         length = self.others + 1
 

@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import rankdata
 
 from distinguishers.contract import Distinguisher, OneScore, Reads
 from distinguishers.learned import network
 from distinguishers.learned.features import learn_features
 from distinguishers.learned.output_rows import View
 from guarantees.checks import require
+from guarantees.numerics.ranks import ranks_of
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OutputKind, name_of
 from mechanisms.release import Layout
@@ -261,7 +261,7 @@ def _best_alone(
     without: np.ndarray, with_record: np.ndarray, *, always: Container[str], names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Places and signs of the features whose ranks tell the sides apart best, and of those that are kept always."""
-    ranks = rankdata(np.concatenate([without, with_record]), axis=0)[len(without) :]
+    ranks = ranks_of(np.concatenate([without, with_record]))[len(without) :]
     n0, n1 = len(without), len(with_record)
     area = (ranks.sum(axis=0) - n1 * (n1 + 1) / 2) / (n0 * n1) - 0.5
     kept = [place for place, name in enumerate(names) if name in always]

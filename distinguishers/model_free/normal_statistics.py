@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
-from scipy import optimize, special, stats
+from scipy import optimize, special
+
+from guarantees.numerics.distributions import chi2, kstwo
 
 
 def deviance(excess: jax.Array, count: int) -> jax.Array:
@@ -166,9 +168,9 @@ def critical_value(test: str, count: int, level: float) -> float:
     if test == "chi_square":
         return _root(lambda c: _deviance_tail(c, count) - level, 1e-6, 500.0)
     if test == "kolmogorov_smirnov":
-        return float(stats.kstwo.isf(level, count))
+        return float(kstwo.isf(level, count))
     if test == "moments":
-        return float(stats.chi2.isf(level, 4))
+        return float(chi2.isf(level, 4))
     return quadratic_critical_value(test, level)
 
 
@@ -180,7 +182,7 @@ def _deviance_tail(value: float, count: int) -> float:
     """P(n (x - ln(1 + x)) > value) for the mean square 1 + x of ``count`` standard normals."""
     argument = -math.exp(-1.0 - value / count)
     low, high = (-float(special.lambertw(argument, branch).real) for branch in (0, -1))
-    return float(stats.chi2.cdf(count * low, count) + stats.chi2.sf(count * high, count))
+    return float(chi2.cdf(count * low, count) + chi2.sf(count * high, count))
 
 
 def quadratic_critical_value(test: str, level: float) -> float:

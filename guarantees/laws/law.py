@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from guarantees.laws.large_losses import FAR, AtomProfile
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,14 @@ class LossLaw(abc.ABC):
     def work(self) -> int:
         """Evaluations of a closed form that the tails at one threshold take: how fine a lattice may be."""
         return 1
+
+    def walked(self, way: tuple[float, ...], walk: Callable[[], T]) -> T:
+        """What a walk over the law's thresholds returns; ``way`` is all that decides it beside the law.
+
+        A law whose thresholds take long may know those of the same walk from an earlier process.
+        """
+        del way
+        return walk()
 
     @property
     def tabled(self) -> LossLaw:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -12,7 +13,8 @@ from scipy.special import ndtri
 from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
-from guarantees.laws.consistency import InconsistentLawError
+from guarantees.laws.consistency import InconsistentLawError, defect_of
+from guarantees.laws.kept import kept
 from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.array import Array
@@ -22,6 +24,7 @@ from guarantees.shuffling.lognormal_lattice import Bracket
 from guarantees.shuffling.spline_law import SplineLaw
 from guarantees.trade_off import TradeOff
 
+T = TypeVar("T")
 Rates = Callable[[Point], tuple[float, float]]
 """The rates above and below a threshold on one side."""
 FARTHEST = 60.0
@@ -93,6 +96,21 @@ class FixedBatchLaw(LossLaw):
     def _spline(self) -> SplineLaw:
         return SplineLaw(self, spacing=0.25, probes=8)
 
+    def walked(self, way: tuple[float, ...], walk: Callable[[], T]) -> T:
+        """With the thresholds of the same walk in an earlier process known, where that kept them."""
+        known = kept("points of fixed batches", (self, way), lambda: self._visited(walk), holds=_are_points)
+        self._points.update({float(threshold): Point(*map(float, point)) for threshold, *point in known})
+        return walk()
+
+    def _visited(self, walk: Callable[[], Any]) -> Array:
+        """Every threshold that the walk comes by, with its tails and its error: one row for each."""
+        before = dict(self._points)
+        self._points.clear()
+        walk()
+        rows = np.array([(threshold, *dataclasses.astuple(point)) for threshold, point in self._points.items()])
+        self._points.update(before)
+        return rows
+
     @property
     def tabled(self) -> LossLaw:
         """A spline through some seventy thresholds, compared with the law at eight others."""
@@ -153,6 +171,15 @@ class FixedBatchLaw(LossLaw):
         while not above and quantile(high) <= goal and high < FARTHEST:
             low, high, step = high, min(high + step, FARTHEST), 2 * step
         return low, high
+
+
+def _are_points(rows: Array) -> bool:
+    """Whether these can be thresholds with their tails: probabilities that sum to 1 and fall as a pair's do."""
+    if rows.ndim != 2 or rows.shape[1] != 6 or not np.isfinite(rows).all():
+        return False
+    t, above0, below0, above1, below1, error = rows.T
+    tails = Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+    return defect_of(t, tails) <= 4 * float(error.max())
 
 
 @checked

@@ -19,7 +19,7 @@ SMALL_SHIFT = 0.1
 """...unless a round says so little that the sum is nearly normal."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Point:
     """The four tails at one threshold, and an estimate of the absolute error of either delta read from them."""
 

@@ -76,7 +76,8 @@ class SplineLaw(LossLaw):
 
     @cached_property
     def _splines(self) -> tuple[Array, BSpline, BSpline]:
-        nodes = sorted({*self._walk(-1), *self._walk(1)})
+        way = (self.spacing, self.farthest)
+        nodes = self.law.walked(way, lambda: sorted({*self._walk(-1), *self._walk(1)}))
         t, without, with_record = np.array(nodes).T
         return t, make_interp_spline(t, without, k=5), make_interp_spline(t, with_record, k=5)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import binom
 
 from guarantees.checks import Count, FromZero, Positive, Rate, checked, require
+from guarantees.numerics.distributions import binom
 
 CHUNK = 64
 """Rows at once: a batch of thousands of canaries never is one array of its size times the weights."""

@@ -10,8 +10,8 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
+from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import first
 from mechanisms.randomness.bits import Stream, Words, below, positions, words
 from mechanisms.structure import next_power, pad_rows, structured
@@ -74,15 +74,14 @@ def binomial_table(trials: int, rate: float) -> StepTable:
     """Inverse table of Binomial(trials, rate), each tail from its own side; what it cuts has mass below 2^-64."""
     if trials == 0 or rate >= 1:
         return StepTable(trials, np.zeros(0, np.uint32), np.zeros(0, np.uint32))
-    law = stats.binom(trials, rate)
-    smallest, largest = int(law.ppf(2.0**-66)), largest_count(trials, rate)
+    smallest, largest = int(binom.ppf(2.0**-66, trials, rate)), largest_count(trials, rate)
     values = np.arange(smallest, largest)
-    return step_table(law.cdf(values), law.sf(values), smallest=smallest)
+    return step_table(binom.cdf(values, trials, rate), binom.sf(values, trials, rate), smallest=smallest)
 
 
 def largest_count(trials: int, rate: float) -> int:
     """The smallest count exceeded with probability at most 2^-66; so far out scipy's ``isf`` answers ``trials``."""
-    return first(lambda count: bool(stats.binom.sf(count, trials, rate) <= 2.0**-66), int(trials * rate) - 1, trials)
+    return first(lambda count: bool(binom.sf(count, trials, rate) <= 2.0**-66), int(trials * rate) - 1, trials)
 
 
 @structured(numbers=("high", "low", "smallest", "entries", "group"))

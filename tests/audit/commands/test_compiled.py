@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from audit.commands import compiled
+from guarantees.laws import kept
 
 
 @pytest.fixture
@@ -60,3 +61,28 @@ def test_a_folder_that_others_can_write_to_is_done_without(untouched, capsys, sh
     assert compiled.keep_compiled() is None
     assert f"{untouched / shared} can be written to by others; `chmod go-w` it" in capsys.readouterr().err
     assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_laws_are_kept_beside_the_programs_while_a_command_runs(untouched, monkeypatch):
+    with compiled.laws_kept() as folder:
+        assert folder is not None
+        assert folder.parent == untouched / "dpsgd-audit" / "laws"
+        assert kept._Shelf.folder == folder
+    assert kept._Shelf.folder is None
+    # what JAX keeps is another matter
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(untouched / "theirs"))
+    with compiled.laws_kept() as again:
+        assert again == folder
+    monkeypatch.setenv(compiled.SETTING, "off")
+    with compiled.laws_kept() as none:
+        assert none is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners are another thing here")
+def test_laws_that_others_could_change_are_not_used(untouched, capsys):
+    (untouched / "dpsgd-audit" / "laws").mkdir(parents=True)
+    (untouched / "dpsgd-audit" / "laws").chmod(0o777)
+    with compiled.laws_kept() as folder:
+        assert folder is None
+        assert kept._Shelf.folder is None
+    assert "laws are not kept" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_a_deadline_ends_both_sides_at_the_same_trial():
 
 def test_memory_does_not_grow_with_the_number_of_trials():
     own = program(chunk=1024)
-    lowered = own.programs.count_chunks.lower(
+    lowered = own.programs.count_chunks.jitted.lower(
         own.release, own.scoring, KEY, trial_number(0), jnp.int32(10**9), jnp.asarray(EDGES), size=own.chunk
     )
     memory = lowered.compile().memory_analysis()

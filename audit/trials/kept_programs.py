@@ -1,0 +1,159 @@
+"""Programs made of this package's own parts, kept on disk: a later process runs them without tracing them again.
+
+JAX keeps what it compiles under a digest of the program's text, and makes that text first, by tracing and lowering.
+That takes longer than most audits draw. A program kept here is found by what decides the text: the structure of its
+arguments, our code, the versions of JAX and what it was told, and the device. The library keeps none: a process says
+where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pickle
+import platform
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.core import Tracer
+from jax.experimental import serialize_executable
+
+from audit.trials.versions import version_of
+from guarantees.kept_files import digest_of_package, named_by, read_whole, remove_oldest, write_whole
+from mechanisms.structure import NoSignatureError, signature
+
+SUFFIX = ".program"
+MOST = 2**29
+"""Bytes of all kept programs: the oldest are removed beyond that."""
+PACKAGES = ("audit", "distinguishers", "guarantees", "mechanisms")
+VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
+WHERE = ("jax_compilation_cache", "jax_persistent_cache", "jax_log_compiles", "jax_raise_persistent_cache_errors")
+"""Settings of JAX that say where programs are kept, not what they compute."""
+
+
+class _Shelf:
+    """Where this process keeps programs; nowhere until it is told."""
+
+    folder: Path | None = None
+
+
+@contextlib.contextmanager
+def programs_kept_in(folder: Path | None) -> Iterator[None]:
+    """Keep programs in this folder meanwhile (None: nowhere). It must be the caller's alone: what is there is run."""
+    before, _Shelf.folder = _Shelf.folder, folder
+    try:
+        yield
+    finally:
+        _Shelf.folder = before
+
+
+class KeptProgram:
+    """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords."""
+
+    def __init__(self, function: Callable[..., Any], *, static: tuple[str, ...] = ()):
+        self.name, self.function, self.static = function.__name__, function, static
+        self.jitted = jax.jit(function, static_argnames=static)
+        self._found: dict[str, Any] = {}
+        self._locks: dict[str, threading.Lock] = {}
+
+    def __call__(self, *arguments: Any, **static: Any) -> Any:
+        """The function's value, by a kept program where there is one."""
+        key = self._key("program", arguments, static)
+        if key is None:
+            return self.jitted(*arguments, **static)
+        program = self._once(key, lambda: self._program(key, arguments, static))
+        try:
+            return program(*arguments)
+        except jax.errors.JaxRuntimeError:
+            # a file may be whole and its program still not run here
+            self._found[key] = functools.partial(self.jitted, **static)
+            return self._found[key](*arguments)
+
+    def eval_shape(self, *arguments: Any, **static: Any) -> Any:
+        """Shapes and dtypes of the function's value."""
+        key = self._key("shapes", arguments, static)
+        if key is None:
+            return self.jitted.eval_shape(*arguments, **static)
+        return self._once(key, lambda: self._shapes(key, arguments, static))
+
+    def _key(self, what: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> str | None:
+        """Everything that decides the program; None where it is not to be kept."""
+        leaves = jax.tree.leaves(arguments)
+        if _Shelf.folder is None or any(isinstance(leaf, Tracer) for leaf in leaves):
+            return None
+        try:
+            told = [signature(each) for each in arguments]
+        except NoSignatureError:
+            return None
+        return None if len(jax.devices()) > 1 else json.dumps([what, self.name, static, told, _surroundings()])
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        """What was made for this key, by whichever thread came first."""
+        with self._locks.setdefault(key, threading.Lock()):
+            if key not in self._found:
+                self._found[key] = make()
+            return self._found[key]
+
+    def _program(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        assert _Shelf.folder is not None
+        file = named_by(_Shelf.folder, key, SUFFIX)
+        content = read_whole(file, key)
+        if content is not None:
+            with contextlib.suppress(Exception):
+                program, tree = pickle.loads(content)
+                own = jax.tree.structure((arguments, {}))
+                return serialize_executable.deserialize_and_load(program, own, pickle.loads(tree))
+        compiled = self._compiled(arguments, static)
+        # what this JAX cannot write down is compiled in each process
+        with contextlib.suppress(Exception):
+            program, _, tree = serialize_executable.serialize(compiled)
+            write_whole(file, key, pickle.dumps((program, pickle.dumps(tree))))
+            remove_oldest(file.parent, SUFFIX, most=MOST)
+        return compiled
+
+    def _compiled(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """The program, compiled here: one that JAX takes from its own cache cannot be written down again.
+
+        JAX finds those by their text, of which the name is a part.
+        """
+
+        @functools.wraps(self.function)
+        def own(*given: Any, **fixed: Any) -> Any:
+            return self.function(*given, **fixed)
+
+        own.__name__ = own.__qualname__ = f"{self.name}_{secrets.token_hex(8)}"
+        return jax.jit(own, static_argnames=self.static).lower(*arguments, **static).compile()
+
+    def _shapes(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        assert _Shelf.folder is not None
+        file = named_by(_Shelf.folder, key, SUFFIX)
+        content = read_whole(file, key)
+        if content is not None:
+            with contextlib.suppress(Exception):
+                return pickle.loads(content)
+        shapes = self.jitted.eval_shape(*arguments, **static)
+        with contextlib.suppress(Exception):
+            write_whole(file, key, pickle.dumps(shapes))
+        return shapes
+
+
+def _surroundings() -> list[Any]:
+    """What decides a program beside its arguments; settings of JAX may change while a process runs."""
+    values = jax.config.values
+    told = {name: repr(values[name]) for name in sorted(values) if not name.startswith(WHERE)}
+    return [*_process(), told, {name: os.environ.get(name, "") for name in VARIABLES}]
+
+
+@functools.cache
+def _process() -> tuple[str, ...]:
+    """Our code, the versions of JAX and the device."""
+    root, device = Path(__file__).resolve().parent.parent.parent, jax.devices()[0]
+    code = [digest_of_package(root / name) for name in PACKAGES]
+    versions = [platform.python_version(), jax.__version__, version_of("jaxlib"), device.client.platform_version]
+    return (*code, *versions, device.platform, device.device_kind)

@@ -1,0 +1,56 @@
+"""Files that later processes believe: whole, the owner's, and about what their key says."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def digest_of_package(root: Path) -> str:
+    """One digest of the text of every module under a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def named_by(folder: Path, key: str, suffix: str) -> Path:
+    """The file of a key."""
+    return folder / f"{hashlib.sha256(key.encode()).hexdigest()}{suffix}"
+
+
+def read_whole(file: Path, key: str) -> bytes | None:
+    """What was written under this key; None where nothing was, or by another user, under another key or in part."""
+    try:
+        if hasattr(os, "geteuid") and file.stat().st_uid != os.geteuid():
+            return None
+        stated, _, rest = file.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if hashlib.sha256(rest).hexdigest().encode() != stated:
+        return None
+    own, _, content = rest.partition(b"\n")
+    return content if own == key.encode() else None
+
+
+def write_whole(file: Path, key: str, content: bytes) -> None:
+    """Whole or not at all; a disk that does not take it is no reason to fail. The key is one line."""
+    rest = key.encode() + b"\n" + content
+    with contextlib.suppress(OSError):
+        with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
+            part.write(hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+        os.replace(part.name, file)
+
+
+def remove_oldest(folder: Path, suffix: str, *, most: int) -> None:
+    """Remove the oldest files where all of them have more bytes than that."""
+    total = 0
+    with contextlib.suppress(OSError):
+        files = [(own.stat().st_mtime, own.stat().st_size, own) for own in folder.glob(f"*{suffix}")]
+        for _, size, own in sorted(files, reverse=True):
+            total += size
+            if total > most:
+                own.unlink(missing_ok=True)

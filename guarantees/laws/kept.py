@@ -1,0 +1,190 @@
+"""Laws that took long to compute, kept on disk between processes that say where (``laws_kept_in``).
+
+A kept law is found by all that decides it: what was computed, every parameter to its last bit, the text of every module
+of this package and the versions of Python, NumPy and SciPy. Its file is read only if the digest of its content is the
+one written into it and its laws keep the identities of every pair; anything else is computed again, and replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy
+
+from guarantees.kept_files import digest_of_package, named_by, read_whole, remove_oldest, write_whole
+from guarantees.laws.law import Certificate, DiscreteLaw
+
+T = TypeVar("T")
+WORTH_KEEPING = 0.1
+"""Seconds of computation from which a law is kept."""
+LARGEST = 2**26
+"""Bytes of one file, and..."""
+MOST = 2**29
+"""... of all of them: the oldest are removed beyond that."""
+DEFECT = 1e-9
+"""By how much a kept law may break the identities of every pair beside its stated error: rounding."""
+SUFFIX = ".law"
+_PARTS: dict[str, Any] = {"law": DiscreteLaw, "certificate": Certificate}
+
+
+class _UnknownPartError(TypeError):
+    """A value that cannot be written down so that equal text means an equal value."""
+
+
+class _Shelf:
+    """Where this process keeps laws; nowhere until it is told."""
+
+    folder: Path | None = None
+
+
+@contextlib.contextmanager
+def laws_kept_in(folder: Path | None) -> Iterator[None]:
+    """Keep laws in this folder meanwhile (None: nowhere). It must be the caller's alone: what is found is believed."""
+    before, _Shelf.folder = _Shelf.folder, folder
+    try:
+        yield
+    finally:
+        _Shelf.folder = before
+
+
+def kept(what: str, decided_by: Any, compute: Callable[[], T], *, holds: Callable[[T], bool] = lambda _: True) -> T:
+    """What ``compute`` returns (laws, certificates, arrays and numbers in tuples), from disk if it was kept there.
+
+    ``decided_by`` is everything that decides it; ``holds`` says whether what was read can be right.
+    """
+    if _Shelf.folder is None:
+        return compute()
+    try:
+        key = json.dumps([what, _text(decided_by), _code()])
+    except _UnknownPartError:
+        return compute()
+    file = named_by(_Shelf.folder, key, SUFFIX)
+    found = _read(file, key, holds)
+    if found is not None:
+        return found
+    began = time.perf_counter()
+    value = compute()
+    if time.perf_counter() - began >= WORTH_KEEPING:
+        _write(file, key, value)
+    return value
+
+
+def _text(value: Any) -> Any:
+    """A value as plain data: equal data, equal value."""
+    if value is None or isinstance(value, bool | int | str):
+        return [type(value).__name__, value]
+    if isinstance(value, float):
+        return ["float", value.hex()]
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiub":
+        array = np.ascontiguousarray(value)
+        return [array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
+    if isinstance(value, tuple | list):
+        return [type(value).__name__, *map(_text, value)]
+    if dataclasses.is_dataclass(value) and type(value).__module__.partition(".")[0] == "guarantees":
+        # private fields keep what has been computed
+        own = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+        return [type(value).__qualname__, {name: _text(getattr(value, name)) for name in own}]
+    raise _UnknownPartError(type(value).__qualname__)
+
+
+@functools.cache
+def _code() -> list[str]:
+    """The digest of this package's modules, and the versions of what they compute with."""
+    text = digest_of_package(Path(__file__).resolve().parent.parent)
+    return [text, platform.python_version(), np.__version__, scipy.__version__]
+
+
+def _read(file: Path, key: str, holds: Callable[[T], bool]) -> T | None:
+    """What the file holds; None where it is not there, not whole, somebody else's or not what a law can be."""
+    content = read_whole(file, key)
+    if content is None:
+        return None
+    head, _, rest = content.partition(b"\n")
+    try:
+        told = json.loads(head)
+        value = _unpacked(told["value"], _arrays(told["arrays"], rest))
+        return value if _all_hold(value) and holds(value) else None
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _write(file: Path, key: str, value: Any) -> None:
+    arrays: list[np.ndarray] = []
+    try:
+        packed = _packed(value, arrays)
+    except _UnknownPartError:
+        return
+    shapes = [[array.dtype.str, list(array.shape)] for array in arrays]
+    head = json.dumps({"value": packed, "arrays": shapes}).encode()
+    content = b"\n".join([head, b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)])
+    if len(content) <= LARGEST:
+        write_whole(file, key, content)
+        remove_oldest(file.parent, SUFFIX, most=MOST)
+
+
+def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
+    """Plain data that names arrays by their places; an array that is met twice is written once."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        places = [place for place, array in enumerate(arrays) if array is value]
+        if not places:
+            arrays.append(value)
+        return {"array": places[0] if places else len(arrays) - 1}
+    if isinstance(value, tuple):
+        return [_packed(each, arrays) for each in value]
+    names = [name for name, part in _PARTS.items() if type(value) is part]
+    if not names:
+        raise _UnknownPartError(type(value).__qualname__)
+    own = [field.name for field in dataclasses.fields(_PARTS[names[0]])]
+    return {names[0]: {name: _packed(getattr(value, name), arrays) for name in own}}
+
+
+def _unpacked(told: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(told, list):
+        return tuple(_unpacked(each, arrays) for each in told)
+    if not isinstance(told, dict):
+        return told
+    ((kind, inside),) = told.items()
+    if kind == "float":
+        return float.fromhex(inside)
+    if kind == "array":
+        return arrays[inside]
+    return _PARTS[kind](**{name: _unpacked(each, arrays) for name, each in inside.items()})
+
+
+def _arrays(shapes: list[tuple[str, list[int]]], content: bytes) -> list[np.ndarray]:
+    found, start = [], 0
+    for kind, shape in shapes:
+        dtype, size = np.dtype(kind), math.prod(shape)
+        found.append(np.frombuffer(content, dtype, size, start).reshape(shape).copy())
+        start += size * dtype.itemsize
+    if start != len(content):
+        raise ValueError("more bytes than arrays")
+    return found
+
+
+def _all_hold(value: Any) -> bool:
+    """Whether every law in it is one: increasing losses, masses of a pair."""
+    if isinstance(value, tuple):
+        return all(map(_all_hold, value))
+    if isinstance(value, Certificate):
+        return _all_hold(value.safe) and _all_hold(value.leaked)
+    if not isinstance(value, DiscreteLaw):
+        return True
+    one_shape = value.losses.ndim == 1 and value.losses.shape == value.without.shape == value.with_record.shape
+    ordered = one_shape and bool((value.losses[1:] > value.losses[:-1]).all())
+    return ordered and value.defect() <= DEFECT + value.error and _all_hold(value.certificate)

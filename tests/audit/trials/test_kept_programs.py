@@ -1,0 +1,137 @@
+"""Programs kept on disk: found by all that decides them, and never by less."""
+
+import dataclasses
+import hashlib
+
+import jax
+import numpy as np
+import pytest
+
+import distinguishers
+import mechanisms
+from audit.trials import kept_programs, programs, traced
+from audit.trials.kept_programs import KeptProgram, programs_kept_in
+from mechanisms.structure import NoSignatureError, signature, structured
+
+PAIR = mechanisms.worst_case_pair(records=4, dimension=5, clip=0.1)
+STEP = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=0.1, noise_multiplier=1.0)
+EDGES = np.linspace(-1, 1, 9, dtype=np.float32)[None]
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    with programs_kept_in(tmp_path):
+        yield tmp_path
+
+
+def counts(made, step=STEP):
+    """The cells of one audit's scores, by programs that this process has not seen."""
+    score = distinguishers.likelihood_ratio(step, PAIR)
+    program = traced.compile_program(step, PAIR.without, score, side="without", chunk=64)
+    own = dataclasses.replace(program, programs=made)
+    return own.source(jax.random.key(3)).cells(0, 100, EDGES)
+
+
+def test_a_kept_program_counts_the_same_and_is_not_traced(shelf, monkeypatch):
+    first = counts(programs._make())
+    files = sorted(shelf.glob("*.program"))
+    assert files
+    again = programs._make()
+    monkeypatch.setattr(again.count_chunks, "jitted", None)
+    np.testing.assert_array_equal(counts(again), first)
+    assert sorted(shelf.glob("*.program")) == files
+    with programs_kept_in(None):
+        np.testing.assert_array_equal(counts(programs._make()), first)
+
+
+def test_other_numbers_share_a_program_and_other_structure_does_not(shelf):
+    made = programs._make()
+    counts(made)
+    before = len(made.count_chunks._found)
+    counts(made, dataclasses.replace(STEP, rate=0.25))
+    assert len(made.count_chunks._found) == before
+    counts(made, dataclasses.replace(STEP, normalise_by="realised_batch"))
+    assert len(made.count_chunks._found) == before + 1
+
+
+def double(x):
+    """A program of one line."""
+    return x + x
+
+
+@pytest.mark.parametrize("damage", ["one bit", "cut", "another's"])
+def test_a_file_that_is_not_whole_is_compiled_again(shelf, damage):
+    KeptProgram(double)(np.float32(2))
+    (file,) = shelf.glob("*.program")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] if damage == "cut" else whole[:-9] + b"X" + whole[-8:])
+    if damage == "another's":
+        file.write_bytes(whole.replace(b"double", b"triple"))
+    assert KeptProgram(double)(np.float32(3)) == 6
+    stated, _, rest = file.read_bytes().partition(b"\n")
+    assert stated == hashlib.sha256(rest).hexdigest().encode()
+
+
+def test_what_decides_a_program_is_in_its_name(shelf, monkeypatch):
+    made = KeptProgram(double)
+    made(np.float32(1))
+    made(np.int32(1))
+    made(np.zeros(2, np.float32))
+    with jax.default_matmul_precision("float32"):
+        made(np.float32(1))
+    monkeypatch.setattr(kept_programs, "_process", lambda: ("other code",))
+    made(np.float32(1))
+    assert len(list(shelf.glob("*.program"))) == 5
+
+
+def test_a_program_that_jax_has_cached_is_kept_whole(shelf):
+    # tests have JAX keep every program
+    assert jax.config.jax_compilation_cache_dir
+    for _ in range(2):
+        KeptProgram(double)(np.ones(4, np.float32))
+        (file,) = shelf.glob("*.program")
+        again = KeptProgram(double)
+        again.jitted = None
+        np.testing.assert_array_equal(again(np.full(4, 3, np.float32)), np.full(4, 6))
+        file.unlink()
+
+
+def test_a_program_that_does_not_run_here_is_compiled_as_usual(shelf, monkeypatch):
+    def broken(*arguments):
+        raise jax.errors.JaxRuntimeError("NOT_FOUND: Function not found")
+
+    made = KeptProgram(double)
+    monkeypatch.setattr(made, "_program", lambda *_: broken)
+    assert made(np.float32(2)) == 4
+    assert made(np.float32(5)) == 10
+
+
+def test_shapes_are_kept_too(shelf, monkeypatch):
+    assert KeptProgram(double).eval_shape(np.zeros(3, np.float32)).shape == (3,)
+    again = KeptProgram(double)
+    monkeypatch.setattr(again, "jitted", None)
+    assert again.eval_shape(np.zeros(3, np.float32)).shape == (3,)
+
+
+@structured(structure=("code",))
+@dataclasses.dataclass(frozen=True)
+class Theirs:
+    """A user's own structured part: nothing tells when its code changes."""
+
+    code: str
+
+
+def test_parts_of_others_have_no_signature(shelf):
+    with pytest.raises(NoSignatureError):
+        signature(Theirs("x"))
+    made = KeptProgram(lambda part, x: x)
+    made(Theirs("x"), np.float32(1))
+    assert not list(shelf.glob("*.program"))
+
+
+def test_nothing_is_kept_where_nobody_asks(tmp_path):
+    with programs_kept_in(tmp_path):
+        pass
+    made = KeptProgram(double)
+    assert made(np.float32(2)) == 4
+    assert not made._found
