@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,27 +13,43 @@ from mechanisms.pairs.record_pairs import add_record, replace_record
 
 
 @checked
-def exchanged_pair(*, dimension: Count, records: Count = 1, length: AboveZero = 10.0) -> Neighbours:
+def exchanged_pair(
+    *, dimension: Count, records: Count = 1, length: AboveZero = 10.0, spread: bool = False
+) -> Neighbours:
     """One record exchanged: its gradient, or a client's update, turns round from ``-length e`` to ``+length e``.
+
+    ``e`` is the first axis, or with ``spread`` the vector that is equally large in every coordinate, whose l1 norm is
+    ``sqrt(dimension)``: there noise for an l1 bound is too small when the update is clipped in l2.
 
     Alone (``records=1``) it is the pair of a local release, whose promise is about any two inputs. Among others, which
     are 0, it turns the whole batch round: a batch that is clipped as one instead of record by record moves by twice the
     bound, however many records it has.
     """
     rows = np.zeros((records, dimension), np.float32)
-    rows[-1, 0] = -length
+    if spread:
+        rows[-1] = -length / np.sqrt(dimension)
+    else:
+        rows[-1, 0] = -length
     made = replace_record(rows, records - 1, -rows[-1])
-    return _renamed(made, "exchanged_pair", dimension=dimension, records=records, length=length)
+    return _renamed(made, "exchanged_pair", dimension=dimension, records=records, length=length, spread=spread)
 
 
 @checked
-def labelled_pair(*, norm: AboveZero = 100.0) -> Neighbours:
-    """Records (x, label): (1, 0) and (1, 1), and one more at (norm, 1), where the sum of x^2 is nearly all its own.
+def labelled_pair(
+    *, norm: AboveZero = 100.0, relation: Literal["add_remove", "substitution"] = "add_remove"
+) -> Neighbours:
+    """Records (x, label), and one at (norm, 1), where the sum of x^2 is nearly all its own.
 
-    For regressions whose noise is fitted to a bound on x.
+    For regressions whose noise is fitted to a bound on x. ``add_remove``: it joins (1, 0) and (1, 1). ``substitution``,
+    which proofs of objective perturbation suppose: it takes the place of (0, 1) beside (0, 0) and (0, 1), so that it
+    alone moves the objective.
     """
-    rows = np.array([[1.0, 0.0], [1.0, 1.0]], np.float32)
-    return _renamed(add_record(rows, np.array([norm, 1.0], np.float32)), "labelled_pair", norm=norm)
+    far = np.array([norm, 1.0], np.float32)
+    if relation == "substitution":
+        made = replace_record(np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]], np.float32), 2, far)
+    else:
+        made = add_record(np.array([[1.0, 0.0], [1.0, 1.0]], np.float32), far)
+    return _renamed(made, "labelled_pair", norm=norm, relation=relation)
 
 
 def _renamed(made: Neighbours, name: str, **parameters: Any) -> Neighbours:

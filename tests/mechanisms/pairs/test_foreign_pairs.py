@@ -9,7 +9,9 @@ from mechanisms.pairs.foreign_pairs import exchanged_pair, labelled_pair
 PAIRS = {
     "local": ("exchanged_pair", {"dimension": 3}),
     "batch": ("exchanged_pair", {"dimension": 3, "records": 2, "length": 5.0}),
+    "spread": ("exchanged_pair", {"dimension": 3, "spread": True}),
     "labelled": ("labelled_pair", {"norm": 7.0}),
+    "objective": ("labelled_pair", {"norm": 7.0, "relation": "substitution"}),
 }
 
 
@@ -42,3 +44,22 @@ def test_one_record_has_nearly_all_of_the_sum_of_squares():
     assert pair.relation == "add_remove"
     assert set(pair.without[:, 1]) == {0.0, 1.0}
     assert np.sum(pair.with_record[:, 0] ** 2) == pytest.approx(10_002.0)
+
+
+def test_a_spread_update_is_longest_in_l1():
+    pair = exchanged_pair(dimension=16, length=1.0, spread=True)
+    moved = pair.with_record - pair.without
+    assert np.linalg.norm(moved) == pytest.approx(2.0)
+    assert np.abs(moved).sum() == pytest.approx(8.0)
+
+
+def test_objective_perturbation_gets_a_record_that_alone_moves_the_objective():
+    pair = labelled_pair(norm=5.0, relation="substitution")
+    assert pair.relation == "substitution"
+    assert pair.without.tolist() == [[0, 0], [0, 1], [0, 1]]
+    assert pair.with_record.tolist() == [[0, 0], [0, 1], [5, 1]]
+
+
+def test_a_labelled_pair_has_two_relations():
+    with pytest.raises(ValueError, match="relation"):
+        labelled_pair(relation="zero_out")
