@@ -84,22 +84,23 @@ class ScoreBounds:
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon: at the declared delta by its own test, at others by the band."""
+        """Proven lower bound on epsilon: by the band and, up to the declared delta, by its own test."""
         own = self._number("epsilon")
         # Epsilon falls with delta, so what holds at the declared delta holds at smaller ones.
         known = own.at_least if own is not None and own.given is not None and delta <= own.given else 0.0
-        return known if own is not None and own.given == delta else max(known, self._off_band(EpsilonAt(delta=delta)))
+        return max(known, self._off_band(EpsilonAt(delta=delta)))
 
     def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta: at epsilon 0 by its own test, at others by the band."""
+        """Proven lower bound on delta: by the band and, at epsilon 0, by its own test."""
         own = self._number("delta")
-        return own.at_least if own is not None and own.given == epsilon else self._off_band(DeltaAt(epsilon=epsilon))
+        known = own.at_least if own is not None and own.given == epsilon else 0.0
+        return max(known, self._off_band(DeltaAt(epsilon=epsilon)))
 
     @property
     def mu(self) -> float:
-        """Proven lower bound on mu."""
+        """Proven lower bound on mu, by its own test and by the band."""
         own = self._number("mu")
-        return own.at_least if own is not None else self._off_band(Mu())
+        return max(0.0 if own is None else own.at_least, self._off_band(Mu()))
 
     def _number(self, name: str) -> ProvenNumber | None:
         return next((number for number in self.numbers if number.name == name), None)

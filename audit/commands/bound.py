@@ -80,8 +80,9 @@ def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
 
 def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     heads = {"epsilon": f"epsilon at delta {arguments.delta:g}", "delta": "delta at epsilon 0", "mu": "mu"}
+    proven_by_all = {"epsilon": found.epsilon(arguments.delta), "delta": found.delta(0.0), "mu": found.mu}
     for number in found.numbers:
-        proven, beside = (at_least(value, ".4f") for value in (number.at_least, number.rectangle))
+        proven, beside = (at_least(value, ".4f") for value in (proven_by_all[number.name], number.rectangle))
         print(f"{heads[number.name] + ':':26}at least {proven}   (rectangle {beside})")
     if found.summary is not None:
         _print_summary(found.summary)

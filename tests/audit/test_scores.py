@@ -259,3 +259,14 @@ def test_where_a_threshold_lies_is_told_by_the_scores_set_aside_alone():
     share = {"epsilon": 0.03, "delta": 0.01, "rest": 0.01}
     first, second = (chosen_tests(tuple(pair), share, None, 1e-5, 3) for pair in (sides, changed))
     assert [(test.threshold, test.rejects) for test in first] == [(test.threshold, test.rejects) for test in second]
+
+
+def test_the_band_speaks_for_the_declared_numbers_too():
+    # a tenth of Laplace scores looks Gaussian, whose best threshold is far out: there this test proves .2
+    draw = np.random.default_rng([0, 1])
+    found = audit.from_scores(draw.laplace(size=1000), draw.laplace(size=1000) + 1, risk=0.05)
+    (own,) = (number for number in found.numbers if number.name == "epsilon")
+    assert own.at_least < 0.3 < 0.5 < found.epsilon(1e-5) <= 1.0
+    assert found.epsilon(1e-5) <= found.epsilon(0.0) <= 1.0
+    assert found.delta(0.0) >= max(number.at_least for number in found.numbers if number.name == "delta")
+    assert found.mu >= max(number.at_least for number in found.numbers if number.name == "mu")

@@ -1,0 +1,228 @@
+"""Opacus's tutorials and examples as shipped: their call of the engine, loader, optimizer, loop and numbers.
+
+Sources: github.com/pytorch/opacus at 4d0ebc8, tutorials/*.ipynb and examples/*.py. Data are synthetic and of the right
+shape. A network that takes seconds a step is a linear layer here, and pretrained transformers are small ones with
+random weights; what clips, draws and divides is Opacus's. A row's first value says which of two records it is.
+"""
+
+import warnings
+
+import torch
+from opacus import PrivacyEngine
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+MADE = {}
+
+
+def _once(name, rows, make):
+    """Made once for each side: what is public (weights, noise multiplier) is the same in every trial."""
+    key = (name, rows.tobytes())
+    if key not in MADE:
+        torch.manual_seed(0)
+        MADE[key] = make(rows)
+    return MADE[key]
+
+
+def _gradient(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad]).numpy().copy()
+
+
+def _labels(rows):
+    return torch.tensor((rows[:, 0] > 0).astype("int64"))
+
+
+def _advanced(rows):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Linear(8, 2))
+    loader = DataLoader(TensorDataset(torch.tensor(rows), _labels(rows)), batch_size=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return PrivacyEngine().make_private(
+        module=model, optimizer=optimizer, data_loader=loader, max_grad_norm=1.0, noise_multiplier=1.0
+    )
+
+
+def advanced_features(seed, rows):
+    """intro_to_advanced_features.ipynb, cells 4 and 9: SampleNet, batches of 10; one step."""
+    model, optimizer, loader = _once("advanced", rows, _advanced)
+    torch.manual_seed(seed % 2**63)
+    data, target = next(iter(loader))
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(data), target).backward()
+    optimizer.pre_step()
+    return _gradient(model)
+
+
+class Images(Dataset):
+    """So many images like the first row, and the others of the rows."""
+
+    def __init__(self, rows, alike):
+        self.images, self.labels = torch.tensor(rows).reshape(-1, 3, 32, 32), _labels(rows)
+        self.alike = alike
+
+    def __len__(self):
+        return self.alike + len(self.images) - 1
+
+    def __getitem__(self, index):
+        which = max(0, index - self.alike + 1)
+        return self.images[which], self.labels[which]
+
+
+def _images(rows, alike):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
+    parts = {
+        "module": model,
+        "optimizer": torch.optim.RMSprop(model.parameters(), lr=1e-3),
+        "data_loader": DataLoader(Images(rows, alike), batch_size=512),
+        "max_grad_norm": 1.2,
+    }
+    if "noise" in MADE:  # the search takes half a minute, and both sides have the same sample rate
+        return PrivacyEngine().make_private(noise_multiplier=MADE["noise"], **parts)
+    made = PrivacyEngine().make_private_with_epsilon(epochs=20, target_epsilon=50.0, target_delta=1e-5, **parts)
+    MADE["noise"] = made[1].noise_multiplier
+    return made
+
+
+def _image_step(seed, rows, alike):
+    """building_image_classifier.ipynb, cells 5 to 29: one logical batch of 512 in physical ones of 128."""
+    model, optimizer, loader = _once(alike, rows, lambda made: _images(made, alike))
+    torch.manual_seed(seed % 2**63)
+    begun = {name: value.clone() for name, value in model.state_dict().items()}
+    taken = []
+    optimizer.attach_step_hook(lambda _: taken.append(_gradient(model)))
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=128, optimizer=optimizer) as batches:
+        for images, target in batches:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), target).backward()
+            optimizer.step()
+            if taken:
+                break
+    model.load_state_dict(begun)
+    optimizer.zero_grad()
+    return taken[0]
+
+
+def image_classifier(seed, rows):
+    """CIFAR10's 50,000 records, or one more."""
+    return _image_step(seed, rows, 50_000)
+
+
+def image_classifier_77_more(seed, rows):
+    """The same with 77 more records: there int(N / 98) changes with one record."""
+    return _image_step(seed, rows, 50_077)
+
+
+def _reviews(rows, poisson):
+    model = torch.nn.Linear(rows.shape[1], 1, bias=False)
+    return PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.02),
+        data_loader=DataLoader(TensorDataset(torch.tensor(rows)), batch_size=64, shuffle=True),
+        noise_multiplier=0.56,
+        max_grad_norm=1.0,
+        poisson_sampling=poisson,
+    )
+
+
+def _epoch(seed, rows, poisson):
+    model, optimizer, loader = _once(poisson, rows, lambda made: _reviews(made, poisson))
+    torch.manual_seed(seed % 2**63)
+    seen = []
+    for (batch,) in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+        seen.append(float(_gradient(model)[0]))
+    return seen
+
+
+def reviews(seed, rows):
+    """examples/imdb.py:275, whose loader shuffles and whose engine is told poisson_sampling=False; one epoch."""
+    return _epoch(seed, rows, poisson=False)
+
+
+def reviews_poisson(seed, rows):
+    return _epoch(seed, rows, poisson=True)
+
+
+def _tokens(rows):
+    ids = torch.arange(128).expand(len(rows), 128) % 90 + 1
+    return TensorDataset(ids, torch.ones_like(ids), _labels(rows))
+
+
+def _adapted(model, task, rank):
+    from peft import LoraConfig, get_peft_model
+
+    lora = LoraConfig(task_type=task, inference_mode=False, r=rank, lora_alpha=32, lora_dropout=0.05)
+    return get_peft_model(model, lora).train()
+
+
+def _text(rows):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    model = _adapted(BertForSequenceClassification(BertConfig(vocab_size=100, num_labels=3, **small)), "SEQ_CLS", 32)
+    return PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=5e-4, eps=1e-8),
+        data_loader=DataLoader(_tokens(rows), batch_size=32),
+        criterion=torch.nn.CrossEntropyLoss(reduction="mean"),
+        noise_multiplier=0.4,
+        max_grad_norm=0.1,
+        grad_sample_mode="ghost",
+    )
+
+
+def text_classifier(seed, rows):
+    """building_text_classifier.ipynb, cells 45 to 50: LoRA of rank 32, ghost clipping; one step.
+
+    'For the default settings, this will set noise_multiplier to about 0.4' (cell 30).
+    """
+    model, optimizer, criterion, loader = _once("text", rows, _text)
+    torch.manual_seed(seed % 2**63)
+    ids, mask, target = next(iter(loader))
+    optimizer.zero_grad()
+    criterion(model(input_ids=ids, attention_mask=mask).logits, target).backward()
+    optimizer.pre_step()
+    return _gradient(model)
+
+
+def _llama(rows):
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    config = LlamaConfig(vocab_size=100, num_labels=3, pad_token_id=0, num_key_value_heads=2, **small)
+    model = _adapted(LlamaForSequenceClassification(config), "SEQ_CLS", 16)
+    data = _tokens(rows)
+    common, mask, target = data[:1]
+    torch.nn.functional.cross_entropy(model(input_ids=common, attention_mask=mask).logits, target).backward()
+    direction = _gradient(model)
+    model.zero_grad()
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=1e-5),
+        data_loader=DataLoader(data, batch_size=32, sampler=DistributedSampler(data, num_replicas=1, rank=0)),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        grad_sample_mode="ghost",
+        criterion=torch.nn.CrossEntropyLoss(),
+        poisson_sampling=False,
+    )
+    return (*made, direction / (direction**2).sum() ** 0.5)
+
+
+def llama(seed, rows):
+    """examples/fsdp_llama3.py:174, LoRA with poisson_sampling=False and a DistributedSampler; one epoch on one device.
+
+    Of each step's noisy gradient the part along the common record's gradient.
+    """
+    model, optimizer, criterion, loader, direction = _once("llama", rows, _llama)
+    torch.manual_seed(seed % 2**63)
+    seen = []
+    for ids, mask, target in loader:
+        optimizer.zero_grad()
+        criterion(model(input_ids=ids, attention_mask=mask).logits, target).backward()
+        optimizer.step()
+        seen.append(float(_gradient(model) @ direction))
+    return seen
