@@ -5,6 +5,7 @@ shape. A network that takes seconds a step is a linear layer here, and pretraine
 random weights; what clips, draws and divides is Opacus's. A row's first value says which of two records it is.
 """
 
+import math
 import warnings
 
 import torch
@@ -26,8 +27,26 @@ def _once(name, rows, make):
     return MADE[key]
 
 
+def _trained(model):
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def _gradient(model):
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad]).numpy().copy()
+    return torch.cat([p.grad.flatten() for p in _trained(model)]).numpy().copy()
+
+
+def _direction(model, loss):
+    """The common record's gradient at the start, of length 1: public."""
+    loss.backward()
+    found = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in _trained(model)])
+    model.zero_grad(set_to_none=True)
+    return (found / found.norm()).numpy()
+
+
+def _two(gradient, direction):
+    """Of a noisy gradient: its part along the common record's, and the logarithm of the length of the rest."""
+    along = float(gradient @ direction)
+    return [along, math.log(float(((gradient - along * direction) ** 2).sum()))]
 
 
 def _labels(rows):
@@ -36,22 +55,27 @@ def _labels(rows):
 
 def _advanced(rows):
     model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Linear(8, 2))
-    loader = DataLoader(TensorDataset(torch.tensor(rows), _labels(rows)), batch_size=10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return PrivacyEngine().make_private(
-        module=model, optimizer=optimizer, data_loader=loader, max_grad_norm=1.0, noise_multiplier=1.0
+    data = TensorDataset(torch.tensor(rows), _labels(rows))
+    direction = _direction(model, torch.nn.functional.cross_entropy(model(data[:1][0]), data[:1][1]))
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=10),
+        max_grad_norm=1.0,
+        noise_multiplier=1.0,
     )
+    return (*made, direction)
 
 
 def advanced_features(seed, rows):
     """intro_to_advanced_features.ipynb, cells 4 and 9: SampleNet, batches of 10; one step."""
-    model, optimizer, loader = _once("advanced", rows, _advanced)
+    model, optimizer, loader, direction = _once("advanced", rows, _advanced)
     torch.manual_seed(seed % 2**63)
     data, target = next(iter(loader))
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(data), target).backward()
     optimizer.pre_step()
-    return _gradient(model)
+    return _two(_gradient(model), direction)
 
 
 class Images(Dataset):
@@ -71,22 +95,24 @@ class Images(Dataset):
 
 def _images(rows, alike):
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10))
+    data = Images(rows, alike)
+    direction = _direction(model, torch.nn.functional.cross_entropy(model(data.images[:1]), data.labels[:1]))
     parts = {
         "module": model,
         "optimizer": torch.optim.RMSprop(model.parameters(), lr=1e-3),
-        "data_loader": DataLoader(Images(rows, alike), batch_size=512),
+        "data_loader": DataLoader(data, batch_size=512),
         "max_grad_norm": 1.2,
     }
     if "noise" in MADE:  # the search takes half a minute, and both sides have the same sample rate
-        return PrivacyEngine().make_private(noise_multiplier=MADE["noise"], **parts)
+        return (*PrivacyEngine().make_private(noise_multiplier=MADE["noise"], **parts), direction)
     made = PrivacyEngine().make_private_with_epsilon(epochs=20, target_epsilon=50.0, target_delta=1e-5, **parts)
     MADE["noise"] = made[1].noise_multiplier
-    return made
+    return (*made, direction)
 
 
 def _image_step(seed, rows, alike):
     """building_image_classifier.ipynb, cells 5 to 29: one logical batch of 512 in physical ones of 128."""
-    model, optimizer, loader = _once(alike, rows, lambda made: _images(made, alike))
+    model, optimizer, loader, direction = _once(alike, rows, lambda made: _images(made, alike))
     torch.manual_seed(seed % 2**63)
     begun = {name: value.clone() for name, value in model.state_dict().items()}
     taken = []
@@ -100,7 +126,7 @@ def _image_step(seed, rows, alike):
                 break
     model.load_state_dict(begun)
     optimizer.zero_grad()
-    return taken[0]
+    return _two(taken[0], direction)
 
 
 def image_classifier(seed, rows):
@@ -151,10 +177,17 @@ def _tokens(rows):
     return TensorDataset(ids, torch.ones_like(ids), _labels(rows))
 
 
-def _adapted(model, task, rank):
+def _common(model, data):
+    ids, mask, target = data[:1]
+    return _direction(
+        model, torch.nn.functional.cross_entropy(model(input_ids=ids, attention_mask=mask).logits, target)
+    )
+
+
+def _adapted(model, rank):
     from peft import LoraConfig, get_peft_model
 
-    lora = LoraConfig(task_type=task, inference_mode=False, r=rank, lora_alpha=32, lora_dropout=0.05)
+    lora = LoraConfig(task_type="SEQ_CLS", inference_mode=False, r=rank, lora_alpha=32, lora_dropout=0.05)
     return get_peft_model(model, lora).train()
 
 
@@ -162,16 +195,19 @@ def _text(rows):
     from transformers import BertConfig, BertForSequenceClassification
 
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    model = _adapted(BertForSequenceClassification(BertConfig(vocab_size=100, num_labels=3, **small)), "SEQ_CLS", 32)
-    return PrivacyEngine().make_private(
+    model = _adapted(BertForSequenceClassification(BertConfig(vocab_size=100, num_labels=3, **small)), 32)
+    data = _tokens(rows)
+    direction = _common(model, data)
+    made = PrivacyEngine().make_private(
         module=model,
         optimizer=torch.optim.AdamW(model.parameters(), lr=5e-4, eps=1e-8),
-        data_loader=DataLoader(_tokens(rows), batch_size=32),
+        data_loader=DataLoader(data, batch_size=32),
         criterion=torch.nn.CrossEntropyLoss(reduction="mean"),
         noise_multiplier=0.4,
         max_grad_norm=0.1,
         grad_sample_mode="ghost",
     )
+    return (*made, direction)
 
 
 def text_classifier(seed, rows):
@@ -179,13 +215,13 @@ def text_classifier(seed, rows):
 
     'For the default settings, this will set noise_multiplier to about 0.4' (cell 30).
     """
-    model, optimizer, criterion, loader = _once("text", rows, _text)
+    model, optimizer, criterion, loader, direction = _once("text", rows, _text)
     torch.manual_seed(seed % 2**63)
     ids, mask, target = next(iter(loader))
     optimizer.zero_grad()
     criterion(model(input_ids=ids, attention_mask=mask).logits, target).backward()
     optimizer.pre_step()
-    return _gradient(model)
+    return _two(_gradient(model), direction)
 
 
 def _llama(rows):
@@ -193,12 +229,9 @@ def _llama(rows):
 
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     config = LlamaConfig(vocab_size=100, num_labels=3, pad_token_id=0, num_key_value_heads=2, **small)
-    model = _adapted(LlamaForSequenceClassification(config), "SEQ_CLS", 16)
+    model = _adapted(LlamaForSequenceClassification(config), 16)
     data = _tokens(rows)
-    common, mask, target = data[:1]
-    torch.nn.functional.cross_entropy(model(input_ids=common, attention_mask=mask).logits, target).backward()
-    direction = _gradient(model)
-    model.zero_grad()
+    direction = _common(model, data)
     made = PrivacyEngine().make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=1e-5),
@@ -209,7 +242,7 @@ def _llama(rows):
         criterion=torch.nn.CrossEntropyLoss(),
         poisson_sampling=False,
     )
-    return (*made, direction / (direction**2).sum() ** 0.5)
+    return (*made, direction)
 
 
 def llama(seed, rows):
