@@ -1,8 +1,8 @@
 """Flower: one round with server-side fixed clipping and no accountant, clip 1, noise 1, and LocalDpMod; a row is a
 client's update. An update of zeros ends a round by ZeroDivisionError, so no pair has one.
 
-Promise (serverapp/strategy/dp_fixed_clipping.py:61): 'The noise multiplier for the Gaussian mechanism for model
-updates'; LocalDpMod (clientapp/mod/localdp_mod.py:34): 'Modifier for local differential privacy', with a sensitivity
+Promise (serverapp/strategy/dp_fixed_clipping.py:62): 'The noise multiplier for the Gaussian mechanism for model
+updates'; LocalDpMod (clientapp/mod/localdp_mod.py:35): 'Modifier for local differential privacy', with a sensitivity
 that the user gives. Divisor: num_sampled_clients, fixed.
 """
 
