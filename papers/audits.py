@@ -19,14 +19,18 @@ from scipy.stats import beta
 
 import audit
 import guarantees
+from audit.bounds.guesses import mu_refuted
 from guarantees.numerics.array import Array
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries
+from papers import shared_coordinates
 
 RISK, DELTA, MU = 0.05, 1e-5, 2.0
 """mu 2 is epsilon 10 at delta 1e-5."""
 RECORDS, WEIGHTS, STEPS, RATE = 40, 10, 20, 0.2
 MANY_STEPS, SAMPLED, PLACES = 1000, 0.01, 1000
 """Steps and sampling rate of the training whose every step is seen, and the canaries that replace its one."""
+CANARIES = 5000
+"""Of the audit in one run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,10 +57,30 @@ class Data:
     labels: Array
 
 
-def made_data(rng: np.random.Generator) -> Data:
+def made_data(rng: np.random.Generator, weights: int = WEIGHTS) -> Data:
     """Gaussian features of norm about 1, labelled by a hidden direction."""
-    records = rng.normal(size=(RECORDS, WEIGHTS)) / math.sqrt(WEIGHTS)
-    return Data(records=records, labels=np.sign(records @ rng.normal(size=WEIGHTS)))
+    records = rng.normal(size=(RECORDS, weights)) / math.sqrt(weights)
+    return Data(records=records, labels=np.sign(records @ rng.normal(size=weights)))
+
+
+def clipped(data: Data, weights: Array) -> Array:
+    """What each record's gradient is times its features, clipped to norm 1, at each of the weights."""
+    slope = -data.labels * expit(-data.labels * (weights @ data.records.T))
+    return slope / np.maximum(1.0, np.abs(slope) * np.linalg.norm(data.records, axis=1))
+
+
+def every_step(rng: np.random.Generator, data: Data, pulls: Iterable[Array]) -> Iterable[Array]:
+    """One training with sampled batches and noise 1: what each step shows, its other records being known.
+
+    ``pulls`` are the sums of the canaries' gradients that join each step.
+    """
+    weights = np.zeros(data.records.shape[1])
+    for pull in pulls:
+        joins = rng.random(RECORDS) < SAMPLED
+        others = (joins * clipped(data, weights)) @ data.records
+        noisy = others + pull + rng.normal(size=len(weights))
+        weights = weights - RATE * noisy
+        yield noisy - others
 
 
 def train(
@@ -73,11 +97,8 @@ def train(
     ``pull`` is a gradient that an adversary inserts at every step.
     """
     weights = np.broadcast_to(start, (trainings, WEIGHTS)).copy()
-    lengths = np.linalg.norm(data.records, axis=1)
     for _ in range(STEPS):
-        slope = -data.labels * expit(-data.labels * (weights @ data.records.T))
-        clipped = slope / np.maximum(1.0, np.abs(slope) * lengths)
-        total = clipped @ data.records + (0.0 if pull is None else pull)
+        total = clipped(data, weights) @ data.records + (0.0 if pull is None else pull)
         weights -= RATE * (total + noise * rng.normal(size=weights.shape))
     return weights
 
@@ -191,16 +212,15 @@ def jagielski(rng: np.random.Generator, trainings: int) -> Judged:
 
 
 def nasr(rng: np.random.Generator, _trainings: int) -> Judged:
-    """One training, every update seen: its steps with a gradient canary against its steps without; no repetitions.
-
-    Both are what such steps release along the canary, drawn as N(0, 1) and N(1, 1): no model is trained.
-    """
-    zero, one = rng.normal(size=MANY_STEPS), 1 + rng.normal(size=MANY_STEPS)
-    seen_mu = gaussian_fit(zero, one)
+    """One training, every update seen: its steps with a gradient canary against its steps without; no repetitions."""
+    data, along = made_data(rng, PLACES), np.eye(1, PLACES)[0]
+    seen = np.stack(list(every_step(rng, data, (step % 2 * along for step in range(2 * MANY_STEPS)))))
+    seen_mu = gaussian_fit(seen[::2] @ along, seen[1::2] @ along)
 
     def many_canaries(canaries: CoordinateCanaries) -> Iterable[Array]:
-        for joining in canaries.batches(MANY_STEPS):
-            yield canaries.seen(np.bincount(canaries.coordinates[joining], minlength=PLACES) + rng.normal(size=PLACES))
+        pulls = (np.bincount(joining, minlength=PLACES).astype(float) for joining in canaries.batches(MANY_STEPS))
+        for step in every_step(rng, data, pulls):
+            yield canaries.seen(step)
 
     found = audit.one_training(
         many_canaries,
@@ -214,7 +234,8 @@ def nasr(rng: np.random.Generator, _trainings: int) -> Judged:
     )
     return Judged(
         paper="nasr2023",
-        protocol=f"gradient canary, all updates of a simulated training: {MANY_STEPS:,} steps, rate {SAMPLED:g}",
+        protocol=f"gradient canary, all updates of a training of {PLACES:,} weights: {MANY_STEPS:,} steps with it, as "
+        f"many without, rate {SAMPLED:g}",
         statistic="update along the canary, step by step",
         claimed=sampled_epsilon(1.0),
         theirs=sampled_epsilon(1 / seen_mu) if seen_mu > 0 else 0.0,
@@ -233,7 +254,33 @@ def sampled_epsilon(noise_multiplier: float) -> float:
     return float(training.epsilon(DELTA))
 
 
-PROTOCOLS: tuple[Callable[[np.random.Generator, int], Judged], ...] = (annamalai, cebere, jagielski, nasr)
+def mahloujifar(rng: np.random.Generator, _trainings: int) -> Judged:
+    """One step, gradient canaries in distinct coordinates: the best number of guesses of many, against a curve."""
+    coins = rng.random(CANARIES) < 0.5
+    scores = MU * coins + rng.normal(size=CANARIES)
+    ranked = coins[np.argsort(-scores)]
+    right = np.cumsum(ranked) + np.cumsum(~ranked[::-1])
+    ks = np.unique(np.geomspace(3, 0.47 * CANARIES, 40).astype(int)).tolist()
+    refuted = max(mu_refuted(int(right[k - 1]), 2 * k, coins=CANARIES, risk=RISK) for k in ks)
+    return Judged(
+        paper="mahloujifar2024",
+        protocol=f"one run, {CANARIES:,} simulated gradient canaries in distinct coordinates, every update seen",
+        statistic=f"right guesses, best of {len(ks)} numbers of guesses",
+        claimed=epsilon_of(MU),
+        theirs=epsilon_of(refuted),
+        assumes="the training is mu-GDP for some mu; the number of guesses was not chosen on them",
+        valid=audit.one_run(scores, coins, risk=RISK, delta=DELTA).epsilon(DELTA),
+        by="one_run, same scores, nothing assumed",
+    )
+
+
+PROTOCOLS: tuple[Callable[[np.random.Generator, int], Judged], ...] = (
+    annamalai,
+    cebere,
+    jagielski,
+    nasr,
+    mahloujifar,
+)
 
 
 def judged(*, trainings: int, seed: int) -> list[Judged]:
@@ -246,6 +293,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m papers audits", description=__doc__)
     parser.add_argument("--trainings", type=int, default=500, help="per side (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--repeat", type=int, default=20, help="seeds of the second table (default: %(default)s)")
     options = parser.parse_args(words)
     print("| paper | protocol, here | statistic | claimed | bound of its kind | which assumes | valid | by |")
     print("|---|---|---|---|---|---|---|---|")
@@ -255,4 +303,7 @@ def main(words: Sequence[str] | None = None) -> int:
             f"{each.assumes} | {each.valid:.2f} | {each.by} |"
         )
     print(f"Epsilon at delta {DELTA:g} (jagielski2020: at delta 0), risk {RISK:g}, made data, seed {options.seed}.")
+    print()
+    for line in shared_coordinates.lines(seeds=options.repeat):
+        print(line, flush=True)
     return 0
