@@ -19,6 +19,7 @@ FEWER = {
     "flax": {"TRIALS": 200},
     "distinguisher": {"TRIALS": 400, "REPETITIONS": 4},
     "one_run": {"CANARIES": 100, "SIZES": (50, 100)},
+    "lora": {"CANARIES": 200, "TEXT": 50, "STEPS": 8},
 }
 """What the tests put in place of each notebook's parameters."""
 LARGEST = 300_000
