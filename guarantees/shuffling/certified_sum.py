@@ -62,6 +62,11 @@ class CertifiedSum:
         return values, np.maximum.accumulate(np.abs(values)[::-1])[::-1]
 
     @cached_property
+    def _log_moduli(self) -> Array:
+        """Of the transform of one copy, its error included: powers of them are exponentials."""
+        return np.log(np.abs(self._one[0]) + self._slack)
+
+    @cached_property
     def _slack(self) -> float:
         """Error of any entry of a transform, relative to the sum of the moduli of what is transformed."""
         return PER_LEVEL * (np.log2(self._size) + 2)
@@ -95,8 +100,7 @@ class CertifiedSum:
             left >>= 1
             if left:
                 square = square * square
-        bound = np.abs(one[:kept]) + self._slack
-        errors = 1.001 * copies * (self._slack + 3 * UNIT) * bound ** (copies - 1)
+        errors = 1.001 * copies * (self._slack + 3 * UNIT) * np.exp((copies - 1) * self._log_moduli[:kept])
         rest = (float(largest[kept]) + self._slack) ** copies if kept < len(one) else 0.0
         return _Spectrum(values=values, errors=errors, rest=rest)
 

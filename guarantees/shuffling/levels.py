@@ -15,8 +15,10 @@ from guarantees.numerics.array import Array
 from guarantees.shuffling.barycentre import RATIOS
 from guarantees.shuffling.displacement import Displacement, dominating_atoms
 
-SPEEDS = np.geomspace(0.006, 1.0, 20)
-"""Speeds of the exponential moments, in units of that which is best for equal weights."""
+STRIDE = 5
+"""How many steps of the ratios one speed is from the next: so there are few products of speed and ratio."""
+SPEEDS = 34
+"""Of the exponential moments: the last is the one which is best for equal weights."""
 CUTS = np.geomspace(1.5, 2000.0, 31)
 """Cuts B, in units of the variance over the drift."""
 SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
@@ -26,8 +28,8 @@ FAINT = 1e-13
 """Ratios at which the weights' excess is below this are left to the last piece, which reaches to infinity."""
 LARGEST = 200.0
 """Exponential moments above this power of e are no use."""
-ROUNDING = 1e-13
-"""Relative error of a sum of a few hundred positive exponentials."""
+ROUNDING = 3e-12
+"""Relative error of a sum of a few hundred exponentials of up to ``LARGEST``: each product may be off by 5e-15."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,34 +94,62 @@ class Levels:
         upper = np.append(lost[1:], self._above(cut / (ratios[-1:] * RATIOS[1])))
         return Convex(ratios, ratios * upper, np.maximum(lost[-1], upper[-1])).mean(excess)
 
-    def _moments(self, speeds: Array, cut: float) -> Convex:
-        """Convex functions above K: within a piece the cut is fixed and K convex, and slopes may only grow."""
-        (ratios, _), (atoms, masses, _), rest = self._weights, self._atoms, self.plan.rest
-        each = speeds[:, None, None] / rest
-        values = rest * (np.log(np.exp(np.minimum(each * ratios[:, None] * atoms, each * cut)) @ masses) + ROUNDING)
+    @cached_property
+    def _scale(self) -> tuple[float, float]:
+        """Variance of a slot, and the drift per slot: what the sum falls by, or its deviation where that is more."""
+        atoms, masses, _ = self._atoms
+        variance = float(masses @ (atoms - masses @ atoms) ** 2)
+        return variance, max(float(np.expm1(self.plan.epsilon)), float(np.sqrt(variance / self.plan.rest)))
+
+    @cached_property
+    def _speeds(self) -> Array:
+        variance, drift = self._scale
+        return drift * self.plan.rest / variance / RATIOS[STRIDE * np.arange(SPEEDS)[::-1]]
+
+    @cached_property
+    def _partial(self) -> tuple[Array, Array]:
+        """Sums over the lowest atoms of their exponential moments, for each product of speed and ratio, and masses."""
+        atoms, masses, _ = self._atoms
+        count = STRIDE * (SPEEDS - 1) + len(self._weights[0])
+        products = self._speeds[0] / self.plan.rest * np.exp(np.log(RATIOS[-1]) / (len(RATIOS) - 1) * np.arange(count))
+        terms = np.exp(np.minimum(products[:, None] * atoms, LARGEST + 1)) * masses
+        # sums of none, of the first, and so on; and the mass of the atoms left
+        sums = np.concatenate([np.zeros((count, 1)), np.cumsum(terms, axis=1)], axis=1)
+        return sums, np.append(np.cumsum(masses[::-1])[::-1], 0.0)
+
+    def _moments(self, speeds: int, cut: float) -> Convex:
+        """Convex functions above K for the first speeds: within a piece the cut is fixed and K convex.
+
+        Slopes may only grow.
+        """
+        ratios, rest, fast = self._weights[0], self.plan.rest, self._speeds[:speeds]
+        (sums, left), below = self._partial, np.searchsorted(self._atoms[0], cut / ratios)
+        products = STRIDE * np.arange(speeds)[:, None] + np.arange(len(ratios))
+        held = sums[products, below] + np.exp(fast[:, None] * cut / rest) * left[below]
+        values = rest * (np.log(held) + ROUNDING)
         step = np.diff(ratios)
         slopes = np.concatenate([values[:, :1] / ratios[0], np.diff(values, axis=1) / step], axis=1)
         slopes = np.maximum.accumulate(slopes, axis=1)
         grown = np.cumsum(np.concatenate([values[:, :1], slopes[:, 1:] * step], axis=1), axis=1)
-        return Convex(ratios, grown, np.maximum(slopes[:, -1], speeds * cut / ratios[-1]))
+        return Convex(ratios, grown, np.maximum(slopes[:, -1], fast * cut / ratios[-1]))
 
-    def _levels(self, speeds: Array, cut: float) -> tuple[Array, Array]:
+    def _levels(self, speeds: int, cut: float) -> tuple[Array, Array]:
         """For each speed thresholds u of W, and ``P(W > u)`` at most: Markov's inequality from the best level below."""
         moments = self._moments(speeds, cut)
         level, risen = moments.values / moments.ratios, moments.risen(self._weights[1])
-        highest = np.log(np.e * speeds * self._end)
+        highest = np.log(np.e * self._speeds[:speeds] * self._end)
         lowest = np.minimum(np.maximum(level[:, 0], highest - 30.0), highest - 1.0)
         thresholds = np.linspace(lowest, highest, THRESHOLDS, axis=1)
         gap = thresholds[:, :, None] - level[:, None, :]
         failed = np.min(np.where(gap > 0, risen[:, None, :] / np.maximum(gap, 1e-300), np.inf), axis=2)
         return thresholds, np.minimum(failed, 1.0)
 
-    def _chain(self, speeds: Array, cut: float, drawn: Array) -> Array:
+    def _chain(self, speeds: int, cut: float, drawn: Array) -> Array:
         """The cheapest sequence of levels with falling speeds, for each ``b/N``: each costs where the last failed."""
         end = self._end + drawn
         thresholds, failures = self._levels(speeds, cut)
         worth, later = np.zeros((len(drawn), 0)), np.zeros((len(drawn), 0))
-        for speed, at, failed in zip(speeds, thresholds, failures, strict=True):
+        for speed, at, failed in zip(self._speeds[:speeds], thresholds, failures, strict=True):
             onward = np.min(failed[:, None] * worth[:, None, :] + later[:, None, :], axis=2, initial=np.inf)
             later = np.append(later, np.minimum(failed * end[:, None], onward), axis=1)
             exponent = np.minimum(at + speed * drawn[:, None], 100.0)
@@ -128,17 +158,13 @@ class Levels:
 
     def delta(self) -> float:
         """The theorem at the best of some cuts, shares and levels: a larger cut loses less and makes levels dearer."""
-        atoms, masses, excess = self._atoms
-        plan, best = self.plan, np.inf
-        variance = float(masses @ (atoms - masses @ atoms) ** 2)
-        drift = max(float(np.expm1(plan.epsilon)), float(np.sqrt(variance / plan.rest)))
+        plan, best, excess, (variance, drift) = self.plan, np.inf, self._atoms[2], self._scale
         own = plan.pool.slots * plan.pool_stop_loss(SHARES * drift * plan.rest / plan.pool.slots) / plan.rest
-        speeds = SPEEDS * drift * plan.rest / variance
         low, high = 0, len(CUTS) - 1
         while low <= high:
             middle = (low + high) // 2
             cut = float(CUTS[middle] * variance / drift)
-            usable = speeds[speeds * cut < LARGEST * plan.rest]
+            usable = int(np.sum(self._speeds * cut < LARGEST * plan.rest))
             lost, chain = self._cut(cut), float(np.min(self._chain(usable, cut, SHARES * drift) + own))
             best = min(best, plan.rest * (chain + lost + excess) / plan.rounds * (1 + 1e-12))
             low, high = (middle + 1, high) if lost > chain else (low, middle - 1)

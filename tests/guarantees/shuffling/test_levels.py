@@ -11,7 +11,7 @@ from scipy.stats import norm
 from guarantees.shuffling.barycentre import RATIOS
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import Profile, one_slot
-from guarantees.shuffling.levels import Convex, Levels
+from guarantees.shuffling.levels import SPEEDS, Convex, Levels
 from guarantees.shuffling.shuffle_bound import shuffle_bound
 
 WITH, WITHOUT = "with_given_without", "without_given_with"
@@ -43,13 +43,14 @@ def test_exponential_moments_and_cuts_lie_above_those_of_any_weight(kind):
     """Between the tabled ratios too: the cut there is the one of the upper end."""
     levels = Levels(plan_of(2.0, 300, 0.2, kind))
     atoms, masses, _ = levels._atoms
-    cut, speed, ratios = 40.0, 30.0, levels._weights[0]
-    moment = levels._moments(np.array([speed]), cut)
+    cut, at, ratios = 40.0, SPEEDS - 1, levels._weights[0]
+    speed, moment = levels._speeds[at], levels._moments(at + 1, cut)
+    assert speed * cut / levels.plan.rest > 1
     for weight in np.random.default_rng(2).uniform(0.1, 20.0, 50):
         upper = ratios[min(np.searchsorted(ratios, weight), len(ratios) - 1)]
         kept = np.minimum(atoms, cut / upper)
         exact = levels.plan.rest * np.log(np.exp(speed * weight / levels.plan.rest * kept) @ masses)
-        found = np.interp(weight, np.append(0.0, ratios), np.append(0.0, moment.values[0]))
+        found = np.interp(weight, np.append(0.0, ratios), np.append(0.0, moment.values[at]))
         assert exact <= found + 1e-9
 
 
@@ -85,7 +86,7 @@ def test_no_clusters_fail_a_level_more_often_than_stated():
         levels = Levels(plan_of(sigma, rounds, 0.4 / sigma))
         near = dataclasses.replace(levels.plan.pool, sharper=Profile(mu=0.5 / sigma))
         careless = Levels(dataclasses.replace(levels.plan, pool=near))
-        cut, speeds = 30.0, np.array([0.02, 0.1, 0.5]) * rounds
+        cut, speeds = 30.0, 24
         for share in (0.01, 0.05, 0.2, 0.5):
             for told, honest in ((levels, True), (careless, False)):
                 thresholds, failed = told._levels(speeds, cut)
