@@ -1,14 +1,15 @@
 """Best adaptive queries against a shuffled epoch of a few records: ``python -m attack.queries``, from ``tests``.
 
 Two searches, each independent of ``guarantees``. ``alike``: all other records get one query, anywhere in the plane (the
-three means of a slot span no more), by dynamic programming over the running sum. ``apart``: three slots on a line, the
-two other records queried apart, by brute force over both later queries for every output.
+three means of a slot span no more), by dynamic programming over the running sum. ``apart``: three or four slots, the
+other records queried apart, by brute force over all later queries for every output (``apart 6``: in six processes).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import multiprocessing
 import sys
 import time
 
@@ -69,38 +70,60 @@ def alike(*, rounds, sigma, epsilon, kind, places=ENDS, states=2**17, points=601
     return float(np.interp(0.0, sums, worth)) / rounds
 
 
-def apart(*, sigma, epsilon, kind, values=(-1.0, 1.0), own=(1.0,), points=101, same=False):
-    """Delta of three slots for the best first query and, for every output, the best later ones.
+def apart(*, sigma, epsilon, kind, rounds=3, values=(-1.0, 1.0), own=(1.0,), points=101, reach=6.5, same=False):
+    """Delta of a few slots for the best first query and, for every output, the best later ones.
 
-    The differing record is queried at a value of ``own``, the others at two of ``values`` (``same``: at one).
+    The differing record is queried at a value of ``own``, the others at any of ``values`` (``same``: all at one).
+    Values are numbers, or pairs: then outputs lie in a plane.
     """
-    y = np.linspace(-1 - 6.5 * sigma, 1 + 6.5 * sigma, points)
-    density = {v: norm.pdf(y, v, sigma) for v in values}
-    zero, grow = norm.pdf(y, 0.0, sigma), math.exp(epsilon)
-    tops = [norm.pdf(y, u, sigma) - grow * zero if kind == Z else zero - grow * norm.pdf(y, u, sigma) for u in own]
-    queries = [(top, density[a], density[b]) for top in tops for a in values for b in values if a == b or not same]
-    best = 0.0
-    # the two others may change places
-    firsts = [
-        (top, density[a], density[b]) for top in tops for a in values for b in values if a == b or (a < b and not same)
+    axis = np.linspace(-1 - reach * sigma, 1 + reach * sigma, points)
+    flat = np.ndim(values[0]) == 0
+    y = axis[:, None] if flat else np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+
+    def density(place):
+        return norm.pdf(y, np.atleast_1d(place), sigma).prod(axis=1)
+
+    zero, grow = density(np.zeros(y.shape[1])), math.exp(epsilon)
+    tops = [density(u) - grow * zero if kind == Z else zero - grow * density(u) for u in own]
+    known = [density(v) for v in values]
+    choices = list(itertools.product(range(len(values)), repeat=rounds - 1))
+    queries = [
+        np.stack([top, *(known[i] for i in choice)])
+        for top in tops
+        for choice in choices
+        if not same or len(set(choice)) == 1
     ]
-    for top, first, second in firsts:
-        total = 0.0
-        for at in range(points):
-            held = top[at], first[at], second[at]
-            total += max(float(_last(held, query, queries).sum()) for query in queries)
-        best = max(best, total)
-    return best * (y[1] - y[0]) ** 3 / 6
+    # in the first slot the others may change places
+    firsts = [
+        np.stack([top, *(known[i] for i in choice)])
+        for top in tops
+        for choice in choices
+        if list(choice) == sorted(choice) and (not same or len(set(choice)) == 1)
+    ]
+    best = max(sum(float(_worth(first[:, [at]].T, 1, queries)[0]) for at in range(len(y))) for first in firsts)
+    return best * (axis[1] - axis[0]) ** (rounds * y.shape[1]) / math.factorial(rounds)
 
 
-def _last(held, query, queries):
-    """For every second output the integral over the third, at the best third query.
+def _worth(held, slots, queries):
+    """The integral over all later outputs, queries at their best, for every row of densities of the first slots.
 
-    ``held``: densities of the first output if it is the differing record's, the first other's, the second other's.
+    A row has, for each set of records that may have been in them, the sum over its arrangements; record 0 is the
+    differing one, with the sign of its density.
     """
-    (x, a, b), (top, first, second) = held, query
-    left = np.stack([a * second + b * first, x * second + b * top, x * first + a * top], axis=1)
-    return np.max([np.maximum(left @ np.stack(last), 0.0).sum(axis=1) for last in queries], axis=0)
+    records = len(queries[0])
+    before = list(itertools.combinations(range(records), slots))
+    if slots == records - 1:
+        left = [next(record for record in range(records) if record not in one) for one in before]
+        return np.max([np.maximum(held @ query[left], 0.0).sum(axis=1) for query in queries], axis=0)
+    following, found = list(itertools.combinations(range(records), slots + 1)), []
+    for query in queries:
+        after = [
+            sum(np.outer(held[:, before.index(tuple(r for r in one if r != last))], query[last]) for last in one)
+            for one in following
+        ]
+        later = _worth(np.stack(after, axis=-1).reshape(-1, len(following)), slots + 1, queries)
+        found.append(later.reshape(len(held), -1).sum(axis=1))
+    return np.max(found, axis=0)
 
 
 def plane() -> None:
@@ -117,22 +140,46 @@ def plane() -> None:
         print(f"| {rounds} | {sigma:g}, {epsilon:g} | {' | '.join(shown)} |", flush=True)
 
 
-def records() -> None:
-    """Three slots: what it gains to query the others apart."""
-    print("| sigma, eps, direction | values | alike | apart | gain |\n|---|---|---|---|---|")
-    for (sigma, epsilon), kind in itertools.product(SETTINGS, (Z, W)):
-        for values, own, points in (
-            ((-1.0, 1.0), (1.0,), 101),
-            ((-1.0, 0.0, 1.0), (1.0,), 61),
-            ((-1.0, 1.0), (0.5, 1.0), 61),
-        ):
-            given = {"sigma": sigma, "epsilon": epsilon, "kind": kind, "values": values, "own": own, "points": points}
-            same, free = apart(**given, same=True), apart(**given)
-            shown = f"{values}, own {own} | {same:.6g} | {free:.6g} | {free / same - 1:.1e}"
-            print(f"| {sigma:g}, {epsilon:g}, {kind} | {shown} |", flush=True)
+AROUND = ((-1.0, 0.0), (1.0, 0.0), (0.0, 1.0))
+SEARCHES = {
+    3: (
+        {"values": (-1.0, 1.0), "points": 101},
+        {"values": (-1.0, 0.0, 1.0), "points": 61},
+        {"values": (-1.0, 1.0), "own": (0.5, 1.0), "points": 61},
+        {"values": AROUND, "own": ((1.0, 0.0),), "points": 13, "reach": 4.5},
+    ),
+    4: ({"values": (-1.0, 1.0), "points": 31, "reach": 5.0},),
+}
+"""For each number of slots what is searched; in a plane the grid is coarse."""
+
+
+def compared(job):
+    """What it gains to query the others apart, in one setting."""
+    rounds, search, (sigma, epsilon), kind = job
+    given = {"rounds": rounds, "sigma": sigma, "epsilon": epsilon, "kind": kind, **search}
+    began = time.process_time()
+    same, free = apart(**given, same=True), apart(**given)
+    shown = f"{search['values']}, own {search.get('own', (1.0,))} | {same:.6g} | {free:.6g} | {free / same - 1:.1e}"
+    return f"| {rounds} | {sigma:g}, {epsilon:g}, {kind} | {shown} | {time.process_time() - began:.0f} |"
+
+
+def records(processes: int) -> None:
+    """Three and four slots: what it gains to query the others apart."""
+    print("| T | sigma, eps, direction | values | alike | apart | gain | seconds |\n|---|---|---|---|---|---|---|")
+    jobs = [
+        (rounds, search, setting, kind)
+        for rounds, searches in sorted(SEARCHES.items(), reverse=True)
+        for search, setting, kind in itertools.product(searches, SETTINGS, (Z, W))
+    ]
+    with multiprocessing.Pool(processes) as pool:
+        for line in pool.imap(compared, jobs):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
     began = time.process_time()
-    {"plane": plane, "apart": records}[sys.argv[1]]()
+    if sys.argv[1] == "plane":
+        plane()
+    else:
+        records(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     print(f"{time.process_time() - began:.0f} s")
