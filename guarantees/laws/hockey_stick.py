@@ -29,9 +29,12 @@ def _integrated(law: LossLaw, epsilon: Array) -> Array:
     return integrated_delta(lambda t: law.tails(t).with_above, epsilon, law.error)
 
 
-def first_within(profile: Callable[[Array], Array], goal: Array) -> Array:
-    """Smallest argument at which a decreasing profile is at most each goal, searched in log delta."""
-    low, high = np.zeros(goal.shape), np.ones(goal.shape)
+def first_within(profile: Callable[[Array], Array], goal: Array, *, first: float = 1.0) -> Array:
+    """Smallest argument at which a decreasing profile is at most each goal, searched in log delta.
+
+    ``first`` is the upper end that is tried first.
+    """
+    low, high = np.zeros(goal.shape), np.full(goal.shape, first)
     for _ in range(30):
         short = profile(high) > goal
         if not short.any():

@@ -24,8 +24,8 @@ class Profiled(Protocol):
         """The law of its privacy loss."""
         ...
 
-    def delta(self, epsilon: Any) -> Any:
-        """The privacy profile."""
+    def delta(self, epsilon: Any, direction: Any = "both") -> Any:
+        """The privacy profile, in one direction or the larger of both."""
         ...
 
     def epsilon(self, delta: Any) -> Any:
@@ -57,9 +57,13 @@ def most_epsilon(curve: Profiled, delta: float, error: float) -> float:
 
 def least_epsilon(curve: Profiled, delta: float, error: float) -> float:
     """The smallest epsilon with ``delta(epsilon) - (1 + e^epsilon) error <= delta``: the truth is not below it."""
+    found, goal, most = 0.0, np.array([delta]), float(curve.epsilon(delta))
+    # one direction after the other: usually the second is within delta where the first is
+    for way in ("with_given_without", "without_given_with"):
 
-    def lowered(epsilon: Array) -> Array:
-        return np.maximum(np.asarray(curve.delta(epsilon)) - delta_error(epsilon, error), 0.0)
+        def lowered(epsilon: Array, way: str = way) -> Array:
+            return np.maximum(np.asarray(curve.delta(epsilon, way)) - delta_error(epsilon, error), 0.0)
 
-    goal = np.array([delta])
-    return 0.0 if lowered(np.zeros(1))[0] <= delta else float(first_within(lowered, goal)[0])
+        if lowered(np.array([found]))[0] > delta:
+            found = float(first_within(lowered, goal, first=most if 0 < most < np.inf else 1.0)[0])
+    return found

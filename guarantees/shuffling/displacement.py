@@ -18,7 +18,9 @@ from guarantees.shuffling.stop_loss import ROUNDING, Kind, LatticeLaw, lattice_l
 
 FINENESS = 12.0
 """Lattice points in an upper deviation of one slot: the rounding adds about a thousandth to its variance."""
-WIDEST = 2**16
+WHOLE_FINENESS = 48.0
+"""Lattice points in a deviation of one slot need not be more: where it is mostly downward, sums hide the upper part."""
+WIDEST = 2**15
 """Most lattice points of one slot."""
 TRIES = 5
 """Numbers n0 for which the main term is computed."""
@@ -63,22 +65,28 @@ class Displacement:
     @cached_property
     def reach(self) -> tuple[float, float, float]:
         """Upper deviation of c*, and the lowest and highest of its values that matter."""
+        return self._reach[:3]
+
+    @cached_property
+    def _reach(self) -> tuple[float, float, float, float]:
+        """The same, and the deviation to both sides."""
         mean, grid = -np.expm1(self.epsilon), np.geomspace(1e-4, 1e9, 1301)
         points = np.concatenate([-grid[::-1], [0.0], grid])
         spread = self.stop_loss(points) - np.maximum(mean - points, 0.0)
         # far out the difference is rounding
         spread = np.where(spread > 1e-13 * (1 + np.abs(points)), spread, 0.0)
         upper = float(np.sqrt(2 * np.trapezoid(np.where(points >= mean, spread, 0.0), points)))
+        whole = float(np.sqrt(2 * np.trapezoid(spread, points)))
         above, below = spread[len(grid) + 1 :], spread[len(grid) - 1 :: -1]
         high = grid[np.argmax(above <= self.negligible)] if above[-1] <= self.negligible else grid[-1]
         low = -grid[np.argmax((below <= 1e-8 * upper) & (grid > -mean))]
-        return upper, float(low), float(high)
+        return upper, float(low), float(high), whole
 
     @cached_property
     def _law(self) -> LatticeLaw:
         """c* on a lattice as wide as matters."""
-        upper, low, high = self.reach
-        spacing = max(upper / FINENESS, 1.25 * high / WIDEST)
+        upper, low, high, whole = self._reach
+        spacing = max(upper / FINENESS, whole / WHOLE_FINENESS, 1.25 * high / WIDEST)
         # clamping at a higher value is just as valid
         return lattice_law(self.stop_loss, low=max(low, high - spacing * WIDEST), high=high, spacing=spacing)
 

@@ -17,9 +17,9 @@ from guarantees.shuffling.displacement import Displacement, dominating_atoms
 
 STRIDE = 5
 """How many steps of the ratios one speed is from the next: so there are few products of speed and ratio."""
-SPEEDS = 34
+SPEEDS = 44
 """Of the exponential moments: the last is the one which is best for equal weights."""
-CUTS = np.geomspace(1.5, 2000.0, 31)
+CUTS = np.geomspace(1.5, 1e6, 63)
 """Cuts B, in units of the variance over the drift."""
 SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
 """Parts of the drift ``N (E - 1)`` that the pool's own term may take."""
@@ -165,7 +165,9 @@ class Levels:
             middle = (low + high) // 2
             cut = float(CUTS[middle] * variance / drift)
             usable = int(np.sum(self._speeds * cut < LARGEST * plan.rest))
-            lost, chain = self._cut(cut), float(np.min(self._chain(usable, cut, SHARES * drift) + own))
+            # a cut beyond which no speed serves costs more than any level
+            chain = float(np.min(self._chain(usable, cut, SHARES * drift) + own)) if usable else np.inf
+            lost = self._cut(cut)
             best = min(best, plan.rest * (chain + lost + excess) / plan.rounds * (1 + 1e-12))
             low, high = (middle + 1, high) if lost > chain else (low, middle - 1)
         return float(best)

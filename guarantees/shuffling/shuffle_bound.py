@@ -25,6 +25,10 @@ SMALL_DELTA, POOLED = 2e-5, 5e5
 """Below this delta larger pools gained only where rounds times the noise multiplier's fourth power exceed the other."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
+CLEAR = 0.02
+"""Where levels bring the clones' delta down by this factor, the cap is not tried: it gained 12% there at most."""
+SMALLEST_CAPPED_NOISE = 1.5
+"""Below it the cap never gained on levels in the direction with_given_without, from 30 to 10^6 rounds."""
 FAINT = 1e-14
 """A delta below this is left as it is: the rounding that the other bounds include is larger."""
 TABLE_POINTS = 12
@@ -98,9 +102,14 @@ class ShuffleBound:
                 negligible=float(np.clip(1e-4 * self._flat(kind, epsilon), 1e-12, 1e-6)),
             )
             best = Levels(plan).delta() if pool.slots == 1 else np.inf
-            choice = plan.best(ceiling=best)
+            choice = plan.best(ceiling=best) if pool.slots > 1 or self._caps(kind, epsilon, best) else None
             self._found[key] = best if choice is None else min(best, choice.delta)
         return self._found[key]
+
+    def _caps(self, kind: Kind, epsilon: float, found: float) -> bool:
+        """Whether a cap may gain on what levels found."""
+        small = self.noise_multiplier < SMALLEST_CAPPED_NOISE and kind == "with_given_without"
+        return not small and found > CLEAR * self._flat(kind, epsilon)
 
     @cached_property
     def pool(self) -> Pool:
