@@ -1,6 +1,8 @@
 """The guarantee for shuffled batches beside what is known to leak: tables and figure of docs/shuffling-upper-bound.md.
 
-    python benchmarks/shuffling_upper.py [--processes 6] [--figure docs/shuffling-upper-bound.svg]
+With ``--trainings`` the table of docs/trainings.md: what holds where the loader shuffles and the accountant says Poisson.
+
+    python benchmarks/shuffling_upper.py [--processes 6] [--trainings | --figure docs/shuffling-upper-bound.svg]
 
 Epsilons at delta 1e-5. Seconds are those of the processor, from nothing: for one epsilon, and for the summary that
 ``dpsgd-audit claim --sampler shuffle-upper`` prints.
@@ -29,6 +31,21 @@ from three_symbol_clones import three_symbol_clones
 DELTA = 1e-5
 ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (2.0, 1000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
 EPOCHS = (1, 10, 100)
+TRAININGS = (
+    (3.0, 10, 1),
+    (3.0, 10, 10),
+    (0.5, 100, 1),
+    (0.7, 1000, 1),
+    (1.0, 1000, 1),
+    (1.0, 10_000, 1),
+    (2.0, 1000, 1),
+    (2.0, 10_000, 1),
+    (2.0, 10_000, 10),
+    (2.0, 10_000, 100),
+    (3.0, 1000, 1),
+    (3.0, 1000, 10),
+    (3.0, 1000, 100),
+)
 COLOURS = {
     "known leak": "#0072b2",
     "guarantee": "#d55e00",
@@ -86,6 +103,36 @@ def several(setting: tuple[tuple[float, int], int]) -> str:
     )
     shown = " | ".join(f"{float(claim.compose(epochs).epsilon(DELTA)):.4g}" for claim in claims)
     return f"| {noise:g}, {rounds:g} | {epochs} | {shown} | {time.process_time() - began:.1f} |"
+
+
+def training(setting: tuple[float, int, int]) -> str:
+    """A line of the table of docs/trainings.md; in brackets the pair alone, where adaptive queries leak more."""
+    noise, rounds, epochs = setting
+    began = time.process_time()
+    poisson = guarantees.poisson_training(
+        rate=1 / rounds, noise_multiplier=noise, steps=rounds * epochs, relation="zero_out"
+    )
+    leak = guarantees.adaptive_shuffle(rounds=rounds, noise_multiplier=noise, epochs=epochs)
+    others = (
+        guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=noise),
+        guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise),
+        guarantees.deterministic_batches(noise_multiplier=noise),
+    )
+    claimed, leaked = float(poisson.epsilon(DELTA)), float(leak.epsilon(DELTA))
+    pair, upper, order = (float((one if epochs == 1 else one.compose(epochs)).epsilon(DELTA)) for one in others)
+    more = f" (pair: {pair:.4g})" if leaked > pair * (1 + 1e-3) else ""
+    shown = f"{claimed:.4g} | {leaked:.4g}{more} | {upper:.4g} | {order:.4g}"
+    return f"| {noise:g} | {rounds:,} | {epochs} | {shown} | {time.process_time() - began:.0f} |"
+
+
+def trainings(processes: int) -> None:
+    """Claimed, leaked at least, guaranteed at most, batches in order."""
+    method = multiprocessing.get_context("spawn")
+    print("| sigma | T | epochs | claimed | leaked at least | guaranteed at most | in order | seconds |")
+    print("|---|---|---|---|---|---|---|---|")
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=method, max_tasks_per_child=1) as pool:
+        for line in pool.map(training, TRAININGS):
+            print(line, flush=True)
 
 
 def tables(processes: int) -> None:
@@ -147,11 +194,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--trainings", action="store_true")
     given = parser.parse_args()
-    if given.figure is None:
-        tables(given.processes)
-    else:
+    if given.figure is not None:
         figure(given.figure)
+    elif given.trainings:
+        trainings(given.processes)
+    else:
+        tables(given.processes)
 
 
 if __name__ == "__main__":
