@@ -1,6 +1,6 @@
 """The guarantee for shuffled batches beside what is known to leak: tables and figure of docs/shuffling-upper-bound.md.
 
-With ``--trainings`` the table of docs/trainings.md: what holds where the loader shuffles and the accountant says Poisson.
+With ``--trainings`` the table of docs/trainings.md: what holds if the loader shuffles and the accountant says Poisson.
 
     python benchmarks/shuffling_upper.py [--processes 6] [--trainings | --figure docs/shuffling-upper-bound.svg]
 
