@@ -172,6 +172,32 @@ def test_epochs_leak_more_and_never_more_than_the_fixed_order(monkeypatch):
     assert deltas[0] < deltas[1] < float(gaussian_delta(0.3, math.sqrt(2) / 2))
 
 
+def test_two_epochs_are_composed_from_below(monkeypatch):
+    """Beside all pairs of last states: never above them, whatever the composition's lattice, and hardly below."""
+    monkeypatch.setattr(adaptive, "COMPOSED_SHARES", (0.25,))
+    strategies = Strategies(rounds=2, noise_multiplier=2.0)
+    found = strategies.composed(2)
+    for way in (WITH, WITHOUT):
+        direct = []
+        for (kind, _), outcome in strategies._known.items():
+            law = adaptive.lumped_law(outcome, kind)
+            sides = [np.multiply.outer(one, one) for one in (law.with_record, law.without)]
+            first, second = sides if way == WITH else sides[::-1]
+            direct.append(np.maximum(first - math.exp(0.3) * second, 0.0).sum())
+        first, second = found[way].best(0.3)
+        assert 0.99 * max(direct) < first - math.exp(0.3) * second <= max(direct)
+
+
+@pytest.mark.long
+def test_three_epochs_leak_between_the_pair_and_the_guarantee():
+    given = {"rounds": 2, "noise_multiplier": 2.0}
+    leak = guarantees.adaptive_shuffle(**given, epochs=3)
+    pair, upper = (one(**given).compose(3) for one in (guarantees.fixed_batch_shuffle, guarantees.fixed_batch_upper))
+    for kind in (WITH, WITHOUT):
+        proven = TradeOff(leak.certificate.leaked).delta(0.3, kind)
+        assert pair.delta(0.3, kind) + pair.error < proven <= leak.delta(0.3, kind) <= upper.delta(0.3, kind)
+
+
 def test_it_says_that_it_is_no_guarantee():
     claim = guarantees.adaptive_shuffle(rounds=2, noise_multiplier=1.0)
     assert "lower bound of the leak" in claim.source
