@@ -20,7 +20,7 @@ from guarantees.trade_off import TradeOff
 
 ROUND_OFF = 1e-12
 """Of the few additions after the bounded ones, relative; also of ndtr far beyond what was seen."""
-TABLE_POINTS = 24
+TABLE_POINTS = 30
 TABLE_END = 1e-9
 PROVED = (
     "delta from above, at every epsilon, for any data, batch size and adaptive queries; lattice, truncation, "
