@@ -33,7 +33,7 @@ def gradients_by_loss(run: Run, loss: Callable[..., Any], dataset: Any, *, name:
     if model is None:
         raise GradientsError(f"loss= of {name!r} needs a module that the training calls; it calls none.")
     try:
-        found = loss_gradients(copy.deepcopy(model), loss, dataset)
+        found = loss_gradients(_without_opacus(copy.deepcopy(model)), loss, dataset)
     except Exception as error:
         raise GradientsError(
             f"loss= of {name!r}: {error} It is called as loss(outputs, target) where records are pairs "
@@ -46,6 +46,17 @@ def gradients_by_loss(run: Run, loss: Callable[..., Any], dataset: Any, *, name:
         weight: found[own[id(p)]] if id(p) in own else np.zeros((records, *p.shape), np.float32)
         for weight, p in zip(names, parameters, strict=True)
     }
+
+
+def _without_opacus(model: Any) -> Any:
+    """Opacus's hooks count the calls of every parameter, and torch.func's stand-ins for parameters have no counter."""
+    for module in model.modules():
+        for hooks in (module._forward_hooks, module._backward_hooks):
+            for place, hook in list(hooks.items()):
+                owner = getattr(getattr(hook, "func", hook), "__self__", None)
+                if type(owner).__module__.partition(".")[0] == "opacus":
+                    del hooks[place]
+    return model
 
 
 def gradients_by_runs(run: Run, dataset: Any, *, name: str) -> dict[str, np.ndarray]:

@@ -471,6 +471,17 @@ def test_gradients_are_those_of_the_records_at_the_initial_weights(function):
         assert np.allclose(row, scale * exact, atol=1e-5)
 
 
+@pytest.mark.parametrize("function", [train, train_ghost], ids=lambda given: given.__name__)
+def test_gradients_by_a_loss_are_those_of_opacus(function):
+    torch.default_generator.manual_seed(0)
+    data = TensorDataset(torch.randn(3, COLUMNS), torch.tensor([0, 1, 1]))
+    seen = flat(torch_training(function).gradients(data))
+    by_loss = flat(torch_training(function, loss=nn.functional.cross_entropy).gradients(data))
+    if function is train_ghost:
+        by_loss = by_loss * np.minimum(1.0, CLIP / np.linalg.norm(by_loss, axis=1, keepdims=True))
+    assert np.allclose(seen, by_loss, atol=1e-5)
+
+
 def test_gradients_have_the_form_of_one_release():
     data = TensorDataset(torch.randn(5, COLUMNS), torch.zeros(5, dtype=torch.long))
 
