@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,10 @@ class Claim:
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
         require("unit", self.unit in UNITS, f"one of {UNITS}", self.unit)
+
+    def __repr__(self) -> str:
+        """What was promised, without the curve's numbers."""
+        return f"<Claim {textwrap.shorten(self.describe(), 200)}: relation {self.relation}, unit {self.unit}>"
 
     @property
     def law(self) -> LossLaw:

@@ -11,6 +11,7 @@ from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
+from audit.report.promises import scored_by
 from audit.report.story import RELATIONS
 from audit.report.table import NOT_KNOWN, readable
 
@@ -139,7 +140,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
         return unrun
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
-    scores = sorted({record.distinguisher.name for record in records})
+    scores = sorted({scored_by(record.distinguisher.name) for record in records})
     claims = sorted({formula(record.claim) for record in records})
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
@@ -151,12 +152,13 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             f"Each draws {span.replace(',', '{,}')} outputs on each of two neighbouring datasets ({relations}) and "
-            f"scores them by {', '.join(_short(readable(score)) for score in scores)}.",
+            f"scores them by {', '.join(_short(score) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
             f"probability at least ${1 - sum(r.risk for r in every):.4g}$.",
             *(["Audits could end early; their bounds hold at every time."] if early else []),
-            f"The claims are {'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
+            f"The claim{' is' if len(claims) == 1 else 's are'} "
+            f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
             *([unrun] if unrun else []),
             "Absence of a violation is no proof of privacy.",
         ]

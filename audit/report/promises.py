@@ -1,4 +1,4 @@
-"""What a claim promises, in words instead of the call that makes it."""
+"""What a claim promises and what a score reads, in words instead of the calls that make them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,23 @@ WORDS = {
     "claim_from_table": "what the accountant printed",
 }
 """By the constructor's name, from its parameters."""
+
+
+SCORES = {
+    "battery": "a battery of scores, some of them learned from further outputs",
+    "fit": "a network trained on further outputs",
+    "likelihood_ratio": "the likelihood ratio",
+    "max_coordinate": "the largest coordinate",
+    "normality_test": "a test of normality",
+    "projection": "the projection on the record's gradient",
+    "norm": "the norm",
+}
+"""By the distinguisher's name."""
+
+
+def scored_by(name: str) -> str:
+    """A distinguisher as a methods section calls it; one without words of its own by its name."""
+    return SCORES.get(name) or name.replace("_", " ")
 
 
 def in_words(claim: ClaimPart) -> str:

@@ -8,11 +8,12 @@ from typing import Any
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.report.escaping import markdown_text, shown
+from audit.report.promises import scored_by
 from audit.report.story import RELATIONS
 from audit.report.table import readable
 
 UNKNOWN = "not stated in the record"
-SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate")
+SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history")
 DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
 ABSENCE = "Absence of a violation is no proof of privacy."
 
@@ -37,8 +38,8 @@ def _sentence(record: AuditRecord) -> str:
     delta = f"{record.report_delta:g}"
     return (
         f"{record.name}: {record.trials_per_side:,} outputs were drawn on each of two datasets that differ in "
-        f"{relation} and scored by {readable(record.distinguisher.name)}. The claim is {record.claim.describe()}, that "
-        f"is epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
+        f"{relation} and scored by {scored_by(record.distinguisher.name)}. The claim is {record.claim.describe()}, "
+        f"that is epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
         f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
         f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
         f"Verdict: {readable(record.verdict)}."

@@ -86,8 +86,8 @@ def rates_note(without: float, with_record: float, *, stacklevel: int) -> str:
         "to every dataset whose size is a multiple of the batch, and it violates the claim by itself"
     )
     warnings.warn(
-        f"{said}. To see what else leaks, choose a pair whose loaders have one length, such as one record fewer on "
-        "both sides.",
+        f"{said}. To see what else leaks, choose a pair for which neither len(loader) nor "
+        "int(N / len(loader)), the divisor of a mean, changes.",
         UnequalRatesWarning,
         stacklevel=stacklevel + 1,
     )

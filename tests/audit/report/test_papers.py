@@ -25,6 +25,13 @@ def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
         assert word in said
 
 
+def test_a_history_is_written_as_what_was_composed(violation):
+    claim = dataclasses.replace(violation.claim, name="claim_from_history", parameters={"history": [[1.0, 0.25, 4]]})
+    said = methods((dataclasses.replace(violation, claim=claim),))
+    assert r"The claim is subsampled Gaussian, composed ($\sigma = 1, q = 0.25, T = 4$)." in said
+    assert formula(dataclasses.replace(claim, parameters={"history": "lost"})) == "claim from history"
+
+
 def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
     entries = bibtex((violation,))
     for key in ("@misc{dpsgdaudit", "{dong2022,", "{buehler1957,"):
