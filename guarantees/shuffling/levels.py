@@ -19,7 +19,7 @@ STRIDE = 5
 """How many steps of the ratios one speed is from the next: so there are few products of speed and ratio."""
 SPEEDS = 44
 """Of the exponential moments: the last is the one which is best for equal weights."""
-CUTS = np.geomspace(1.5, 1e6, 63)
+CUTS = np.geomspace(1.5, 1e6, 249)
 """Cuts B, in units of the variance over the drift."""
 SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
 """Parts of the drift ``N (E - 1)`` that the pool's own term may take."""
