@@ -47,3 +47,15 @@ def test_the_kernels_compile_for_a_gpu():
     for program in (stored(1024), summed(8, 6500), summed(1, 25)):
         lowered = jax.jit(jax.vmap(program)).trace(WORDS).lower(lowering_platforms=("cuda",))
         assert "triton" in lowered.as_text().lower()
+
+
+def test_few_lanes_stay_idle():
+    from mechanisms.randomness.noise_kernel import LOOPS, WIDE, _width
+
+    assert [_width(count) for count in (1, 8, 24, 25, 31, 32, 40, 100, 511, 512, 10_000)] == [
+        *(8, 8, 8, 32, 32, 32, 8, 8, 512, WIDE, WIDE)
+    ]
+    for count in range(1, WIDE):
+        width = _width(count)
+        assert -(-count // width) <= LOOPS
+        assert -(-count // width) * width - count < max(8, count / 8)
