@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,6 +34,12 @@ def key_of(path: str) -> str:
 
 def under(key: str, heads: Mapping[str, Any] | tuple[str, ...]) -> str | None:
     """The longest of some keys that a key is, or lies under."""
+    return _longest(key, tuple(heads))
+
+
+@functools.lru_cache(maxsize=4096)
+def _longest(key: str, heads: tuple[str, ...]) -> str | None:
+    # a record has thousands of values under a few hundred keys
     found = [head for head in heads if key == head or key.startswith(f"{head}.")]
     return max(found, key=len, default=None)
 

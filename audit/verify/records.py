@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -141,7 +142,7 @@ def _compared(record: AuditRecord, own: Rebuilt | None) -> list[Check]:
     for path in {**stated, **computed}:
         key = key_of(path)
         heading = _heading(key)
-        unknown = under(key, dict(own.unknown))
+        unknown = under(key, own.unknown)
         if unknown is not None:
             missing.setdefault(heading, []).append(f"{unknown}: {own.unknown[unknown]}")
         elif other and under(key, SENTENCES):
@@ -169,6 +170,7 @@ def _check(what: str, wrong: list[str], missing: list[str], other: str) -> Check
     return Check(audit="", what=what, state="right", says="")
 
 
+@functools.lru_cache(maxsize=4096)
 def _heading(key: str) -> str:
     if under(key, SENTENCES):
         return "sentences"
