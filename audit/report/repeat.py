@@ -50,7 +50,8 @@ def _score(record: AuditRecord) -> str:
 
     name, reads = record.distinguisher.name, record.distinguisher.parameters
     if name == "battery":
-        return "None  # the default battery"
+        along = "distinguishers.default_battery(pair, mechanism=step, replay=True)"
+        return along if reads.get("replay") else "None  # the default battery"
     if name == "learned":
         return "distinguishers.fit()"
     if name not in DISTINGUISHERS:

@@ -53,6 +53,9 @@ distinguisher = {{ kind = "likelihood_ratio", \
 neighbours = {{ kind = "zero_pair", records = 3, dimension = 4, clip = 1.0 }}, \
 model = {{ kind = "one_round", {ROUND.replace("expected", "realised")} }} }}""",
     "one_round": f'mechanism = {{ kind = "one_round", {ROUND} }}\ndistinguisher = "normality_test"',
+    "a replay first": f"""
+mechanism = {{ kind = "one_round", {ROUND} }}
+distinguisher = {{ kind = "default_battery", replay = true }}""",
     "collapsed_round": f'mechanism = {{ kind = "collapsed_round", {ROUND} }}\ndistinguisher = "likelihood_ratio"',
     "many_rounds": f"""
 mechanism = {{ kind = "many_rounds", {SHUFFLE} }}
