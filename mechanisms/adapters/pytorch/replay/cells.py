@@ -25,6 +25,7 @@ class Event:
     variance: torch.Tensor
     mixed: Stack = ()
     bent: Stack = ()
+    bent_sum: Stack = ()
     moved: bool = False
     """Whether the record moves it at all."""
     standard: torch.Tensor | None = None
@@ -52,6 +53,8 @@ class Cell:
     """Where one record changed the values of others."""
     bent: Stack = ()
     """Where a sum over records went through something that is not linear."""
+    bent_sum: Stack = ()
+    """Where that sum was made: there may be another one after it."""
     changed: Stack = ()
     """Where a released value met raw data."""
     variance: torch.Tensor | None = None
@@ -144,6 +147,7 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
         summed=new.summed or old.summed,
         mixed=new.mixed or old.mixed,
         bent=new.bent or old.bent,
+        bent_sum=new.bent_sum if new.bent else old.bent_sum,
         changed=new.changed or old.changed,
         variance=variance,
         drawn=new.drawn or old.drawn,

@@ -61,17 +61,23 @@ class Draw:
 
 
 class Bank:
-    """The values of every draw by its slot, and what the draws of the extra record are."""
+    """The values of every draw by its slot, and what the draws of the extra record are.
 
-    def __init__(self, place: Place | None = None, *, taken: float = 0.0):
+    ``company`` says of the first other records whether a Poisson sampler takes them; the rest is left to chance.
+    """
+
+    def __init__(self, place: Place | None = None, *, taken: float = 0.0, company: tuple[bool, ...] = ()):
         self._values: dict[Slot, torch.Tensor] = {}
-        self._place, self._taken = place, taken
+        self._place, self._taken, self._company = place, taken, company
+        self.in_company = False
+        """Whether a draw was made to take or leave other records."""
 
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""
         known = self._values.get(slot)
         if known is None:
-            self._choose(name, value, None if self._place is None else self._place.index)
+            if self._place is not None:
+                self._choose(name, value, self._place.index, self._others(value))
             self._values[slot] = value.clone()
             return
         if known.shape == value.shape:
@@ -88,19 +94,34 @@ class Bank:
         axis, common = axes[0], min(known.size(axes[0]), value.size(axes[0]))
         value.narrow(axis, 0, common).copy_(known.narrow(axis, 0, common))
         if value.size(axis) > known.size(axis):
-            self._choose(name, value, common if axis == 0 else None)
+            if axis == 0:
+                self._choose(name, value, common, {})
             self._values[slot] = value.clone()
 
-    def _choose(self, name: str, value: torch.Tensor, index: int | None) -> None:
+    def _others(self, value: torch.Tensor) -> dict[int, bool]:
+        """Which of the other records are taken and left, as far as that is fixed."""
+        assert self._place is not None
+        common = min(self._place.records, value.numel())
+        others = (place for place in range(common) if place != self._place.index)
+        return dict(zip(others, self._company, strict=False))
+
+    def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
         """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
-        if self._place is None or index is None or value.dim() != 1 or index >= len(value):
+        if self._place is None or value.dim() != 1:
             return
         if len(value) not in (self._place.records, self._place.records + 1):
             return
         if name in UNIFORM and value.is_floating_point():
-            value[index] = self._taken
+            takes, leaves = self._taken, LARGEST_UNIFORM - self._taken
         elif name in ("bernoulli", "bernoulli_"):
-            value[index] = 1
+            takes, leaves = 1, 0
+        else:
+            return
+        for place, taken in others.items():
+            value[place] = takes if taken else leaves
+            self.in_company = True
+        if index < len(value):
+            value[index] = takes
 
     def _permute(self, slot: Slot, known: torch.Tensor, value: torch.Tensor) -> None:
         """The order of fewer records is that of more without the others."""

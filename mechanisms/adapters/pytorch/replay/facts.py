@@ -40,3 +40,5 @@ class Seen:
     draws: int = 0
     releases: int = 0
     opaque: tuple[str, ...] = ()
+    again: bool = False
+    """Whether another batch may show more, and is worth the time."""

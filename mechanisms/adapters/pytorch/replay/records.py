@@ -108,7 +108,8 @@ def others_apart(dataset: Any, place: Place, factor: float) -> Any:
 def among_others(dataset: Any, index: int | None) -> Any:
     """A copy in which one record is where it was, and half of the others stand twice; None where there are too few.
 
-    The others must not only change places: a sum over all of them would not.
+    The others must not only change places: a sum over all of them would not. None of them stays where it was (of
+    three or more): the one that stays could be the only one that the record meets.
     """
     columns = _columns(dataset)
     count = (records_of(dataset) or 0) if not columns else len(columns[0])
@@ -116,7 +117,7 @@ def among_others(dataset: Any, index: int | None) -> Any:
     if len(others) < 2:
         return None
     order = np.arange(count)
-    order[others] = [others[number - number % 2] for number in range(len(others))]
+    order[others] = [others[(number - number % 2 + 2) % len(others)] for number in range(len(others))]
     found = _mapped(dataset, lambda column: column[order])
     if found is None and isinstance(dataset, list):
         return [dataset[place] for place in order]

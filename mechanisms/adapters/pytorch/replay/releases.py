@@ -152,6 +152,7 @@ class Releases:
             # where released values were changed before, rows may differ for that reason
             mixed=() if cell.changed else cell.mixed,
             bent=() if cell.changed else cell.bent,
+            bent_sum=cell.bent_sum,
             moved=_moved(meeting, other, difference),
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )

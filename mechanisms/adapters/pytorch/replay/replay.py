@@ -17,6 +17,7 @@ from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, o
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept
+from mechanisms.adapters.same_draws import OF_STEP
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
@@ -27,6 +28,13 @@ SLACK = 0.02
 OUTPUT_SLACK = 2e-5
 NEGLIGIBLE = 1000.0
 """Noise over what a record moves, above which its size tells nothing of clipping."""
+COMPANY = ((True, True, False), (True, True, True))
+"""Which of the first three other records a Poisson batch holds, look by look: batches of n records and of n + 1, since
+groups of two or more in a batch do not show where the record begins a group of its own."""
+MOST_TWICE = 2**20
+"""Numbers in the outputs of code that is looked at twice."""
+MOST_NAMED = 4
+"""Tensors that one sentence names beside the first."""
 OTHER_NUMBER = ", as a number that is not the same for both datasets"
 
 Code = Callable[[Any, int, Callable[[str, Any], None]], None]
@@ -36,9 +44,18 @@ Code = Callable[[Any, int, Callable[[str, Any], None]], None]
 class Replay:
     """Runs of one piece of code on a pair, all with the same draws."""
 
-    def __init__(self, code: Code, without: Any, with_record: Any, *, seed: int, noise_multiplier: float | None):
+    def __init__(
+        self,
+        code: Code,
+        without: Any,
+        with_record: Any,
+        *,
+        seed: int,
+        noise_multiplier: float | None,
+        company: tuple[bool, ...] = (),
+    ):
         self._code, self._without, self._with, self._seed = code, without, with_record, seed
-        self._stated = noise_multiplier
+        self._stated, self._company = noise_multiplier, company
         self._place = place_of_record(without, with_record)
         self._bank = Bank()
         self._facts: list[Fact] = []
@@ -66,7 +83,7 @@ class Replay:
         for at, draw in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"at": at, "draw": draw})
         costs = [list(_costs(run.releases.events)) for run in largest]
-        self._about_noise(costs)
+        self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
@@ -96,6 +113,7 @@ class Replay:
             draws=len({draw.stack for draw in other.draws}),
             releases=len(releases),
             opaque=opaque,
+            again=self._bank.in_company and sum(out.value.numel() for out in one.outputs.values()) <= MOST_TWICE,
         )
 
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
@@ -121,7 +139,7 @@ class Replay:
         for attempt in range(ATTEMPTS):
             self._seed += attempt
             taken = LARGEST_UNIFORM if attempt % 2 else 0.0
-            self._bank = Bank(self._place, taken=taken)
+            self._bank = Bank(self._place, taken=taken, company=self._company)
             one = self._run(self._without, None)
             other = self._run(self._with, one)
             if other.ledger.choice.apart and not other.ledger.choice.differs:
@@ -204,6 +222,10 @@ class Replay:
         else:
             self._say("not_followed", {}, why="the two datasets do not take the same steps")
 
+    def _last_round(self) -> float:
+        """Up to which both sides start each round alike: what is released without noise moves every later record."""
+        return 1 if any(fact.kind == "released_without_noise" for fact in self._facts) else math.inf
+
     def _about_outputs(self, one: Run, other: Run) -> bool:
         """What still differs at the end; whether something does that cannot be looked through."""
         if one.releases.ended or other.releases.ended:
@@ -212,6 +234,7 @@ class Replay:
             self._say("not_followed", {}, why="the two datasets release tensors of different names")
             return True
         said: set[tuple[str, Stack]] = set()
+        bare: dict[Stack, list[str]] = collections.defaultdict(list)
         for at in dict.fromkeys(other.releases.reached):
             said.add(("changed_after_release", at))
             self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
@@ -232,9 +255,9 @@ class Replay:
                 said.add(("changed_after_release", cell.changed))
             else:
                 at = cell.summed or next((event.origin for event in cell.events), ())
-                if ("released_without_noise", at) not in said:
-                    self._say("released_without_noise", {"at": at}, leaf=name)
-                said.add(("released_without_noise", at))
+                bare[at].append(name)
+        for at, names in bare.items():
+            self._say("released_without_noise", {"at": at}, leaf=_together(names))
         return bool(other.releases.reached)
 
     def _about_ranks(self, other: Run) -> None:
@@ -253,7 +276,9 @@ class Replay:
     def _about_mixing(self, one: Run, other: Run, pair: tuple[Any, Any]) -> None:
         """Whether the record's share of a release depends on who else is in it: suspected on the way, then tried."""
         suspects = [
-            number for number, event in enumerate(other.releases.events) if event.moved and (event.mixed or event.bent)
+            number
+            for number, event in enumerate(other.releases.events)
+            if event.moved and (event.mixed or event.bent) and event.round <= self._last_round()
         ]
         if not suspects:
             return
@@ -280,7 +305,7 @@ class Replay:
                 if event.mixed:
                     self._say("records_mixed_before_sum", {"at": event.mixed}, through="")
                 else:
-                    self._say("clipped_after_sum", {"origin": event.origin, "at": event.bent})
+                    self._say("clipped_after_sum", {"origin": event.bent_sum, "at": event.bent})
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""
@@ -346,6 +371,13 @@ class Replay:
         ]
         values += [(again.outputs[name].value, one.outputs[name].value) for name in one.outputs]
         return any(_apart(*pair) for pair in values)
+
+
+def _together(names: list[str]) -> str:
+    """The first by its full name, and which others there are, whatever their steps."""
+    _, *others = dict.fromkeys(name.partition(OF_STEP)[0] for name in names)
+    more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
+    return f"{names[0]} (also {', '.join(more)})" if more else names[0]
 
 
 def _took_part(one: Run, other: Run) -> bool:

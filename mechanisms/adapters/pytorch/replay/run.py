@@ -274,15 +274,17 @@ class Run(TorchDispatchMode):
             self.releases.new_round()
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
         found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())
-        found.bent = next((cell.bent for cell in own if cell.bent), ())
+        found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
         found.mixed = next((cell.mixed for cell in own if cell.mixed), ())
         ragged, out = any(cell.ragged for cell in own), done.out
         if out.is_floating_point() and out.dim() and 0 < len(out) <= MOST_ROWS:
             self.ledger.compare_rows(done, found, ragged)
         else:
             found.ragged = out.dim() > 0 and ragged
-        if not found.bent and found.summed and not ragged and not found.ragged:
-            found.bent = done.where if bends(done) or self.ledger.other_factor(done) else ()
+        plain = not found.bent and found.summed and not ragged and not found.ragged
+        if plain and (bends(done) or self.ledger.other_factor(done)):
+            found.bent = done.where
+            found.bent_sum = next((cell.summed for cell in own if cell.summed), found.summed)
         return found
 
 
