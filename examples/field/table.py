@@ -6,6 +6,7 @@ python examples/field/table.py field-report/records.json [--write docs/field.md]
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +23,13 @@ ENTRIES = Path(__file__).with_name("entries.toml")
 BEGIN, END = "<!-- made by examples/field/table.py -->", "<!-- end -->"
 RESULTS = (
     "audit",
-    "judged by",
-    "trials",
+    "verdict",
     "delta at 0: proven (allowed)",
     "epsilon: proven (allowed)",
     "p",
+    "trials",
+    "judged by",
     "diagnosis",
-    "verdict",
 )
 FACTS = (
     ("version", "version"),
@@ -77,20 +78,25 @@ def _fact(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _result(record: AuditRecord) -> list[str]:
-    name, claim = markdown_text(record.name), f"`{record.claim.describe()}`"
+    name, claim = markdown_text(record.name), f"`{_short(record.claim.describe())}`"
     if not record.ran:
-        return [name, claim, "0", "–", "–", "–", markdown_text(record.reason), "could not run"]
+        return [name, "could not run", "–", "–", "–", "0", claim, markdown_text(record.reason)]
     verdict = readable(record.verdict)
     return [
         name,
-        claim,
-        f"{record.trials:,}",
+        f"**{verdict}**" if record.verdict == "violation" else verdict,
         f"{at_least(record.delta(0.0), '.3f')} ({record.claim.advantage:.3g})",
         f"{at_least(record.epsilon(record.report_delta), '.2f')} ({record.claim.epsilon:.3g})",
         readable_p_value(record.p_value),
+        f"{record.trials:,}",
+        claim,
         markdown_text(" ".join(looks_wrong(record.diagnoses)[:1])) or "–",
-        f"**{verdict}**" if record.verdict == "violation" else verdict,
     ]
+
+
+def _short(claim: str) -> str:
+    """With four digits of long numbers: the suite has all of them."""
+    return re.sub(r"\d\.\d{5,}", lambda number: f"{float(number[0]):.4g}", claim)
 
 
 def main() -> None:
