@@ -123,6 +123,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 def _explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
     parser.add_argument("--audit", metavar="NAME", help="only this audit of the suite")
+    parser.add_argument("--seed", type=int, help="draws the replay's random numbers (default: the suite's seed)")
     parser.set_defaults(confidence=None, trials=None)
     _speech(parser)
 

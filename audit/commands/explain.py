@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from audit.commands.run import suite_of
+from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import json_text, printable
 from audit.suites.file import Suite, SuiteError, nearest
 
@@ -18,7 +18,7 @@ FOUND = 1
 
 def execute(arguments: argparse.Namespace) -> int:
     """Replay every audit's code, or that of the one that is named; 1 if anything looks wrong."""
-    suite = suite_of(arguments)
+    suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
     from audit.diagnosis.explain.dispatch import promised
     from audit.suites.build import build_suite

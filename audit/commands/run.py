@@ -204,6 +204,17 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
     return suite
 
 
+def with_seed(suite: Suite, seed: int | None) -> Suite:
+    """The suite with the command line's seed; its own where none is given."""
+    if seed is None:
+        return suite
+    try:
+        require_seed(seed)
+    except ValueError as error:
+        raise SuiteError(f"--{error}") from None
+    return dataclasses.replace(suite, seed=seed)
+
+
 def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
     """What only a run can override: when to stop, and the seed."""
     if arguments.stop_early:
@@ -216,12 +227,7 @@ def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
             raise SuiteError("--seed and --fresh-seed exclude each other.")
         arguments.seed = secrets.randbelow(SEEDS)
         print(f"seed: {arguments.seed}", file=sys.stderr)
-    if arguments.seed is not None:
-        try:
-            require_seed(arguments.seed)
-        except ValueError as error:
-            raise SuiteError(f"--{error}") from None
-        suite = dataclasses.replace(suite, seed=arguments.seed)
+    suite = with_seed(suite, arguments.seed)
     if arguments.look is not None:
         if not 1 <= arguments.look <= MOST_LOOKS:
             raise SuiteError(f"--look must lie between 1 and {MOST_LOOKS}, got {arguments.look}.")

@@ -102,4 +102,5 @@ def explain(
         why = f"{step.name} runs code that cannot be followed operation by operation"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(step.name,)))
     follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow
-    return follow(step, neighbours, key=key, stated=stated)
+    told = follow(step, neighbours, key=key, stated=stated)
+    return dataclasses.replace(told, stated=stated.noise_multiplier)

@@ -55,6 +55,11 @@ NOT_SEEN = (
 )
 """What no replay judges; printed with every explanation, so that silence is not read as privacy."""
 
+NOTHING_STATED = (
+    "No noise multiplier was stated (noise_multiplier=, or a claim that has one): the multipliers below were compared "
+    "with nothing."
+)
+
 CAUSES_OF_TOO_LITTLE_NOISE = frozenset(
     {
         Kind.RECORDS_MIXED_BEFORE_SUM,
@@ -116,6 +121,8 @@ class Explanation:
     """Causes before consequences; NOT_FOLLOWED last."""
     rounds: tuple[Round, ...] = ()
     covered: Covered = dataclasses.field(default_factory=Covered)
+    stated: float | None = None
+    """The noise multiplier that the rounds were compared with; None where nobody stated one."""
 
     @property
     def suspicions(self) -> tuple[Finding, ...]:
@@ -127,9 +134,12 @@ class Explanation:
         blocks = [f"{found.kind}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
+        if self.rounds and self.stated is None:
+            blocks.append(NOTHING_STATED)
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.findings if found not in self.suspicions]
         blocks += [_table(self.rounds)] if self.rounds else []
-        followed = f"Followed: {_counted(self.covered.draws, 'draw')}, {_counted(self.covered.releases, 'release')}."
+        draws, meetings = (_counted(number, "place") for number in (self.covered.draws, self.covered.releases))
+        followed = f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}."
         unseen = "\n".join(f"  - {what}" for what in (*self.covered.opaque, *NOT_SEEN))
         return "\n".join([*blocks, followed, "Not seen by a replay:", unseen])
 

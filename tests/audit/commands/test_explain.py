@@ -14,6 +14,7 @@ import guarantees
 import mechanisms
 from audit import cli
 from audit.diagnosis import after_violation
+from audit.diagnosis.explain.findings import Explanation
 from audit.diagnosis.explain.jaxprs import interpreter
 from audit.record.stored import from_json
 from audit.report.diagnoses import remarks
@@ -63,6 +64,21 @@ def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_
     assert "steps_with_a_line.py:7" in said
     assert "draws 200 trials of this audit and judges it" in said
     assert "Not seen by a replay" in said
+
+
+def test_a_seed_of_its_own_replaces_that_of_the_suite(folder, monkeypatch, capsys):
+    keys = []
+
+    def nothing(*given, key, **stated):
+        keys.append(key)
+        return Explanation()
+
+    monkeypatch.setattr("audit.diagnosis.explain.explain", nothing)
+    for seed in ([], ["--seed", "0"], ["--seed", "7"]):
+        assert cli.main(["explain", "suite.toml", "--audit", "half", *seed]) == 0
+    assert keys[0] == keys[1] != keys[2]
+    assert cli.main(["explain", "suite.toml", "--seed", "-1"]) == 2
+    assert "--seed must be a whole number" in capsys.readouterr().err
 
 
 def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, capsys):

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from audit.diagnosis.explain import Covered, Explanation, Kind, Round, explain
-from audit.diagnosis.explain.findings import NOT_SEEN, SENTENCES, found, not_followed, ranked
+from audit.diagnosis.explain.findings import NOT_SEEN, NOTHING_STATED, SENTENCES, found, not_followed, ranked
 from audit.diagnosis.explain.places import NOWHERE, is_library, place
 from mechanisms import command_step, worst_case_pair
 
@@ -54,7 +54,15 @@ def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
 def test_nothing_found_is_never_called_private_and_says_what_is_not_seen():
     text = str(Explanation(covered=Covered(draws=2, releases=1, opaque=("a callback at train.py:3",))))
     assert "does not show that the code is private" in text
-    assert all(what in text for what in (*NOT_SEEN, "a callback at train.py:3", "2 draws, 1 release."))
+    assert all(what in text for what in (*NOT_SEEN, "a callback at train.py:3"))
+    assert "Followed: random numbers drawn at 2 places of the code, noise added to data at 1 place." in text
+
+
+def test_multipliers_that_nothing_was_stated_of_are_said_to_be_compared_with_nothing():
+    rounds = (Round(number=1, sensitivity=1.0, noise_deviation=0.5, multiplier=0.5),)
+    assert NOTHING_STATED in str(Explanation(rounds=rounds))
+    assert NOTHING_STATED not in str(Explanation(rounds=rounds, stated=0.5))
+    assert NOTHING_STATED not in str(Explanation())
 
 
 def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():
