@@ -11,6 +11,7 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
 from audit.report.promises import in_words
+from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 RELATIONS = {
     "add_remove": "one record more or less",
@@ -53,6 +54,9 @@ MORE_TRIALS = (
 )
 
 
+LINES = "`dpsgd-audit explain` look for wrong lines"
+
+
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 """Verdicts that are neither a surprise nor a proof."""
 
@@ -92,7 +96,10 @@ def remedy(record: AuditRecord) -> str:
     if not record.ran:
         return "Mend what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
-        return "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it."
+        return (
+            "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it"
+            f"{f', and let {LINES}' if _of_the_user(record) else ''}."
+        )
     suspects = any(answer.wrong for answer in record.diagnoses)
     first = f" First suspect: {looks_wrong(record.diagnoses)[0]}" if suspects else ""
     return f"Do not state this claim for this code: repair the code, or account for what it does.{first}"
@@ -216,7 +223,14 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     known = sum(record.verdict == "violation" for record in records)
     if known:
         return f"Nothing new: {counted(known, 'violation')} found, as this suite expects."
+    if any(record.verdict == "no_violation_found" and _of_the_user(record) for record in records):
+        return f"Nothing: every verdict is as expected. Keep the suite in CI, and let {LINES}."
     return "Nothing: every verdict is as expected. Keep the suite in CI to catch a change that leaks."
+
+
+def _of_the_user(record: AuditRecord) -> bool:
+    """Whether the audited code has lines of the user's own that a replay can follow: it goes by its function's name."""
+    return record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
 
 
 def listed(names: list[str], most: int = 4) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import guarantees
 from audit.report.short_story import ten_lines
-from audit.report.story import story
+from audit.report.story import remedy, story
 from audit.report.terminal import (
     BRAILLE,
     DOTS,
@@ -127,3 +127,13 @@ def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation)
     for told in (story((generous,)).proven, " ".join(" ".join(ten_lines((generous,), width=140)).split())):
         assert "where 50 is promised" not in told
         assert "delta at epsilon 0: at least" in told
+
+
+def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_lines_is_named(violation):
+    ours = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found")
+    own = dataclasses.replace(ours, mechanism=dataclasses.replace(ours.mechanism, name="my_training"))
+    ours = dataclasses.replace(ours, mechanism=dataclasses.replace(ours.mechanism, name="one_round"))
+    for told in (remedy(own), story((own,)).to_do, " ".join(" ".join(ten_lines((own,), width=80)).split())):
+        assert "let `dpsgd-audit explain` look for wrong lines." in told
+    assert "explain" not in remedy(ours) + story((ours,)).to_do
+    assert "explain" not in remedy(violation) + story((violation,)).to_do
