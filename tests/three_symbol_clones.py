@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr
+from scipy.stats import binom
 
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
-from guarantees.numerics.distributions import binom
 
 NEGLIGIBLE = 1e-16
 
