@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -222,3 +223,22 @@ def test_examples_of_dp_recorders_need_no_decorators(step):
     # how many classes there are depends on the data, which JAX does not trace: not judged, at the line
     assert (findings[0].kind == Kind.NOT_FOLLOWED) == (step is recorded.classes_of_the_data)
     assert replayed.marked_lines(step) & {line for path, line in findings[0].lines if path == recorded.__file__}
+
+
+def bare_bias_twice(key, rows):
+    weights, bias = jnp.zeros(3), jnp.zeros(())
+    for own in jax.random.split(key):
+        slopes = jax.vmap(jax.grad(lambda p, x: (jnp.tanh(x @ p[0] + p[1]) - x[0]) ** 2), (None, 0))
+        rise, lift = slopes((weights, bias), rows)
+        factor = jnp.minimum(1, 1 / jnp.maximum(jnp.sqrt((rise**2).sum(1) + lift**2), 1e-9))
+        weights = weights - 3 * ((rise * factor[:, None]).sum(0) + jax.random.normal(own, (3,)))
+        bias = bias - 3 * (lift * factor).sum()
+    return {"weights": weights, "bias": bias}
+
+
+def test_what_a_bias_without_noise_does_to_the_next_step_is_no_finding_of_its_own():
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype("f4")
+    neighbours = mechanisms.Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
+    (told,) = explain(bare_bias_twice, neighbours, key=jax.random.key(0), noise_multiplier=1.0).findings
+    assert told.kind == "released_without_noise"
+    assert told.lines[0] == (__file__, bare_bias_twice.__code__.co_firstlineno + 7)

@@ -376,10 +376,17 @@ def _slack(releases: Sequence[Release]) -> float:
 
 
 def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:
-    kinds = {finding.kind for finding in findings}
     if uncoupled:
         kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA}
         return [finding for finding in findings if finding.kind in kept]
+    # what one step releases without noise changes every record of the next one
+    bare = {finding.lines[0] for finding in findings if finding.kind == Kind.RELEASED_WITHOUT_NOISE and finding.lines}
+    findings = [
+        finding
+        for finding in findings
+        if finding.kind != Kind.RECORDS_MIXED_BEFORE_SUM or not bare.intersection(finding.lines[1:])
+    ]
+    kinds = {finding.kind for finding in findings}
     if kinds & {Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM}:
         return [finding for finding in findings if finding.kind != Kind.NOT_CLIPPED]
     return list(findings)
