@@ -242,3 +242,15 @@ def test_what_a_bias_without_noise_does_to_the_next_step_is_no_finding_of_its_ow
     (told,) = explain(bare_bias_twice, neighbours, key=jax.random.key(0), noise_multiplier=1.0).findings
     assert told.kind == "released_without_noise"
     assert told.lines[0] == (__file__, bare_bias_twice.__code__.co_firstlineno + 7)
+
+
+def test_noise_times_zero_covers_nothing_and_is_no_second_use_of_a_key():
+    def step(key, data):
+        rows = data[0] / jnp.maximum(1.0, jnp.linalg.norm(data[0], axis=1, keepdims=True) / CLIP)
+        total = rows.sum(0)
+        noise = NOISE * CLIP * jax.random.normal(key, (2, replayed.WIDTH))
+        return {"weights": total + noise[0], "bias": total + 0.0 * noise[1]}
+
+    found = told(step).findings
+    assert [one.kind for one in found] == [Kind.RELEASED_WITHOUT_NOISE], found
+    assert "bias" in found[0].says

@@ -62,6 +62,10 @@ class Meetings:
             )
         out.values = False
         out.variance = variance_after(name, params, primitive, ins, which, np.shape(out.a))
+        if out.variance is not None and not np.any(out.variance):
+            # times zero: a constant, which covers nothing
+            out.noise = False
+            return out
         out.guessed = any(value.guessed for value in noisy)
         out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE
         out.shared = any(value.shared for value in noisy) or is_shared(name, ins, out.a)
@@ -183,7 +187,8 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     left, right = one.ravel()[:size], other.ravel()[:size]
     if np.array_equal(left, right):
         return bool(np.any(left))
-    if size < FEWEST_ALIKE or not np.all(left) or not np.all(np.isfinite(left)):
+    # noise times zero is no noise, and no copy of another
+    if size < FEWEST_ALIKE or not (np.all(left) and np.all(right)) or not np.all(np.isfinite(left)):
         return False
     ratio = right / left
     return bool(np.all(np.abs(ratio - ratio[0]) <= 1e-4 * abs(ratio[0])))
