@@ -156,4 +156,16 @@ def _process() -> tuple[str, ...]:
     root, device = Path(__file__).resolve().parent.parent.parent, jax.devices()[0]
     code = [digest_of_package(root / name) for name in PACKAGES]
     versions = [platform.python_version(), jax.__version__, version_of("jaxlib"), device.client.platform_version]
-    return (*code, *versions, device.platform, device.device_kind)
+    return (*code, *versions, device.platform, device.device_kind, _instructions())
+
+
+def _instructions() -> str:
+    """What this machine's processor can do. A home folder may serve several machines, and a program compiled for one
+    processor may end another's process."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    told = {line for line in lines if line.startswith(("flags", "Features", "model name", "CPU part"))}
+    # elsewhere a machine is known by its name alone
+    return "\n".join([platform.machine(), *(sorted(told) or [platform.processor(), platform.node()])])

@@ -84,6 +84,14 @@ def test_what_decides_a_program_is_in_its_name(shelf, monkeypatch):
     assert len(list(shelf.glob("*.program"))) == 5
 
 
+def test_a_program_of_another_processor_is_not_run(shelf, monkeypatch):
+    KeptProgram(double)(np.float32(1))
+    monkeypatch.setattr(kept_programs, "_instructions", lambda: "another")
+    monkeypatch.setattr(kept_programs, "_process", kept_programs._process.__wrapped__)
+    KeptProgram(double)(np.float32(1))
+    assert len(list(shelf.glob("*.program"))) == 2
+
+
 def test_a_program_that_jax_has_cached_is_kept_whole(shelf):
     # tests have JAX keep every program
     assert jax.config.jax_compilation_cache_dir
