@@ -273,6 +273,23 @@ def with_canaries(tuning, lines, *, canaries, noise_multiplier, divided, seed):
     )
 
 
+@jax.jit
+def joined_odds(rows, seen, variance):
+    """Log odds that each canary joined a step: ``seen`` is the sum of the rows that did, plus noise.
+
+    Gradients of text overlap, so other canaries hide one as noise would. As if joining were normal with its own mean
+    and variance, all of them are estimated at once; without what was supposed of a canary itself, the estimate is what
+    the step says of it. A score may be any function of what was released: where nothing is normal it is a poorer one.
+    """
+    mean, spread = RATE / 2, RATE / 2 * (1 - RATE / 2)
+    with jax.default_matmul_precision("highest"):
+        covariance = jnp.linalg.inv(rows @ rows.T / variance + jnp.eye(len(rows)) / spread)
+        found = mean + covariance @ (rows @ (seen - mean * rows.sum(0))) / variance
+    own = jnp.diag(covariance)
+    precision = 1 / own - 1 / spread
+    return found / own - mean / spread - precision / 2
+
+
 def with_text(tuning, lines, *, canaries, noise_multiplier, divided, seed):
     """One training with lines of random tokens: what every update, and what the tuned model alone, says of them."""
     rng = np.random.default_rng((seed, 2))
@@ -284,16 +301,12 @@ def with_text(tuning, lines, *, canaries, noise_multiplier, divided, seed):
         taken = ravel_pytree(jax.grad(tuning.loss)(lora, {"line": line, "weight": 1.0}))[0]
         return taken * (CLIP / jnp.maximum(CLIP, jnp.linalg.norm(taken)))
 
-    gradients = jax.jit(jax.vmap(gradient, in_axes=(None, 0)))
+    gradients = jax.jit(lambda lora, lines: jax.lax.map(functools.partial(gradient, lora), lines, batch_size=CHUNK))
     joining = ({"line": included[rng.random(len(included)) < RATE]} for _ in range(STEPS))
-    every, variance = np.zeros(canaries), (noise_multiplier * CLIP) ** 2
+    every = np.zeros(canaries)
     for lora, others, noisy in tuning.steps(lines, joining, seed=seed, noise_multiplier=noise):
-        for first in range(0, canaries, CHUNK):
-            rows = gradients(lora, extra[first : first + CHUNK])
-            # what all such lines have in common tells nothing of one of them
-            rows -= rows.mean(0)
-            told = np.asarray(rows @ (noisy - others) - (rows**2).sum(1) / 2, float) / variance
-            every[first : first + CHUNK] += np.log1p(RATE * np.expm1(np.minimum(told, 700.0)))
+        told = joined_odds(gradients(lora, extra), noisy - others, (noise_multiplier * CLIP) ** 2)
+        every += np.log1p(RATE * np.expm1(np.minimum(np.asarray(told, float), 700.0)))
     last = np.asarray(tuning.losses(tuning.start, extra) - tuning.losses(tuning.tuned, extra), float)
     return [audit.one_run(scores, coins, risk=0.05, delta=DELTA) for scores in (every, last)]
 

@@ -28,6 +28,18 @@ def test_a_canary_is_clipped_to_its_coordinate_and_a_padded_one_adds_nothing(lor
         lora.padded({"coordinate": np.arange(6)}, 5)
 
 
+def test_lines_of_text_are_told_apart_though_their_gradients_overlap(lora):
+    rng = np.random.default_rng(0)
+    apart, seen = np.eye(4, 9, dtype=np.float32), rng.normal(size=9).astype(np.float32)
+    np.testing.assert_allclose(lora.joined_odds(apart, seen, 2.0), (seen[:4] - 0.5) / 2, rtol=1e-5, atol=1e-6)
+    # a shared direction that says nothing of which one joined; the first and the third line did, and noise is small
+    overlapping = 0.9 + 0.4 * apart
+    seen = overlapping[[0, 2]].sum(0) + 0.01 * rng.normal(size=9).astype(np.float32)
+    told = np.asarray(lora.joined_odds(overlapping, seen, 0.01**2))
+    assert (told > 100).tolist() == [True, False, True, False]
+    assert (told < -100).tolist() == [False, True, False, True]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("by", ["own", "jax_privacy"])
 def test_one_lora_training_proves_most_of_what_no_test_exceeds(lora, by, monkeypatch, capsys):
