@@ -30,11 +30,14 @@ class Progress:
         self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
-        self._bars.start()
+        if self._console.is_terminal:
+            self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        # rich 13 ends disabled bars with a blank line
+        if self._console.is_terminal:
+            self._bars.stop()
 
     def started(self, spec: AuditSpec) -> None:
         """An audit begins."""

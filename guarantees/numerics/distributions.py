@@ -1,6 +1,6 @@
 """The distributions that audits ask, from scipy.special: importing scipy.stats takes longer than some commands.
 
-Each answers as its namesake in scipy.stats does, to the last bit. Those asked seldom are scipy.stats' own, imported
+Each answers as its namesake in today's scipy.stats does, to the last bit. Those asked seldom are scipy.stats' own, imported
 when one is first asked.
 """
 
@@ -151,7 +151,12 @@ class Student(_Quick):
 
     def isf(self, level: ArrayLike, degrees: ArrayLike) -> Any:
         """Where ``sf`` is the level."""
-        return np.where(np.asarray(level) == 0, np.inf, -special.stdtrit(degrees, level))[()]
+        level = np.asarray(level, float)
+        inside = (level > 0) & (level < 1)
+        # SciPy 1.15 has no quantile at 0 and 1
+        found = -special.stdtrit(degrees, np.where(inside, level, 0.5))
+        ends = np.where(level == 0, np.inf, np.where(level == 1, -np.inf, np.nan))
+        return np.where(inside, found, ends)[()]
 
 
 class Fisher(_Quick):

@@ -31,9 +31,12 @@ def test_binomial_probabilities_are_those_of_scipy_stats(question):
 @pytest.mark.parametrize("question", ["ppf", "isf"])
 def test_binomial_quantiles_are_those_of_scipy_stats(question):
     for n in COUNTS[1:]:
-        for p in (*RATES, -0.1, 1.1):
+        for p in RATES:
             own, theirs = (getattr(each.binom, question)(LEVELS, n, p) for each in (distributions, stats))
             assert_same(own, theirs)
+        # SciPy 1.15 answers -1 at one level
+        for p in (-0.1, 1.1):
+            assert np.isnan(getattr(distributions.binom, question)(LEVELS, n, p)).all()
 
 
 def test_logarithms_are_those_of_scipy_stats():

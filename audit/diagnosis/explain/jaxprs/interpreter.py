@@ -119,7 +119,7 @@ class Lockstep:
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
 
-        for one, other in aligned(live(a), live(b)):
+        for one, other in aligned(live(a), live(b), within):
             place = place_of(one or other, within)
             try:
                 take(one, other, place)
@@ -337,9 +337,9 @@ def coupled(a: Any, b: Any, group: int) -> Any:
     return np.moveaxis(joined, 0, tag.axis)
 
 
-def aligned(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def aligned(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> Iterator[tuple[Any, Any]]:
     """Equations of the two sides in pairs; None beside those that one side alone has (a loop over records)."""
-    left, right = [_signature(equation) for equation in one], [_signature(equation) for equation in other]
+    left, right = ([_signature(equation, within) for equation in side] for side in (one, other))
     if left == right:
         yield from zip(one, other, strict=True)
         return
@@ -351,11 +351,11 @@ def aligned(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any
             yield from ((None, equation) for equation in other[b:b_end])
 
 
-def _signature(equation: Any) -> tuple[Any, ...]:
+def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
     avals = [variable.aval for variable in equation.outvars]
     return (
         equation.primitive.name,
-        place_of(equation).nearest,
+        place_of(equation, within).nearest,
         tuple((len(getattr(aval, "shape", ())), str(getattr(aval, "dtype", ""))) for aval in avals),
     )
 

@@ -40,10 +40,9 @@ def place_of(equation: Any, within: Within | None = None) -> Place:
     for frame in traceback.frames:
         if frame.file_name.startswith(OWN_FOLDER) or (within is not None and frame.file_name == within.file):
             break
-        frames.append((frame.file_name, frame.line_num))
-    # JAX's own machinery lies inside of every line that calls it
-    while frames and "/jax/" in frames[0][0] and is_library(frames[0][0]):
-        frames.pop(0)
+        # JAX's own machinery lies inside of every line that calls it, in older versions also around traced functions
+        if "/jax/" not in frame.file_name or not is_library(frame.file_name):
+            frames.append((frame.file_name, frame.line_num))
     found = place(frames)
     if not found.own and (within is None or not within.at.own):
         return _of_library(frames) or (found if within is None else within.at)
