@@ -133,9 +133,13 @@ def cnn(bug: str, *, told: bool) -> tuple[Any, Any]:
     from torch.func import functional_call, grad, vmap
     from torch.nn.functional import cross_entropy
 
+    def build() -> Any:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, CLASSES))
+
     def train(data: Any, seed: int) -> Any:
         rng = np.random.default_rng(seed)
-        model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(32, CLASSES))
+        model = build()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         weights = {name: p.detach() for name, p in model.named_parameters()}
         taken = sampled(rng, len(data), bug)
@@ -155,9 +159,10 @@ def cnn(bug: str, *, told: bool) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(7)
     images = torch.randn(5, 1, 6, 6, generator=generator)
     data = torch.utils.data.TensorDataset(3 * images, torch.arange(5) % CLASSES)
-    new = (30 * torch.randn(1, 6, 6, generator=generator), torch.tensor(1))
+    odd = torch.utils.data.TensorDataset(30 * torch.randn(30, 1, 6, 6, generator=generator), torch.arange(30) % CLASSES)
+    pair = mechanisms.worst_record(build(), cross_entropy, data, odd, clip=CLIP).pair
     more: dict[str, Any] = {"clip": CLIP, "noise_multiplier": NOISE, "loss": cross_entropy} if told else {}
-    return mechanisms.torch_training(train, **more), mechanisms.add_record(data, new)
+    return mechanisms.torch_training(train, **more), pair
 
 
 MODELS: dict[str, Callable[..., tuple[Any, Any]]] = {"softmax": softmax, "cnn": cnn}
