@@ -1,7 +1,7 @@
 """The distributions that audits ask, from scipy.special: importing scipy.stats takes longer than some commands.
 
-Each answers as its namesake in today's scipy.stats does, to the last bit. Those asked seldom are scipy.stats' own, imported
-when one is first asked.
+Each answers as its namesake in today's scipy.stats does, to the last bit. Those asked seldom are scipy.stats' own,
+imported when one is first asked.
 """
 
 from __future__ import annotations
