@@ -36,7 +36,7 @@ def _count_one(scores: jax.Array, wanted: jax.Array, edges: jax.Array) -> jax.Ar
     cells = len(edges) + 1
     base = int(cells**0.5) + 1
     cell = jnp.searchsorted(edges, scores, side="left", method="scan_unrolled")
-    digit = jnp.arange(base)
+    digit = jnp.arange(base)[None]
     high = ((cell // base)[:, None] == digit) & wanted[:, None]
     low = (cell % base)[:, None] == digit
     digits = (high.astype(jnp.bfloat16), low.astype(jnp.bfloat16))
