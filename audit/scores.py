@@ -13,7 +13,7 @@ from audit.bounds.attack_summary import AttackSummary, attack_summary
 from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
-from audit.bounds.local_levels import ThresholdBand, short_band_from_scores, wider_rate_band
+from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
 from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import Against, Judgement, against_band, against_jointly, judge_statements
 from audit.verdict.numbers import ProvenNumber, against, prove, questions
@@ -71,7 +71,7 @@ class ScoreBounds:
     def band(self) -> ThresholdBand | None:
         """Limits on both error rates at every threshold at once, at its own share; None if it has none."""
         share = self.budget.band
-        return short_band_from_scores(*self.sides, risk=share) if share > 0 else None
+        return band_from_scores(*self.sides, risk=share) if share > 0 else None
 
     @functools.cached_property
     def summary(self) -> AttackSummary | None:
@@ -255,7 +255,7 @@ def _judged(claim: Claim, found: ScoreBounds, verdict: Against, delta: float) ->
     if found.band is not None:
 
         def wider_at(risk: float) -> tuple[Limits, ...]:
-            return short_band_from_scores(*found.sides, risk=risk, rates=wider_rate_band).points
+            return band_from_scores(*found.sides, risk=risk, rates=wider_rate_band).points
 
         statements.append(against_band(found.band.points, wider_at, claim, risk=found.budget.band))
     trials = min(min(counts.trials_without, counts.trials_with) for counts in own)

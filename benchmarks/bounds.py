@@ -22,7 +22,7 @@ import guarantees
 from audit.bounds.anytime_limits import anytime_limits
 from audit.bounds.betting import spread_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
-from audit.bounds.local_levels import short_band_from_scores
+from audit.bounds.local_levels import band_from_scores
 from audit.bounds.points import proven_delta, proven_epsilon, rectangles, refutes
 from audit.goal import Goal
 from audit.policies.anytime import Anytime
@@ -115,7 +115,7 @@ def bound_before(goal):
 
     def once(rng):
         sides = np.sort(rng.normal(size=n)), np.sort(rng.normal(size=n) + 1)
-        return read_off(short_band_from_scores(*sides, risk=RISK).points, goal)
+        return read_off(band_from_scores(*sides, risk=RISK).points, goal)
 
     return once
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
 from audit.bounds.clopper_pearson import Limits, clopper_pearson_upper, require_risk
-from guarantees.checks import Share, checked, require
+from guarantees.checks import require
 from guarantees.numerics.array import Array
 
 SPACING = 0.5
@@ -76,39 +76,18 @@ class ThresholdBand:
         pairs = zip(self.alpha_upper, self.beta_upper, strict=True)
         return tuple(Limits(alpha=float(alpha), beta=float(beta)) for alpha, beta in pairs)
 
-    def epsilon(self, *, delta: float) -> float:
-        """Largest epsilon proven at any threshold, in either direction."""
-        require("delta", 0 <= delta < 1, "in [0, 1)", delta)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            above = np.log(np.maximum(1 - self.beta_upper - delta, 0.0) / self.alpha_upper)
-            below = np.log(np.maximum(1 - self.alpha_upper - delta, 0.0) / self.beta_upper)
-        return float(max(0.0, np.max(above), np.max(below)))
 
-
-@checked
-def band_from_scores(without: ArrayLike, with_record: ArrayLike, *, risk: Share) -> ThresholdBand:
-    """Limits on both error rates at every threshold at once, from the scores of both sides.
+def band_from_scores(
+    without: Array, with_record: Array, *, risk: float, rates: Callable[..., RateBand] | None = None
+) -> ThresholdBand:
+    """Limits on both error rates at every threshold at once, from the scores of both sides in increasing order.
 
     With a of n scores above t, ``alpha_U(t) = Beta.isf(eta_r; r, n-r+1)`` for the next set rank r > a, and likewise
     beta_U from the scores at or below t; the local levels eta_r are such that each side's limits all hold with
-    probability 1 - risk/2, computed exactly. [owen1995; moscovich2017; docs/validity.md, section 6]
+    probability 1 - risk/2, computed exactly. [owen1995; moscovich2017; docs/validity.md, section 6] Only the
+    thresholds where a limit changes are kept: no other says more.
 
     No threshold need be fixed beforehand; the score must be. Ties, and discrete scores, make it conservative.
-    """
-    scores0, scores1 = np.sort(np.ravel(without)), np.sort(np.ravel(with_record))
-    for name, side in (("without", scores0), ("with_record", scores1)):
-        require(name, side.size > 0 and not np.any(np.isnan(side)), "non-empty and free of NaN", side.size)
-    threshold = np.union1d(scores0, scores1)
-    above = scores0.size - np.searchsorted(scores0, threshold, side="right")
-    below = np.searchsorted(scores1, threshold, side="right")
-    return _band(threshold, above, below, scores0.size, scores1.size, risk)
-
-
-def short_band_from_scores(
-    without: Array, with_record: Array, *, risk: float, rates: Callable[..., RateBand] | None = None
-) -> ThresholdBand:
-    """The same at the few thresholds where a limit changes, from scores in increasing order; no other says more.
-
     ``rates`` makes each side's limits, by default ``rate_band``.
     """
     zero, one = len(without), len(with_record)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from guarantees.laws.law import Certificate, LossLaw, Tails, estimate
-from guarantees.laws.levels import ScoreTables
+from guarantees.laws.law import Certificate, estimate
+from guarantees.laws.levels import TabulatedLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 
@@ -18,7 +18,7 @@ STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SummedLaw(LossLaw):
+class SummedLaw(TabulatedLaw):
     """Law of ``times`` independent losses, from ``log_moment(z) = ln E_without exp(z loss)``.
 
     ``P(sum > t) = (1/2 pi i) int exp(times log_moment(z) - z t) dz/z`` along Re z = c > 0, and minus that along
@@ -120,31 +120,21 @@ class SummedLaw(LossLaw):
                 return count
         return 0
 
-    def tails(self, threshold: Array) -> Tails:
-        """The smaller tail of each side by its contour, the other as its complement."""
-        above0, below0 = self._without(threshold)
-        above1, below1 = self._with_record(threshold)
-        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
-
     def _without(self, threshold: Array) -> tuple[Array, Array]:
         return self._side(threshold, 0.0)
 
     def _with_record(self, threshold: Array) -> tuple[Array, Array]:
         return self._side(threshold, 1.0)
 
-    @functools.cached_property
-    def _levels(self) -> ScoreTables:
-        return ScoreTables(self._without, self._with_record)
-
     def threshold(self, alpha: Array) -> Array:
         """From a table made once; levels that only the atom can spend have its loss, exactly."""
         above, _ = self._without(np.zeros(1))
-        return self._at_atom(alpha, above, self._levels.threshold(alpha))
+        return self._at_atom(alpha, above, super().threshold(alpha))
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """The same for the other direction of the curve."""
         _, below = self._with_record(np.zeros(1))
-        return self._at_atom(alpha, below - self._atom, self._levels.reversed_threshold(alpha))
+        return self._at_atom(alpha, below - self._atom, super().reversed_threshold(alpha))
 
     def _at_atom(self, alpha: Array, beyond: Array, found: Array) -> Array:
         """Zero for levels between the mass beyond the atom and that with it: a table comes near it only."""

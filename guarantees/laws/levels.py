@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtri
 
-from guarantees.laws.law import Tails, invert
+from guarantees.laws.law import LossLaw, Tails, invert
 from guarantees.numerics.array import Array
 
 END = 1e-13
@@ -85,30 +86,39 @@ def score_table(rates: Callable[[Array], tuple[Array, Array]], *, points: int = 
     return ScoreTable(rates, t, np.maximum.accumulate(_score(*rates(t))), end)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ScoreTables:
-    """Tables for both directions of a curve, each made when first asked for."""
+class TabulatedLaw(LossLaw):
+    """A law that is computed one side at a time; thresholds come from a table of each side, made on first use."""
 
-    without: Callable[[Array], tuple[Array, Array]]
-    """(above, below) without the record, at each threshold."""
-    with_record: Callable[[Array], tuple[Array, Array]]
+    @abc.abstractmethod
+    def _without(self, threshold: Array) -> tuple[Array, Array]:
+        """(above, below) without the record, at each threshold."""
+
+    @abc.abstractmethod
+    def _with_record(self, threshold: Array) -> tuple[Array, Array]:
+        """The same with the record."""
+
+    def tails(self, threshold: Array) -> Tails:
+        """Both sides."""
+        above0, below0 = self._without(threshold)
+        above1, below1 = self._with_record(threshold)
+        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
 
     @functools.cached_property
     def _forward(self) -> ScoreTable:
-        return score_table(self.without)
+        return score_table(self._without)
 
     @functools.cached_property
     def _backward(self) -> ScoreTable:
         def rates(t: Array) -> tuple[Array, Array]:
-            above, below = self.with_record(-t)
+            above, below = self._with_record(-t)
             return below, above
 
         return score_table(rates)
 
     def threshold(self, alpha: Array) -> Array:
-        """Threshold of the loss with mass ``alpha`` above it without the record."""
+        """From the table of the side without the record."""
         return self._forward.threshold(alpha)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """Threshold of the negated loss with mass ``alpha`` above it with the record."""
+        """From the table of the other side."""
         return self._backward.threshold(alpha)

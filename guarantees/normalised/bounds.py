@@ -18,10 +18,9 @@ from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.law import Certificate, LossLaw, Tails, no_leak
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import SampledLaw
-from guarantees.normalised.round import Round, batch_sizes, normalised_round
+from guarantees.normalised.round import Round, batch_sizes, normalised_round, round_claim
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, pair_log_moment
 from guarantees.numerics.array import Array
-from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Normaliser, Relation
 
 NODES = 8
@@ -195,18 +194,6 @@ def _revealed_law(parameters: Round) -> LossLaw:
     )
 
 
-def _claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Relation) -> Claim:
-    return Claim(
-        curve=TradeOff(law),
-        name=name,
-        parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
-        relation=relation,
-        steps=1,
-        observation="the normalised noisy sum of one Poisson batch",
-        source=source,
-    )
-
-
 @checked
 def revealed_round(
     *,
@@ -236,7 +223,7 @@ def revealed_round(
         extra=extra,
     )
     source = "wang2026, theorems 3.6, 3.7, A.3"
-    return _claim(parameters, _revealed_law(parameters), "revealed_round", source, relation)
+    return round_claim(parameters, _revealed_law(parameters), "revealed_round", source, relation)
 
 
 @checked
@@ -267,7 +254,7 @@ def normalised_guarantee(
     )
     law = _revealed_law(parameters)
     source = "wang2026, theorems 3.6, 3.7, A.3; anderson1955"
-    claim = _claim(parameters, law, "normalised_guarantee", source, "add_remove")
+    claim = round_claim(parameters, law, "normalised_guarantee", source, "add_remove")
     given = {key: value for key, value in claim.parameters.items() if key not in ("shared", "extra")}
     return dataclasses.replace(claim, parameters=given)
 
@@ -310,7 +297,7 @@ def round_upper_bound(
         law = _revealed_law(parameters)
     else:
         law = VariancePairLaw(degrees=degrees, scale=parameters.scale) if degrees else same
-    return _claim(parameters, law, "round_upper_bound", "wang2026, theorems 3.8, 3.10, A.4", relation)
+    return round_claim(parameters, law, "round_upper_bound", "wang2026, theorems 3.8, 3.10, A.4", relation)
 
 
 @checked

@@ -10,7 +10,7 @@ import numpy as np
 from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, invert
-from guarantees.laws.levels import ScoreTables
+from guarantees.laws.levels import TabulatedLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio
@@ -93,7 +93,7 @@ class _Panels:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class PlaneLaw(LossLaw):
+class PlaneLaw(TabulatedLaw):
     """Mixtures on the line and, independently, w: chi-square without, ``scale^2`` chi-square with the record.
 
     The loss is ``g(u) - degrees ln scale - curvature w``, curvature = (scale^-2 - 1)/2 > 0, so that
@@ -169,12 +169,6 @@ class PlaneLaw(LossLaw):
         below = np.bincount(row, (mass * beyond).sum(axis=1), len(room))
         return above, below
 
-    def tails(self, threshold: Array) -> Tails:
-        """Gauss-Legendre over the pieces."""
-        above0, below0 = self._without(threshold)
-        above1, below1 = self._with_record(threshold)
-        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
-
     def _without(self, threshold: Array) -> tuple[Array, Array]:
         return self._rates(threshold, self._panels[0], self.tables[0], 1.0)
 
@@ -188,18 +182,6 @@ class PlaneLaw(LossLaw):
         parts = [self._side(room[start : start + 64], panels, table, spread) for start in range(0, room.size, 64)]
         above, below = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (room, room)
         return np.clip(above, 0.0, 1.0).reshape(t.shape), np.clip(below, 0.0, 1.0).reshape(t.shape)
-
-    @functools.cached_property
-    def _levels(self) -> ScoreTables:
-        return ScoreTables(self._without, self._with_record)
-
-    def threshold(self, alpha: Array) -> Array:
-        """From a table made once."""
-        return self._levels.threshold(alpha)
-
-    def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the other direction of the curve."""
-        return self._levels.reversed_threshold(alpha)
 
     @functools.cached_property
     def _line(self) -> tuple[Array, Array]:

@@ -127,6 +127,19 @@ def round_law(parameters: Round) -> LossLaw:
     return _same_divisor_law(parameters) if parameters.scale == 1 else _unequal_divisor_law(parameters)
 
 
+def round_claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Relation) -> Claim:
+    """A claim about one round, by its law."""
+    return Claim(
+        curve=TradeOff(law),
+        name=name,
+        parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
+        relation=relation,
+        steps=1,
+        observation="the normalised noisy sum of one Poisson batch",
+        source=source,
+    )
+
+
 @checked
 def normalised_round(
     *,
@@ -182,12 +195,5 @@ def normalised_round(
         shared=shared,
         extra=extra,
     )
-    return Claim(
-        curve=TradeOff(round_law(parameters)),
-        name="normalised_round",
-        parameters=dataclasses.asdict(parameters) | unusual(relation, "add_remove"),
-        relation=relation,
-        steps=1,
-        observation="the normalised noisy sum of one Poisson batch",
-        source="wang2026, definitions 2.8, 2.9, A.1",
-    )
+    source = "wang2026, definitions 2.8, 2.9, A.1"
+    return round_claim(parameters, round_law(parameters), "normalised_round", source, relation)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import numpy as np
 from scipy.special import gammainccinv, gammaincinv
@@ -13,7 +12,7 @@ from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert, no_leak
-from guarantees.laws.levels import ScoreTables
+from guarantees.laws.levels import TabulatedLaw
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
@@ -85,7 +84,7 @@ def pair_log_moment(z: Array, dimension: int, scales: Array, shifts: Array, weig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ShiftedPairLaw(LossLaw):
+class ShiftedPairLaw(TabulatedLaw):
     """N(0, I) against N(shift e, scale^2 I); shift and scale < 1 are one of several, drawn and revealed.
 
     With c = shift/(1-s^2) the loss is ``-n ln s + shift^2/(2(1-s^2)) - (s^-2 - 1) |x - c e|^2 / 2``: a ball
@@ -119,12 +118,6 @@ class ShiftedPairLaw(LossLaw):
     def _gap(self) -> Array:
         return (1 - self.scales) * (1 + self.scales)
 
-    def tails(self, threshold: Array) -> Tails:
-        """Masses of the ball under both sides, averaged over the draws."""
-        above0, below0 = self._without(threshold)
-        above1, below1 = self._with_record(threshold)
-        return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
-
     def _room(self, threshold: Array) -> Array:
         t = np.clip(np.asarray(threshold, float), -1e290, 1e290)[..., None]
         return (-self.dimension * np.log(self.scales) - t) * 2 * self.scales**2 / self._gap
@@ -139,18 +132,6 @@ class ShiftedPairLaw(LossLaw):
         centre = self.scales * np.abs(self.shifts) / self._gap
         inside, outside = ball_masses(excess, centre, self.dimension - 1)
         return inside @ self.weights, outside @ self.weights
-
-    @functools.cached_property
-    def _levels(self) -> ScoreTables:
-        return ScoreTables(self._without, self._with_record)
-
-    def threshold(self, alpha: Array) -> Array:
-        """From a table made once."""
-        return self._levels.threshold(alpha)
-
-    def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the other direction of the curve."""
-        return self._levels.reversed_threshold(alpha)
 
     def log_moment(self, z: Array) -> Array:
         """``ln E_without e^(z loss)``, in closed form."""

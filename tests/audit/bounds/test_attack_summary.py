@@ -4,7 +4,7 @@ from checks import assert_rate_at_most
 from scipy.special import ndtr, ndtri
 
 from audit.bounds.attack_summary import attack_summary
-from audit.bounds.local_levels import short_band_from_scores
+from audit.bounds.local_levels import band_from_scores
 
 AREA = float(ndtr(1 / np.sqrt(2)))
 """Of N(1,1) against N(0,1)."""
@@ -14,7 +14,7 @@ ACCURACY = float(ndtr(0.5))
 def summary(seed, scores, *, risk=0.1):
     rng = np.random.default_rng(seed)
     sides = np.sort(rng.normal(size=scores)), np.sort(rng.normal(size=scores) + 1)
-    return attack_summary(*sides, short_band_from_scores(*sides, risk=risk))
+    return attack_summary(*sides, band_from_scores(*sides, risk=risk))
 
 
 def power(rate):
@@ -56,11 +56,11 @@ def test_estimates_as_limits_would_not_hold():
 
 def test_known_areas():
     apart = np.arange(100.0), np.arange(100.0) + 200
-    band = short_band_from_scores(*apart, risk=0.1)
+    band = band_from_scores(*apart, risk=0.1)
     assert attack_summary(*apart, band).auroc == 1.0
     assert attack_summary(*apart, band).accuracy == 1.0
     tied = np.zeros(50), np.zeros(50)
-    found = attack_summary(*tied, short_band_from_scores(*tied, risk=0.1))
+    found = attack_summary(*tied, band_from_scores(*tied, risk=0.1))
     assert found.auroc == 0.5
     assert found.auroc_at_least <= 0.5
     assert found.accuracy_at_least == 0.5
