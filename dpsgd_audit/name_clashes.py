@@ -15,9 +15,9 @@ PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
 HOME = Path(__file__).parents[1]
 """The folder that we are installed in."""
 REMEDY = (
-    "Two packages of one name cannot be imported by one process: rename yours, or run what needs dpsgd-audit in an "
-    "environment, or a folder and a Python path, without it (docs/ci.md, 'Names'). Where yours is only found first and "
-    "not needed, `from dpsgd_audit import audit` takes ours."
+    "One process cannot import two packages of the same name: rename yours, or run what needs dpsgd-audit where yours "
+    "cannot be imported, in another environment or folder (docs/ci.md, 'Names'). If the process does not need yours, "
+    "`from dpsgd_audit import audit` imports ours."
 )
 
 

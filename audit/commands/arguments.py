@@ -41,14 +41,23 @@ def _speech(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(parser: argparse.ArgumentParser) -> None:
+def _suite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+
+
+def _sizes(parser: argparse.ArgumentParser) -> None:
+    """What a command may take instead of what the suite says."""
+    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
+    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    _suite(parser)
     parser.add_argument(
         "--out", default="audit-report", metavar="DIR", help="where the report goes (default: %(default)s)"
     )
-    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
-    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
-    parser.add_argument("--seed", type=int, help="every number of the report follows from it")
+    _sizes(parser)
+    parser.add_argument("--seed", type=int, help="seed from which every number of the report follows")
     parser.add_argument("--time-budget", type=_duration, metavar="60s", help="for the whole suite: 60s, 5m, 1h")
     parser.add_argument(
         "--stop-early", action="store_true", help="end each audit as soon as its claim is refuted (policy anytime)"
@@ -62,7 +71,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="also continue and keep audits of foreign code, whose own files are not watched",
+        help="also continue and keep audits of foreign code, although changes to its files go unnoticed",
     )
     parser.add_argument(
         "--like",
@@ -76,10 +85,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
         help="who draws the trials: this process, or the workers of a Dask cluster (docs/cluster.md); same numbers",
     )
     parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="of the Dask cluster, or its scheduler file; without it one is started"
+        "--scheduler", metavar="ADDRESS", help="or scheduler file of a Dask cluster; without it one is started here"
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes to start for it, or to wait for at --scheduler"
+        "--workers", type=int, metavar="N", help="worker processes to start, or to wait for at --scheduler"
     )
     parser.add_argument(
         "--keep-going",
@@ -100,10 +109,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
-    parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
-    parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
-    parser.add_argument("--power", type=float, default=0.8, help="of what is called detectable (default: %(default)s)")
+    _suite(parser)
+    _sizes(parser)
+    parser.add_argument(
+        "--power", type=float, default=0.8, help="at which a leak counts as detectable (default: %(default)s)"
+    )
     parser.add_argument(
         "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
     )
@@ -113,15 +123,18 @@ def _plan(parser: argparse.ArgumentParser) -> None:
         metavar="CANARIES",
         help="instead of a suite: what one training with so many canaries can prove of --claim, and what limits it",
     )
-    parser.add_argument("--claim", metavar="CLAIM", help="with --one-run: as in a suite, 'gaussian(mu=1)' say")
+    parser.add_argument("--claim", metavar="CLAIM", help="with --one-run: the claim, such as 'gaussian(mu=1)'")
     parser.add_argument(
-        "--delta", type=float, default=1e-5, help="with --one-run: where epsilon is proven (default: %(default)s)"
+        "--delta",
+        type=float,
+        default=1e-5,
+        help="with --one-run: epsilon is proven at this delta (default: %(default)s)",
     )
     _speech(parser)
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    _suite(parser)
     parser.add_argument("--audit", metavar="NAME", help="only this audit of the suite")
     parser.add_argument("--seed", type=int, help="draws the replay's random numbers (default: the suite's seed)")
     parser.set_defaults(confidence=None, trials=None)
@@ -258,7 +271,7 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="end with 3 also where not all that the trials made was made again (--rerun 1)",
+        help="exit with 3 also if something that the trials made was not made again (--rerun 1)",
     )
     _speech(parser)
 
@@ -307,11 +320,11 @@ def _claim(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = (
     Command(name="run", help="run an audit suite and write a report", options=_run),
-    Command(name="plan", help="tell what a suite can show, before running it", options=_plan),
+    Command(name="plan", help="say what a suite can show, before running it", options=_plan),
     Command(
         name="explain", help="name the lines of code that look wrong, from two runs and no trials", options=_explain
     ),
-    Command(name="compare", help="tell whether leakage changed between two record files", options=_compare),
+    Command(name="compare", help="say whether leakage changed between two record files", options=_compare),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
     Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),

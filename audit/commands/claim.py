@@ -81,7 +81,9 @@ def _setting(arguments: argparse.Namespace) -> Setting:
 def _require_figure(path: str) -> None:
     """A file that a figure can be written to; a claim that stands behind --plot is none."""
     if not path.endswith(FIGURES):
-        raise ValueError(f"--plot must be a file ending in {', '.join(FIGURES)}, or come last alone; got {path!r}.")
+        raise ValueError(
+            f"--plot takes a file ending in {', '.join(FIGURES)}, or nothing if it comes last; got {path!r}."
+        )
     require_writable(path)
 
 

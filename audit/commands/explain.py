@@ -47,7 +47,7 @@ def _wanted(suite: Suite, name: str | None) -> list[Any] | None:
     names = [spec.name for spec in suite.audits]
     if name not in names:
         raise SuiteError(
-            f"--audit {name!r} is no audit of this suite{nearest(name, names)}. It has: {', '.join(names)}."
+            f"--audit {name!r} is not an audit of this suite{nearest(name, names)}. It has: {', '.join(names)}."
         )
     return [spec for spec in suite.audits if spec.name == name]
 
@@ -57,7 +57,7 @@ def _text(audit: Built, explanation: Explanation) -> str:
     if explanation.suspicions:
         trials = f"{audit.spec.trials:,} trials"
         lines.append(
-            f"  These are suspicions and no verdict: `dpsgd-audit run` draws {trials} of this audit and judges it."
+            f"  These are suspicions, not a verdict: `dpsgd-audit run` draws {trials} of this audit and judges it."
         )
     return "\n".join(lines)
 

@@ -18,7 +18,9 @@ NO_TEST = (
     "the two grids of scores have no threshold in common; fix them (policy from_theory or fixed), or run the new audit "
     "with --like OLD.json"
 )
-STOPPED = "counts of an audit that may stop early are no fixed sample; run both to their planned trials to compare"
+STOPPED = (
+    "counts of an audit that may stop early are not a fixed sample; run both to their planned trials to compare them"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

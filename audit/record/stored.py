@@ -115,7 +115,7 @@ def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise ValueError(f"the key {key!r} stands twice in one object")
+        raise ValueError(f"the key {key!r} appears twice in one object")
     return found
 
 

@@ -22,11 +22,15 @@ def learned_note(record: AuditRecord) -> str:
     if record.verdict == "violation" or not only_learned(record):
         return ""
     trials = half_noise_trials(record.claim, risk=record.shares.get("verdict", record.risk))
-    found = "" if trials is None else f" Along a known one about {trials:,} trials find half of the noise missing;"
+    found = (
+        ""
+        if trials is None
+        else f" Along a known one about {trials:,} trials notice that half of the noise is missing;"
+    )
     more = f"{found} a learned one needs more." if found else ""
     return (
-        f"where the record moves the release was only learned, from {record.fit_trials:,} fit trials.{more} Tell the "
-        "gradients (gradients=, or loss= for torch_training and jax_training)."
+        f"the direction in which the record moves the release was only learned, from {record.fit_trials:,} fit "
+        f"trials.{more} To make it known, pass gradients= (or loss= for torch_training and jax_training)."
     )
 
 

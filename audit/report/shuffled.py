@@ -46,7 +46,7 @@ class ShuffledTraining:
 def shuffled_training(setting: Setting, *, deltas: Sequence[float]) -> ShuffledTraining:
     """What is said and what holds of a training whose batches are shuffled: epsilons only, for curves take minutes."""
     noise, rounds, epochs = setting.noise_multiplier, setting.rounds, setting.epochs
-    require("rate", rounds > 1, "at most 1/2 (one batch an epoch is no shuffling)", setting.rate)
+    require("rate", rounds > 1, "at most 1/2 (one batch per epoch is not shuffled)", setting.rate)
     upper = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise)
     order = guarantees.deterministic_batches(noise_multiplier=noise)
     claims = {

@@ -94,7 +94,7 @@ def remedy(record: AuditRecord) -> str:
     if record.verdict == "inconclusive":
         return f"Do not read it as a pass. {MORE_TRIALS}"
     if not record.ran:
-        return "Mend what failed and run it again. Do not read it as a pass."
+        return "Fix what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
         return (
             "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it"
@@ -215,7 +215,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         where = "; its section says what looks wrong." if told else "."
         return f"Do not rely on the promise of {names}{where}"
     if unrun := [record.name for record in surprises if not record.ran]:
-        return f"Mend what kept {listed(unrun, most=3)} from running, and run the same command again."
+        return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if any(record.verdict == "inconclusive" for record in surprises):
         return f"The audits that could not tell prove nothing either way. {MORE_TRIALS}"
     if surprises:

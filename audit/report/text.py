@@ -60,9 +60,9 @@ def _step_lines(record: AuditRecord) -> list[str]:
     if taken is None and counted is None:
         return ["  steps:   neither the claim nor the training says how many"]
     if counted is None:
-        return [f"  steps:   {taken} taken; how many the claim counts it does not say"]
+        return [f"  steps:   {taken} taken; the claim does not say how many it counts"]
     if taken is None:
-        return [f"  steps:   {counted} counted by the claim; how many were taken cannot be seen"]
+        return [f"  steps:   {counted} counted by the claim; how many were taken is not known"]
     return [f"  steps:   {taken} taken, {counted} counted by the claim"]
 
 
@@ -94,7 +94,7 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     said = looks_wrong(told)
     if not any(answer.wrong for answer in told) and any(answer.wrong for answer in record.diagnoses):
         # a line of code looks wrong and stands above
-        said = ["of the outputs nothing looks wrong to any question."] if tail else []
+        said = ["none of the questions about the outputs found anything wrong."] if tail else []
     lines = [f"  wrong:   {says}" for says in said]
     lines += [f"           ({tail})"] if tail else []
     return [*lines, *(f"  untold:  {says}" for says in untold(record.diagnoses))]

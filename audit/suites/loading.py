@@ -28,6 +28,6 @@ def load(path: str, word: str, spec: AuditSpec) -> Any:
         if passes(error):
             raise
         raise SuiteError(
-            f"{spec.where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); mend the "
-            "module, whose import must only define things."
+            f"{spec.where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); fix the "
+            "module: importing it must only define things."
         ) from error

@@ -36,7 +36,7 @@ from audit.trials.workers import ForeignError
 from guarantees.checks import checked
 from mechanisms.adapters.environments import Environment
 
-REMEDY = "Mend it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
+REMEDY = "Fix it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
 
 
 class AuditError(RuntimeError):

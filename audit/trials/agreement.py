@@ -31,7 +31,7 @@ def require_agreement(side: Source, scores: np.ndarray, edges: np.ndarray, *, na
             f"the counts of {len(known)} trials on the side '{name}' contradict the scores of the same trials: {worst} "
             "of them were counted on the wrong side of a threshold. No result can be trusted. Run it again with "
             "DPSGD_AUDIT_CACHE=off (and without JAX_COMPILATION_CACHE_DIR): a compilation cache may have given the "
-            "wrong program. If it stays, please report it with the versions of jax and jaxlib and the device."
+            "wrong program. If this happens again, please report it with the versions of jax and jaxlib and the device."
         )
 
 

@@ -112,8 +112,8 @@ def test_an_accountant_may_count_fewer_and_the_record_says_so():
     assert (record.steps, record.claim.steps) == (3, 2)
     assert "  steps:   3 taken, 2 counted by the claim" in record_lines(record)
     for taken, counted, told in (
-        (3, None, "3 taken; how many the claim counts it does not say"),
-        (None, 5, "5 counted by the claim; how many were taken cannot be seen"),
+        (3, None, "3 taken; the claim does not say how many it counts"),
+        (None, 5, "5 counted by the claim; how many were taken is not known"),
         (None, None, "neither the claim nor the training says how many"),
     ):
         claim = dataclasses.replace(record.claim, steps=counted)

@@ -90,7 +90,7 @@ def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, cap
 
 def test_an_audit_that_the_suite_does_not_have_is_named(folder, capsys):
     assert cli.main(["explain", "suite.toml", "--audit", "hal"]) == 2
-    assert "'hal' is no audit of this suite (did you mean 'half'?)" in capsys.readouterr().err
+    assert "'hal' is not an audit of this suite (did you mean 'half'?)" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

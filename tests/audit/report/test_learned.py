@@ -22,7 +22,7 @@ def test_a_learned_direction_is_told_and_a_known_one_is_not(violation):
     learned = renamed(violation, "learned", "learned direction 0")
     assert only_learned(learned)
     assert "only learned, from" in learned_note(learned)
-    assert any(line.startswith("  learned: where the record moves") for line in record_lines(learned))
+    assert any(line.startswith("  learned: the direction in which the record moves") for line in record_lines(learned))
     for known in (renamed(violation, "projection", "learned"), renamed(violation, "learned", "learned record")):
         assert learned_note(known) == ""
 

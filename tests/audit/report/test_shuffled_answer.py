@@ -110,7 +110,7 @@ def test_the_answer_of_a_real_training():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate", "1", "--noise", "1"], "one batch an epoch is no shuffling"),
+        (["--rate", "1", "--noise", "1"], "one batch per epoch is not shuffled"),
         (["--rate", "0.1", "--noise", "1", "--steps", "15"], "a multiple of 1/rate = 10"),
         (["--rate", "0.1", "--noise", "1", "--steps", "10", "--sampler", "poisson"], "takes no sampler"),
         (["--rate", "0.1"], "needs --rate and --noise-multiplier"),
