@@ -108,7 +108,7 @@ def test_the_message_names_file_record_and_key(documents, change, told):
     [
         ('"schema": 3, "records"', '"schema": 99, "records"', "schema must be 2 or 3, got 99"),
         ('"schema": 3, "records"', '"schema": 3, "signed": true, "records"', "'signed' is not known to this version"),
-        ('"verdict": ', '"verdict": "no_violation_found", "verdict": ', "the key 'verdict' appears twice in one object"),
+        ('"verdict": ', '"verdict": "no_violation_found", "verdict": ', "the key 'verdict' appears twice"),
     ],
 )
 def test_what_stands_around_records_or_twice_is_refused(documents, before, after, told):
