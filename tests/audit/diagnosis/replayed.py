@@ -213,6 +213,37 @@ def mean_clipped(key, data):
     return mean + noise(key) / EXPECTED
 
 
+def in_groups(data, size, places=PLACES):
+    """Padded with records of weight 0, in groups."""
+    short = places - len(data[0])
+    columns = [jnp.pad(column, [(0, short)] + [(0, 0)] * (column.ndim - 1)) for column in data]
+    weights = (jnp.arange(places) < len(data[0])).astype(jnp.float32)
+    return tuple(column.reshape(-1, size, *column.shape[1:]) for column in (*columns, weights))
+
+
+def loss_of_group(weights, x, y, present):
+    return present @ jax.vmap(loss, (None, 0, 0))(weights, x, y)
+
+
+@faulty("clipped_after_sum")
+def pairs_clipped_in_a_padded_batch(key, data):
+    sums = jax.vmap(jax.grad(loss_of_group), (None, 0, 0, 0))(WEIGHTS, *in_groups(data, 2))
+    return clipped(sums).sum(0) + noise(key)  # BUG
+
+
+@faulty("clipped_after_sum")
+def groups_clipped_in_a_loop(key, data):
+    first, second = jax.random.split(key)
+    x, y, present = in_groups(data, 3)
+    taken = jnp.pad(joined(first, data), (0, PLACES - len(data[0]))).reshape(present.shape)
+
+    def add(total, group):
+        found = jax.grad(loss_of_group)(WEIGHTS, *group)
+        return total + clipped(found[None])[0], None  # BUG
+
+    return jax.lax.scan(add, jnp.zeros(WIDTH), (x, y, taken))[0] + noise(second)
+
+
 @faulty("not_clipped")
 def not_clipped(key, data):
     total = gradients(WEIGHTS, data).sum(0)  # BUG
@@ -322,6 +353,47 @@ def dropout_per_record(key, data):
     first, second = jax.random.split(key)
     kept = jax.random.bernoulli(first, 0.8, data[0].shape) / 0.8
     return clipped(gradients(WEIGHTS, (data[0] * kept, data[1]))).sum(0) + noise(second)
+
+
+@right
+def clipped_records_in_a_loop_of_groups(key, data):
+    first, second = jax.random.split(key)
+    x, y, present = in_groups(data, 3)
+    taken = jnp.pad(joined(first, data), (0, PLACES - len(data[0]))).reshape(present.shape)
+
+    def add(total, group):
+        return total + group[2] @ clipped(gradients(WEIGHTS, group[:2])), None
+
+    return jax.lax.scan(add, jnp.zeros(WIDTH), (x, y, taken))[0] + noise(second)
+
+
+@right
+def clipped_records_in_padded_groups(key, data):
+    def own(x, y, present):
+        return present @ clipped(gradients(WEIGHTS, (x, y)))
+
+    return jax.vmap(own)(*in_groups(data, 3)).sum(0) + noise(key)
+
+
+@right
+def clipped_in_the_backward_pass(key, data):
+    @jax.custom_vjp
+    def same(weights):
+        return weights
+
+    same.defvjp(lambda weights: (weights, None), lambda _, found: (clipped(found[None])[0],))
+
+    def total(weights):
+        own = jax.vmap(same)(jnp.broadcast_to(weights, (len(data[0]), WIDTH)))
+        return jax.vmap(loss)(own, *data).sum()
+
+    return jax.grad(total)(WEIGHTS) + noise(key)
+
+
+def sum_clipped_again_in_earnest(key, data):
+    """Right: the sum of clipped records is bounded again, which moves two sums no further apart."""
+    total = clipped(gradients(WEIGHTS, data)).sum(0)
+    return total * jnp.minimum(1.0, CLIP / jnp.maximum(jnp.linalg.norm(total), 1e-9)) + noise(key)
 
 
 @right
@@ -448,5 +520,12 @@ def batch_of_fixed_size(key, data):
     return clipped(gradients(WEIGHTS, tuple(column[index] for column in data))).sum(0) + noise(second)
 
 
-EQUAL_SIZES = (whole_dataset, loop_of_microbatches, optax_chain, batch_of_fixed_size, poisson_padded_with_zeros)
+EQUAL_SIZES = (
+    whole_dataset,
+    loop_of_microbatches,
+    optax_chain,
+    batch_of_fixed_size,
+    poisson_padded_with_zeros,
+    sum_clipped_again_in_earnest,
+)
 """Right under zero_out, where the number of records is known."""

@@ -56,6 +56,23 @@ def test_nothing_is_said_about_a_right_step_on_datasets_of_one_size(step):
     assert explanation.rounds
 
 
+@pytest.mark.parametrize("records", [8, 9])
+@pytest.mark.parametrize("name", ["pairs_clipped_in_a_padded_batch", "groups_clipped_in_a_loop"])
+def test_groups_that_are_clipped_together_are_found_wherever_the_record_stands(name, records):
+    x, y = replayed.rows(records)
+    step, kind = FAULTY[name]
+    (found,) = told(step, mechanisms.pair((x[:-1], y[:-1]), (x, y), relation="add_remove")).findings
+    assert found.kind == kind, found.says
+    assert replayed.marked_lines(step) <= {line for path, line in found.lines if path == replayed.__file__}
+
+
+def test_the_factors_of_empty_places_hide_no_clipping():
+    """They are a billion times those of records: beside them every difference was taken for rounding."""
+    x, y = replayed.rows()
+    pair = mechanisms.replace_record((x, y), 3, (-3 * x[3], y[3] + 5))
+    assert told(RIGHT["clipped_records_in_padded_groups"], pair).findings == ()
+
+
 def test_mixing_is_found_on_datasets_of_one_size():
     pair = zeroed()
     assert [one.kind for one in told(FAULTY["normalised_over_the_batch"][0], pair).findings] == [
@@ -242,6 +259,17 @@ def test_what_a_bias_without_noise_does_to_the_next_step_is_no_finding_of_its_ow
     (told,) = explain(bare_bias_twice, neighbours, key=jax.random.key(0), noise_multiplier=1.0).findings
     assert told.kind == "released_without_noise"
     assert told.lines[0] == (__file__, bare_bias_twice.__code__.co_firstlineno + 7)
+
+
+def test_outputs_that_one_line_releases_without_noise_are_one_finding():
+    def step(key, data):
+        del key
+        rows = data[0] / jnp.maximum(1.0, jnp.linalg.norm(data[0], axis=1, keepdims=True) / CLIP)
+        return {name: rows[:, place].sum() for place, name in enumerate("abcd")}
+
+    (found,) = told(step).findings
+    assert found.kind == Kind.RELEASED_WITHOUT_NOISE
+    assert found.says.startswith("The output['a'] (also ['b'], ['c'], ['d']) is released without noise")
 
 
 def test_noise_times_zero_covers_nothing_and_is_no_second_use_of_a_key():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import difflib
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,13 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.meeting import Meetings
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, settled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, settled
 from audit.diagnosis.explain.places import Place, is_library, spelled
 
 CALLS = {
@@ -69,14 +71,15 @@ class Use:
 class Lockstep:
     """One run of both sides."""
 
-    def __init__(self, *, counts: tuple[int, int], group: int):
-        self.counts, self.group = counts, group
+    def __init__(self, *, counts: tuple[int, int], group: int, company: Company | None = None):
+        self.counts, self.group, self.company = counts, group, company
         self.findings: dict[Finding, None] = {}
         self.meetings = Meetings(find=self.find)
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
         self._keys: dict[bytes, list[Use]] = {}
         self._path: tuple[int, ...] = ()
+        self._passed: collections.Counter[Slot] = collections.Counter()
 
     def find(self, finding: Finding) -> None:
         """Keep a finding, once."""
@@ -169,6 +172,10 @@ class Lockstep:
             out.opaque = place
         if out.noise and out.draw is None:
             out.draw = place
+        if self.company is not None:
+            own = (self._path, id(equation), which)
+            self._passed[own] += 1
+            self.company.see((*own, self._passed[own]), out, ins, place)
         return self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
 
     def _call(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
@@ -282,6 +289,7 @@ class Lockstep:
         differ = length != length_b or any(value.differs for value in column)
         b = stacked([value.b for value in column[:length_b]]) if differ else a
         out = labelled("stack", {}, place, a, b, column, which=0, counts=self.counts, group=self.group)
+        out.bent = next((value.bent for value in column if value.bent is not None), None)
         for value in column:
             self.meetings.together.see(value.open)
         tags = [value.tag for value in column if value.tag is not None]

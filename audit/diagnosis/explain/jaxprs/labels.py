@@ -52,6 +52,12 @@ NONLINEAR = frozenset(
 PICKING = frozenset({"gather", "dynamic_slice", "sort"})
 """Equations whose later operands only say where to look: their randomness is not added to what is picked."""
 
+APART = frozenset(
+    {"mul", "div", "max", "min", "neg", "abs", "sqrt", "rsqrt", "pow", "integer_pow", "square", "exp", "exp2"}
+    | {"log", "log1p", "broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "slice"}
+    | {"stop_gradient", "select_n", "pad", "concatenate", "expand_dims", "clamp", "copy_p", "rev", "stack"}
+)
+"""Equations in which entries do not meet."""
 SIDE_BY_SIDE = frozenset({"concatenate", "stack", "dynamic_update_slice", "scatter", "pad"})
 """Equations that put values beside one another and change none."""
 
@@ -82,7 +88,7 @@ def labelled(
     sized = tag is not None and np.shape(a) != np.shape(b)
     if tag is not None and sized and random:
         tag = axes.inserted(tag, a, b)
-    b, others = settled(a, b, tag)
+    b, others = settled(a, b, tag, each=name in APART)
     out = Value(
         a=a,
         b=b,
@@ -240,6 +246,7 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         uncoupled=one.uncoupled or other.uncoupled,
         opaque=one.opaque or other.opaque,
         tag=_common_tag(one, other),
+        bent=one.bent or other.bent,
     )
 
 

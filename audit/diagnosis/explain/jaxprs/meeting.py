@@ -96,6 +96,8 @@ class Meetings:
             nonlinear=data.nonlinear,
             weighted=data.weighted,
             summed_by=data.summed_by,
+            bent=data.bent,
+            sampled=data.random,
         )
         self.releases.append(release)
         self._facts(release, data, noise, drawn)

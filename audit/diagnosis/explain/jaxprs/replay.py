@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated
@@ -22,12 +21,13 @@ from audit.diagnosis.explain.findings import (
     not_followed,
     ranked,
 )
-from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
-from audit.diagnosis.explain.jaxprs.meeting import changed_after_release
-from audit.diagnosis.explain.jaxprs.value import Release, Tag, Value
-from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.diagnosis.explain.jaxprs.company import Company
+from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
+from audit.diagnosis.explain.jaxprs.looks import GROWN, SCALES, clipped_together, looked_again
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once, traced
+from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.places import Place, spelled
 from audit.trials.threefry import fold_in
-from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -35,51 +35,12 @@ KEYS = 3
 """Runs at least: a Poisson batch may leave the record out."""
 MOST_KEYS = 16
 """Runs until one has the record in a batch."""
-SCALES = (50.0, 2500.0)
-"""How much larger the record is made: what is clipped moves as far at both."""
-GROWN = 3.0
-"""Growth between the two scales that only an unbounded record shows."""
+MOST_COMPARED = 2**20
+"""Numbers in the outputs of code that is looked at among other records and on other batches, for want of time."""
 SLACK = 0.02
 """By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
 GUESSED_SLACK = 0.06
-LEAST_SHARE = 0.6
-"""Of its size that another record keeps where each is made a little smaller than the one before."""
 CORRELATED = "what a round costs depends on the others"
-BEFOREHAND = "a number that was computed from the dataset before the release"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
-    """A mechanism on both datasets, traced once per side."""
-
-    a: Any
-    b: Any
-    leaves: tuple[tuple[Any, Any], ...]
-    """Arrays of the two datasets, in pairs."""
-    rows: bool
-    """Whether the arrays have records as their first axis."""
-    names: tuple[str, ...]
-    counts: tuple[int, int]
-    group: int
-    index: int
-    reach: float
-    """By how many clipping norms the two sums may lie apart: one record goes and another comes under substitution."""
-    rounds: int = 1
-    """Rows of a transcript: each is a round of its own, whether or not it reads the one before."""
-
-    @property
-    def can_be_scaled(self) -> bool:
-        """Whether a record can be made larger: words and labels cannot."""
-        return self.rows and any(jnp.issubdtype(other.dtype, jnp.floating) for _, other in self.leaves)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-    """What one run of both sides found."""
-
-    lockstep: Lockstep
-    left: tuple[Finding, ...]
-    """Of outputs that still differ at the end."""
 
 
 def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
@@ -98,57 +59,29 @@ def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stat
         return Explanation(findings=(broken_off(error),))
 
 
-def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
-    """Both sides as jaxprs; the differing record is put last where the sizes differ."""
-    function, sides, rows = on_both_sides(mechanism, neighbours)
-    program = _program(function, sides, neighbours, key, rows=rows)
-    lengths = {aval.shape[:1] for aval in program.a.out_avals} if mechanism.kind == "transcript" else set()
-    return dataclasses.replace(program, rounds=lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1)
-
-
-def _program(
-    function: Callable[..., Any], sides: Sequence[Any], pair: Neighbours, key: jax.Array, *, rows: bool
-) -> Program:
-    a, shapes = jax.make_jaxpr(function, return_shape=True)(key, sides[0])
-    b = jax.make_jaxpr(function)(key, sides[1])
-    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
-    leaves = [jax.tree.leaves(side) for side in sides]
-    if len(leaves[0]) != len(leaves[1]) or len(a.out_avals) != len(b.out_avals):
-        raise CannotFollowError("the two datasets are not made of the same arrays", NOWHERE)
-    if [aval.shape for aval in a.out_avals] != [aval.shape for aval in b.out_avals]:
-        raise CannotFollowError(
-            "its outputs have different shapes on the two datasets, which tells them apart", NOWHERE
-        )
-    counted = pair.records_without or 1
-    more = counted + (pair.group if pair.relation == "add_remove" else 0)
-    return Program(
-        a=a,
-        b=b,
-        leaves=tuple(zip(*leaves, strict=True)),
-        rows=rows,
-        names=tuple(f"the output{name}" for name in names),
-        counts=(counted, more),
-        group=pair.group,
-        index=pair.index,
-        reach=pair.group * (2.0 if pair.relation == "substitution" else 1.0),
-    )
-
-
 def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     runs: list[Run] = []
+    compared = program.can_be_scaled and program.numbers <= MOST_COMPARED
     while not _enough(runs):
-        runs.append(_run(program, fold_in(key, len(runs))))
+        runs.append(run_once(program, fold_in(key, len(runs)), company=Company(None) if compared else None))
     findings = [finding for run in runs for finding in run.lockstep.findings]
     findings += dict.fromkeys(finding for run in runs for finding in run.left)
     _pool([run.lockstep.meetings.releases for run in runs])
     best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
-    grown = [_run(program, fold_in(key, best), scale=scale) for scale in SCALES] if program.can_be_scaled else []
-    # among records of one length a median, or a maximum, is the same with and without one of them
-    apart = [_run(program, fold_in(key, best), others_apart=True)] if program.can_be_scaled else []
+    own, beside = fold_in(key, best), runs[best].lockstep.company
+    shares = [Company(beside.shares) if beside is not None else None for _ in range(3)]
+    grown, apart = [], []
+    if program.can_be_scaled:
+        grown = [run_once(program, own, scale=scale, company=shares.pop()) for scale in SCALES]
+        # among records of one length a median, or a maximum, is the same with and without one of them
+        apart = [run_once(program, own, others_apart=True, company=shares.pop())]
     findings += [one for run in apart for one in (*run.lockstep.findings, *run.left) if one.kind != Kind.NOT_FOLLOWED]
     unbounded = _unbounded(program, runs[best], grown, stated)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
+    if compared and not TAKEN_TOGETHER & {one.kind for one in findings}:
+        together = clipped_together(runs[best], apart[0], grown)
+        findings += together or ([] if _has_a_cause(findings) else looked_again(program, key, runs[best]))
     findings += _too_little(program, runs, stated)
     correlated = dict.fromkeys(one.draw for run in runs for one in run.lockstep.meetings.releases if one.correlated)
     findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
@@ -172,57 +105,11 @@ SHOWN_WHEN_GROWN = frozenset({Kind.NOISE_SCALE_FROM_DATA})
 """What a larger record shows more clearly; the rest is judged on the record as it is."""
 
 
-def _run(program: Program, key: jax.Array, *, scale: float = 1.0, others_apart: bool = False) -> Run:
-    """Both sides once; with the record made larger, or with the other records made unlike one another."""
-    lockstep = Lockstep(counts=program.counts, group=program.group)
-    arguments = [Value(a=key, b=key, random=True)]
-    last = program.counts[1]
-    place = range(last)[program.index] if program.counts[0] == last else last - program.group
-    slots = frozenset(range(place, place + program.group))
-    for one, other in program.leaves:
-        if not program.rows:
-            same = np.shape(one) == np.shape(other) and np.array_equal(one, other)
-            a, b = jnp.asarray(one), jnp.asarray(other)
-            arguments.append(Value(a=a, b=a) if same else Value(a=a, b=b, values=True, origin=BEFOREHAND))
-            continue
-        if jnp.issubdtype(other.dtype, jnp.floating):
-            factors = np.linspace(1.0, LEAST_SHARE, last) if others_apart else np.ones(last)
-            factors[sorted(slots)] = 1.0
-            one = one * _as_rows(factors[: len(one)], one)
-            factors[sorted(slots)] = scale
-            other = other * _as_rows(factors, other)
-        arguments.append(Value(a=one, b=other, values=True, tag=Tag(0, slots)))
-    # dtypes are explicit in a jaxpr, and a step may use 64 bits inside
-    with jax.enable_x64(True):
-        try:
-            outs = lockstep.run(program.a, program.b, arguments)
-        except CannotFollowError as error:
-            return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
-    # a sum tells less than each of its parts, which may be released beside it
-    for out in sorted(outs, key=lambda value: len(value.open)):
-        lockstep.meetings.together.see(out.open)
-    left = [_left(name, out) for name, out in zip(program.names, outs, strict=True) if out.differs]
-    return Run(lockstep=lockstep, left=tuple(left))
+TAKEN_TOGETHER = frozenset({Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM})
 
 
-def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
-    return jnp.asarray(factors, column.dtype).reshape(-1, *[1] * (column.ndim - 1))
-
-
-def _left(name: str, out: Value) -> Finding:
-    """Of an output that still differs: what was done to it after its noise, or that it had none."""
-    at = out.at or NOWHERE
-    if out.uncoupled is not None:
-        return not_followed(f"{name} depends on a batch that N and N + 1 records draw differently", out.uncoupled)
-    if out.opaque is not None:
-        return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
-    if out.leak is not None:
-        where, origin = out.leak
-        return changed_after_release(where, origin)
-    if out.blurred or out.noise:
-        return not_followed(f"noise reaches {name} in a way that is not followed", at)
-    where = out.origin if isinstance(out.origin, Place) else at
-    return found(Kind.RELEASED_WITHOUT_NOISE, leaf=f"{name[0].upper()}{name[1:]}", at=where)
+def _has_a_cause(findings: Sequence[Finding]) -> bool:
+    return any(one.kind != Kind.NOT_FOLLOWED for one in findings)
 
 
 def _largest(run: Run) -> float:
@@ -387,6 +274,6 @@ def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[
         if finding.kind != Kind.RECORDS_MIXED_BEFORE_SUM or not bare.intersection(finding.lines[1:])
     ]
     kinds = {finding.kind for finding in findings}
-    if kinds & {Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM}:
+    if kinds & TAKEN_TOGETHER:
         return [finding for finding in findings if finding.kind != Kind.NOT_CLIPPED]
     return list(findings)

@@ -36,6 +36,21 @@ class Mixed:
     leak: tuple[Place, Origin] | None
 
 
+Slot = tuple[Any, ...]
+"""One equation in one pass of a run: the same in every run of a program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bent:
+    """Where what the record adds began to depend on the other records."""
+
+    at: Place
+    origin: Place
+    """Where records were taken together before."""
+    before: tuple[Slot, ...]
+    """What was read there."""
+
+
 @dataclasses.dataclass(eq=False)
 class Release:
     """Noise met data: how far the record moves it, and the variance of what covers it."""
@@ -59,6 +74,9 @@ class Release:
     weighted: Place | None = None
     summed_by: float = 0.0
     """How far the record moves the sum over records, before anything is done to the sum."""
+    bent: Bent | str | None = None
+    sampled: bool = False
+    """Whether what it covers depends on draws, as a sum over a drawn batch does."""
 
     @property
     def cost(self) -> float:
@@ -140,6 +158,9 @@ class Value:
     opaque: Place | None = None
     open: tuple[Part, ...] = ()
     """Releases whose sum this is, as long as nobody has seen them in another way."""
+    bent: Bent | str | None = None
+    """Where the record's share began to depend on the other records; COUNT where that is their number's doing."""
+    slot: Slot | None = None
     at: Place | None = None
 
     @property
@@ -171,15 +192,18 @@ def rounding(array: Any) -> float:
     return ROUNDING.get(getattr(array.dtype, "name", ""), 0.0)
 
 
-def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
-    """Whether two arrays of one shape are equal but for rounding."""
+def close(one: np.ndarray, other: np.ndarray, tolerance: float, *, each: bool = False) -> bool:
+    """Whether two arrays of one shape are equal but for rounding: of the largest entry, or of each by itself."""
     if not tolerance or not one.size:
         return bool(np.array_equal(one, other))
     with np.errstate(all="ignore"):
         largest = np.max(np.abs(one - other))
     if np.isfinite(largest):
         # then so are both arrays; gradients of a network are too many for copies in float64
-        return bool(largest <= tolerance * max(one.max(), -one.min(), other.max(), -other.min()))
+        near = bool(largest <= tolerance * max(one.max(), -one.min(), other.max(), -other.min()))
+        if not near or not each or not largest:
+            return near
+        return bool(np.all(np.abs(one - other) <= tolerance * np.maximum(np.abs(one), np.abs(other))))
     one, other = one.astype(np.float64), other.astype(np.float64)
     size = max(
         np.max(np.abs(one), initial=0.0, where=np.isfinite(one)),
@@ -201,16 +225,17 @@ def outside(a: np.ndarray, b: np.ndarray, tag: Tag) -> tuple[np.ndarray, np.ndar
     return (a if a.shape != b.shape else np.delete(a, slots, tag.axis)), np.delete(b, slots, tag.axis)
 
 
-def settled(a: Any, b: Any, tag: Tag | None) -> tuple[Any, bool]:
+def settled(a: Any, b: Any, tag: Tag | None, *, each: bool = False) -> tuple[Any, bool]:
     """Side b with rounding removed, and whether records other than the differing one differ.
 
     Without a tag all of ``a`` is compared. Rounding must not grow from equation to equation, so what agrees is made
-    equal.
+    equal. Only sums round by their largest terms: where entries do not meet (``each``), the clipping factor of an empty
+    slot, 1e9, must not make those of records look equal.
     """
     if a is b:
         return a, False
     one, other, tolerance = host(a), host(b), rounding(a)
-    if one.shape == other.shape and close(one, other, tolerance):
+    if one.shape == other.shape and close(one, other, tolerance, each=each):
         return a, False
     if tag is None:
         return b, False

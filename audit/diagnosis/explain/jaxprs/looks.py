@@ -1,0 +1,65 @@
+"""Further looks for groups that are clipped together: other batches, and one record less.
+
+Where the record begins a group of its own, nothing shows that groups are clipped and not records. With one record less
+it joins the group before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+
+from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.jaxprs.company import Company, grows, suspects
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
+from audit.trials.threefry import fold_in
+
+DRAWN = 3
+"""Times that each look is taken where batches are drawn."""
+SCALES = (50.0, 2500.0)
+"""How much larger the record is made: what is clipped moves as far at both."""
+GROWN = 3.0
+"""Growth between the two scales that only an unbounded record shows."""
+KEY = 1000
+"""Folded into the key of the first runs for those of further looks."""
+
+
+def clipped_together(plain: Run, apart: Run, grown: Sequence[Run]) -> list[Finding]:
+    """Where what the record adds depends on other records and nothing bounded it before.
+
+    The three are runs of one program on the same draws: as it is, among other records, with the record made larger.
+    """
+    companies = [run.lockstep.company for run in (plain, apart, *grown)]
+    if len(grown) < len(SCALES) or any(company is None or company.coarse for company in companies):
+        return []
+    small, large = (company.shares for company in companies[2:] if company is not None)
+    bent = suspects(plain.lockstep.meetings.releases, apart.lockstep.meetings.releases)
+    kept = dict.fromkeys(one for one in bent if grows(one, small, large, GROWN))
+    return [found(Kind.CLIPPED_AFTER_SUM, at=one.at, origin=one.origin) for one in kept]
+
+
+def looked_again(program: Program, key: jax.Array, plain: Run) -> list[Finding]:
+    """The same with a record that is long enough to be clipped, with one record less, and on other batches.
+
+    Only where the first look shows nothing.
+    """
+    drawn = any(release.sampled for release in plain.lockstep.meetings.releases)
+    fewer = program.fewer(key) or program
+    looks = [(program, SCALES[0]), (fewer, 1.0), (fewer, SCALES[0])] * (DRAWN if drawn else 1)
+    for number, (told, scale) in enumerate(looks):
+        own = fold_in(key, KEY + number)
+        first = run_once(told, own, scale=scale, company=Company(None))
+        if not any(release.cost > 0 for release in first.lockstep.meetings.releases):
+            continue
+        apart = run_once(told, own, scale=scale, others_apart=True, company=_beside(first))
+        if suspects(first.lockstep.meetings.releases, apart.lockstep.meetings.releases):
+            grown = [run_once(told, own, scale=larger, company=_beside(first)) for larger in SCALES]
+            if findings := clipped_together(first, apart, grown):
+                return findings
+    return []
+
+
+def _beside(run: Run) -> Company | None:
+    company = run.lockstep.company
+    return None if company is None else Company(company.shares)

@@ -1,0 +1,221 @@
+"""A program traced on both datasets, and one run of both sides of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from audit.diagnosis.explain.findings import Finding, Kind, found, not_followed
+from audit.diagnosis.explain.jaxprs.company import Company
+from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
+from audit.diagnosis.explain.jaxprs.meeting import changed_after_release
+from audit.diagnosis.explain.jaxprs.value import Tag, Value
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place
+from mechanisms.adapters.same_draws import on_both_sides
+from mechanisms.contract import Mechanism
+from mechanisms.pairs.neighbours import Neighbours
+
+LEAST_SHARE = 0.6
+"""Of its size that another record keeps where each is made a little smaller than the one before."""
+BEFOREHAND = "a number that was computed from the dataset before the release"
+FEWEST = 3
+"""Records without which one more can be left out."""
+OUTPUT = "the output"
+MOST_NAMED = 4
+"""Outputs that one sentence names beside the first."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """A mechanism on both datasets, traced once per side."""
+
+    a: Any
+    b: Any
+    function: Callable[..., Any]
+    sides: tuple[Any, Any]
+    leaves: tuple[tuple[Any, Any], ...]
+    """Arrays of the two datasets, in pairs."""
+    rows: bool
+    """Whether the arrays have records as their first axis."""
+    names: tuple[str, ...]
+    counts: tuple[int, int]
+    group: int
+    index: int
+    reach: float
+    """By how many clipping norms the two sums may lie apart: one record goes and another comes under substitution."""
+    rounds: int = 1
+    """Rows of a transcript: each is a round of its own, whether or not it reads the one before."""
+
+    @property
+    def can_be_scaled(self) -> bool:
+        """Whether a record can be made larger: words and labels cannot."""
+        return self.rows and any(jnp.issubdtype(other.dtype, jnp.floating) for _, other in self.leaves)
+
+    @property
+    def numbers(self) -> int:
+        """Of all outputs."""
+        return sum(aval.size for aval in self.a.out_avals)
+
+    def fewer(self, key: jax.Array) -> Program | None:
+        """The same with one of the other records left out; None where the code does not take so few."""
+        if not self.rows or self.counts[0] < FEWEST:
+            return None
+        first = self.counts[0] == self.counts[1] and range(self.counts[1])[self.index] == 0
+        kept = slice(None, -1) if first else slice(1, None)
+        sides = tuple(jax.tree.map(lambda column: column[kept], side) for side in self.sides)
+        try:
+            a, b = (jax.make_jaxpr(self.function)(key, side) for side in sides)
+        except Exception:
+            # nobody promised that it would take another number of records
+            return None
+        leaves = tuple(zip(*map(jax.tree.leaves, sides), strict=True))
+        index = self.index - 1 if self.index > 0 else self.index
+        counts = self.counts[0] - 1, self.counts[1] - 1
+        return dataclasses.replace(self, a=a, b=b, sides=sides, leaves=leaves, counts=counts, index=index)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run of both sides found."""
+
+    lockstep: Lockstep
+    left: tuple[Finding, ...]
+    """Of outputs that still differ at the end."""
+
+
+def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
+    """Both sides as jaxprs; the differing record is put last where the sizes differ."""
+    function, sides, rows = on_both_sides(mechanism, neighbours)
+    program = _program(function, sides, neighbours, key, rows=rows)
+    lengths = {aval.shape[:1] for aval in program.a.out_avals} if mechanism.kind == "transcript" else set()
+    return dataclasses.replace(program, rounds=lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1)
+
+
+def _program(
+    function: Callable[..., Any], sides: Sequence[Any], pair: Neighbours, key: jax.Array, *, rows: bool
+) -> Program:
+    a, shapes = jax.make_jaxpr(function, return_shape=True)(key, sides[0])
+    b = jax.make_jaxpr(function)(key, sides[1])
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
+    leaves = [jax.tree.leaves(side) for side in sides]
+    if len(leaves[0]) != len(leaves[1]) or len(a.out_avals) != len(b.out_avals):
+        raise CannotFollowError("the two datasets are not made of the same arrays", NOWHERE)
+    if [aval.shape for aval in a.out_avals] != [aval.shape for aval in b.out_avals]:
+        raise CannotFollowError(
+            "its outputs have different shapes on the two datasets, which tells them apart", NOWHERE
+        )
+    counted = pair.records_without or 1
+    more = counted + (pair.group if pair.relation == "add_remove" else 0)
+    return Program(
+        a=a,
+        b=b,
+        function=function,
+        sides=(sides[0], sides[1]),
+        leaves=tuple(zip(*leaves, strict=True)),
+        rows=rows,
+        names=tuple(f"{OUTPUT}{name}" for name in names),
+        counts=(counted, more),
+        group=pair.group,
+        index=pair.index,
+        reach=pair.group * (2.0 if pair.relation == "substitution" else 1.0),
+    )
+
+
+def run_once(
+    program: Program,
+    key: jax.Array,
+    *,
+    scale: float = 1.0,
+    others_apart: bool = False,
+    company: Company | None = None,
+) -> Run:
+    """Both sides once; with the record made larger, or with the other records made unlike one another."""
+    lockstep = Lockstep(counts=program.counts, group=program.group, company=company)
+    arguments = [Value(a=key, b=key, random=True)]
+    last = program.counts[1]
+    place = range(last)[program.index] if program.counts[0] == last else last - program.group
+    slots = frozenset(range(place, place + program.group))
+    for one, other in program.leaves:
+        if not program.rows:
+            same = np.shape(one) == np.shape(other) and np.array_equal(one, other)
+            a, b = jnp.asarray(one), jnp.asarray(other)
+            arguments.append(Value(a=a, b=a) if same else Value(a=a, b=b, values=True, origin=BEFOREHAND))
+            continue
+        if others_apart:
+            order = _places_changed(last, slots)
+            one, other = one[order[: len(one)]], other[order]
+        if jnp.issubdtype(other.dtype, jnp.floating):
+            factors = np.linspace(1.0, LEAST_SHARE, last) if others_apart else np.ones(last)
+            factors[sorted(slots)] = 1.0
+            one = one * _as_rows(factors[: len(one)], one)
+            factors[sorted(slots)] = scale
+            other = other * _as_rows(factors, other)
+        arguments.append(Value(a=one, b=other, values=True, tag=Tag(0, slots)))
+    # dtypes are explicit in a jaxpr, and a step may use 64 bits inside
+    with jax.enable_x64(True):
+        try:
+            outs = lockstep.run(program.a, program.b, arguments)
+        except CannotFollowError as error:
+            return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
+    # a sum tells less than each of its parts, which may be released beside it
+    for out in sorted(outs, key=lambda value: len(value.open)):
+        lockstep.meetings.together.see(out.open)
+    return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs)))
+
+
+def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:
+    """Where each record comes from: half of the others stand twice, and none of three or more where it was.
+
+    The others must not only change places, since a sum over all of them would not.
+    """
+    order = np.arange(count)
+    others = np.setdiff1d(order, sorted(slots))
+    numbers = np.arange(len(others))
+    order[others] = others[(numbers - numbers % 2 + 2) % max(1, len(others))]
+    return order
+
+
+def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
+    return jnp.asarray(factors, column.dtype).reshape(-1, *[1] * (column.ndim - 1))
+
+
+def _all_left(names: Sequence[str], outs: Sequence[Value]) -> list[Finding]:
+    """Of the outputs that still differ; those that one line releases without noise in one sentence."""
+    findings: list[Finding] = []
+    bare: dict[Frame | None, list[tuple[str, Place]]] = {}
+    for name, out in zip(names, outs, strict=True):
+        if out.differs and (told := _left(name, out)) is not None:
+            findings.append(told)
+        elif out.differs:
+            at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
+            bare.setdefault(at.nearest, []).append((name, at))
+    for own in bare.values():
+        leaf = _together([name for name, _ in own])
+        findings.append(found(Kind.RELEASED_WITHOUT_NOISE, leaf=f"{leaf[0].upper()}{leaf[1:]}", at=own[0][1]))
+    return findings
+
+
+def _together(names: Sequence[str]) -> str:
+    first, *others = names
+    more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
+    return f"{first} (also {', '.join(name.removeprefix(OUTPUT) for name in more)})" if more else first
+
+
+def _left(name: str, out: Value) -> Finding | None:
+    """Of an output that still differs: what was done to it after its noise; None where it had none."""
+    at = out.at or NOWHERE
+    if out.uncoupled is not None:
+        return not_followed(f"{name} depends on a batch that N and N + 1 records draw differently", out.uncoupled)
+    if out.opaque is not None:
+        return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
+    if out.leak is not None:
+        where, origin = out.leak
+        return changed_after_release(where, origin)
+    if out.blurred or out.noise:
+        return not_followed(f"noise reaches {name} in a way that is not followed", at)
+    return None
