@@ -43,6 +43,21 @@ def test_a_suite_s_exit_code_is_the_action_s(tmp_path, mu, code):
     }
 
 
+@pytest.mark.long
+def test_a_baseline_is_compared_with_a_run_under_another_seed(tmp_path):
+    (tmp_path / "s.toml").write_text(SUITE.format(mu=1.0))
+    assert audit(tmp_path, SUITE="s.toml", REPORT="first").returncode == 0
+    done = audit(tmp_path, SUITE="s.toml", BASELINE="first/records.json")
+    assert done.returncode == 0, done.stderr
+    assert "no change shown" in done.stdout
+    assert "same key" not in done.stdout
+    worse = SUITE.format(mu=1.0).replace("noise_multiplier = 1.0", "noise_multiplier = 0.7")
+    (tmp_path / "s.toml").write_text(worse + 'expect = "violation"\n')
+    done = audit(tmp_path, SUITE="s.toml", BASELINE="first/records.json")
+    assert done.returncode == 1
+    assert "worse" in done.stdout
+
+
 def test_tests_are_run_and_an_input_is_no_program(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     assert audit(tmp_path, PYTEST="-q test_it.py").returncode == 0
@@ -55,6 +70,7 @@ def test_a_suite_or_tests_must_be_given(tmp_path, given):
     done = audit(tmp_path, **given)
     assert done.returncode == 2
     assert "give either suite or pytest" in done.stderr
+    assert "baseline goes with suite" in audit(tmp_path, PYTEST="-q", BASELINE="b.json").stderr
 
 
 def test_every_input_is_used_and_reaches_the_shell_only_as_a_variable():

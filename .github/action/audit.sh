@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SUITE or PYTEST, OPTIONS, REPORT: see action.yml. The exit code is the audit's own.
+# SUITE or PYTEST, BASELINE, OPTIONS, REPORT: see action.yml. The exit code is the audit's own, then the comparison's.
 set -euo pipefail
 read -r -a options <<<"${OPTIONS:-}"
 if [[ -n "${SUITE:-}" && -n "${PYTEST:-}" ]] || [[ -z "${SUITE:-}${PYTEST:-}" ]]; then
@@ -7,7 +7,15 @@ if [[ -n "${SUITE:-}" && -n "${PYTEST:-}" ]] || [[ -z "${SUITE:-}${PYTEST:-}" ]]
   exit 2
 fi
 if [[ -n "${SUITE:-}" ]]; then
-  exec dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$REPORT/audit.sarif" ${options[@]+"${options[@]}"}
+  like=(${BASELINE:+--like "$BASELINE" --fresh-seed})
+  dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$REPORT/audit.sarif" \
+    ${like[@]+"${like[@]}"} ${options[@]+"${options[@]}"}
+  [[ -z "${BASELINE:-}" ]] || exec dpsgd-audit compare "$BASELINE" "$REPORT/records.json"
+  exit 0
+fi
+if [[ -n "${BASELINE:-}" ]]; then
+  echo "dpsgd-audit: baseline goes with suite." >&2
+  exit 2
 fi
 read -r -a tests <<<"$PYTEST"
 exec python -m pytest "${tests[@]}" --dp-audit-report "$REPORT" ${options[@]+"${options[@]}"}

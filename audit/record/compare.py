@@ -18,6 +18,7 @@ NO_TEST = (
     "the two grids of scores have no threshold in common; fix them (policy from_theory or fixed), or run the new audit "
     "with --like OLD.json"
 )
+ONE_SEED = "both runs drew under the same key, which may hide a change; run the new one with --fresh-seed"
 STOPPED = (
     "counts of an audit that may stop early are not a fixed sample; run both to their planned trials to compare them"
 )
@@ -211,7 +212,8 @@ def _state(
         return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"
     if p_smaller <= risk:
         return "better", f"leakage is smaller: {moved} (adjusted p-value {p_smaller:.2g})"
-    return "same", f"no change shown: {moved}"
+    shared = f"; {ONE_SEED}" if old.key == new.key else ""
+    return "same", f"no change shown: {moved}{shared}"
 
 
 def _proven(record: AuditRecord) -> float | None:

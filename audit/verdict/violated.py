@@ -98,13 +98,13 @@ def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -
 
 def seen_at(counts: ErrorCounts, most: Allowance, *, excess: float | None = None) -> ViolatedAt:
     """The point that was seen below the claim, and the epsilon at which it exceeds its allowance most."""
-    above = "more than" if not excess else f"at least {at_least(excess, '.3g')} above"
+    by = "" if not excess else f" by at least {at_least(excess, '.3g')}"
     alpha, beta = counts.rates
     says = (
-        f"delta at some epsilon is {above} what is claimed: at epsilon {most.epsilon:.3g}, where it seems to be "
-        f"exceeded most, about {_digits(most.reached, most.claimed)}, claimed at most "
-        f"{_digits(most.claimed, most.reached)} (false alarms {counts.false_alarms:,} of {counts.trials_without:,}, "
-        f"misses {counts.misses:,} of {counts.trials_with:,})."
+        f"the claimed curve is refuted: at some epsilon, delta exceeds it{by}. The largest excess that was seen: delta "
+        f"{_digits(most.reached, most.claimed)} at epsilon {most.epsilon:.3g}, where at most "
+        f"{_digits(most.claimed, most.reached)} is claimed (false alarms {counts.false_alarms:,} of "
+        f"{counts.trials_without:,}, misses {counts.misses:,} of {counts.trials_with:,})."
     )
     return ViolatedAt(
         number="delta",

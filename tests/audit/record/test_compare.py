@@ -62,6 +62,10 @@ def test_the_same_record_has_not_changed(template):
     record = drawn(template, 1.0, seed=1)
     (change,) = compare((record,), (record,), risk=1e-3)
     assert (change.state, change.adjusted_p_larger, change.adjusted_p_smaller) == ("same", 1.0, 1.0)
+    assert "--fresh-seed" in change.reason
+    (change,) = compare((record,), (dataclasses.replace(record, key="another"),), risk=1e-3)
+    assert change.reason.startswith("no change shown")
+    assert "seed" not in change.reason
 
 
 def test_a_reversed_score_is_compared_in_its_own_direction(template):
