@@ -18,24 +18,27 @@ Loaded = TypeVar("Loaded")
 
 
 class ByName(Mapping[str, Loaded]):
-    """Public names of a package with what they stand for, each loaded when it is first looked up."""
+    """Public names of packages with what they stand for, each loaded when it is first looked up."""
 
     def __init__(self, package: str, *names: str):
-        self._package, self._names = package, names
+        self._packages = dict.fromkeys(names, package)
+
+    def __or__(self, others: ByName[Loaded]) -> ByName[Loaded]:
+        both = ByName[Loaded]("")
+        both._packages = self._packages | others._packages
+        return both
 
     def __getitem__(self, name: str) -> Loaded:
-        if name not in self._names:
-            raise KeyError(name)
-        return getattr(importlib.import_module(self._package), name)
+        return getattr(importlib.import_module(self._packages[name]), name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._packages
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._packages)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._packages)
 
 
 class Face(name_clashes.OurPackage):

@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import root_scalar
 from scipy.special import ndtri
 
 from audit.bounds import joint
@@ -17,6 +16,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.joint import GAMMA_SHARE, Region
 from guarantees.checks import Delta, Share, checked
 from guarantees.numerics.array import Array
+from guarantees.numerics.root import root
 
 DIRECTIONS = np.linspace(0, np.pi / 2, 17)
 """Ways to spend a normal deviate on the two error rates: cos on alpha, sin on beta."""
@@ -229,4 +229,4 @@ def _root(test: Inversion, alpha: Array, beta: Array, start: float, *, risk: flo
             low, high, width = high, min(most, high + width), 4 * width
         if high == most and excess(most) <= 0:
             return most
-    return float(root_scalar(excess, bracket=(low, high), xtol=1e-9, rtol=1e-7).root)
+    return root(excess, low, high, absolute=1e-9, relative=1e-7)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import root_scalar
 from scipy.special import expit
 
 from audit.bounds.binomial import binomial_tail
@@ -18,6 +17,7 @@ from audit.bounds.ranking import from_highest
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import binom
+from guarantees.numerics.root import root
 
 TOO_FEW = 5.0
 """Standard deviations by which the coin-flip trials drawn from fixed sides stay below what the sides hold."""
@@ -145,8 +145,7 @@ def bound_from_guesses(correct: int, guesses: int, trials: int, *, delta: float,
     high = -math.log(math.expm1(-math.log(risk) / guesses)) + 1e-9
     if high <= 0 or excess(high) <= 0:
         return max(0.0, high - 2e-9)
-    found = float(root_scalar(excess, bracket=(0.0, high), xtol=1e-8).root)
-    return max(0.0, found - 1e-8)
+    return max(0.0, root(excess, 0.0, high, absolute=1e-8) - 1e-8)
 
 
 def as_coin_flips(rng: np.random.Generator, without: ArrayLike, with_record: ArrayLike) -> tuple[Array, Array]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import root_scalar
 from scipy.special import ndtr, ndtri
 
 from audit.bounds.clopper_pearson import require_risk
@@ -16,6 +15,7 @@ from guarantees.checks import require
 from guarantees.families import textbook as families
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import chi2, fisher, nct, norm
+from guarantees.numerics.root import root
 
 FEWEST = 20
 """Scores per side below which the checks of the model have no meaning."""
@@ -183,7 +183,7 @@ def _noncentrality(statistic: float, freedom: int, risk: float) -> float:
     def excess(parameter: float) -> float:
         return float(nct.sf(statistic, freedom, parameter)) - risk
 
-    return float(root_scalar(excess, bracket=(statistic - reach, statistic + reach), xtol=1e-9).root)
+    return root(excess, statistic - reach, statistic + reach, absolute=1e-9)
 
 
 def _two_sided(upper_tail: ArrayLike) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
 from audit.bounds.guesses import LARGEST_MU
@@ -130,6 +129,8 @@ def best_stakes(correct: int, guesses: int, *, coins: float, epsilons: Array, de
     law = column <= width
     gain = np.where(law & (first + column >= correct), -1.0, 0.0)
     limit = np.concatenate([np.zeros(len(row)), coins * deltas])
+    from scipy.optimize import linprog
+
     solved = linprog(gain, A_ub=upper, b_ub=limit, A_eq=law[None, :].astype(float), b_eq=[1.0], method="highs-ds")
     if solved.status != 0:
         return np.zeros(levels)

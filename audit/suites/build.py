@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import distinguishers
-import guarantees
 import mechanisms
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
@@ -36,16 +35,13 @@ from audit.trials.border import passes, sentence
 from audit.trials.both_sides import Auditable
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
+from dpsgd_audit.face import ByName
 from guarantees.claim import Claim
 from mechanisms.adapters.environments import Environment
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.pairs.neighbours import Neighbours
 
-LIBRARY_CLAIMS: dict[str, Callable[..., Claim]] = {
-    "opacus_claim": mechanisms.opacus_claim,
-    "optax_claim": mechanisms.optax_claim,
-    "jax_privacy_claim": mechanisms.jax_privacy_claim,
-}
+LIBRARY_CLAIMS: ByName[Callable[..., Claim]] = ByName("mechanisms", "opacus_claim", "optax_claim", "jax_privacy_claim")
 """Claims read from a library's own accountant; they see the mechanism and the neighbours."""
 
 
@@ -71,14 +67,14 @@ MADE = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}
 """What a function of the user's that makes a part must give; mechanisms and distinguishers may be functions."""
 
 
-def catalogue() -> dict[str, dict[str, Callable[..., Any]]]:
-    """Every constructor that a suite can name, by the part that it makes."""
+def catalogue() -> Catalogue:
+    """Every constructor that a suite can name, by the part that it makes; each is loaded when it is looked up."""
     return {
-        "mechanism": dict(MECHANISMS),
-        "neighbours": dict(NEIGHBOURS),
-        "distinguisher": dict(DISTINGUISHERS),
-        "claim": {name: getattr(guarantees, name) for name in CLAIMS} | dict(LIBRARY_CLAIMS),
-        "policy": dict(POLICIES),
+        "mechanism": MECHANISMS,
+        "neighbours": NEIGHBOURS,
+        "distinguisher": DISTINGUISHERS,
+        "claim": ByName("guarantees", *CLAIMS) | LIBRARY_CLAIMS,
+        "policy": POLICIES,
     }
 
 

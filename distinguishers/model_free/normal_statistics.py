@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
-from scipy import optimize, special
+from scipy import special
 
 from guarantees.numerics.distributions import chi2, kstwo
+from guarantees.numerics.root import root
 
 
 def deviance(excess: jax.Array, count: int) -> jax.Array:
@@ -166,16 +167,12 @@ def critical_value(test: str, count: int, level: float) -> float:
     level .05 Anderson-Darling and Cramer-von Mises have size .049, moments .063). It costs power, never validity.
     """
     if test == "chi_square":
-        return _root(lambda c: _deviance_tail(c, count) - level, 1e-6, 500.0)
+        return root(lambda c: _deviance_tail(c, count) - level, 1e-6, 500.0)
     if test == "kolmogorov_smirnov":
         return float(kstwo.isf(level, count))
     if test == "moments":
         return float(chi2.isf(level, 4))
     return quadratic_critical_value(test, level)
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    return float(optimize.root_scalar(function, bracket=(low, high), method="brentq").root)
 
 
 def _deviance_tail(value: float, count: int) -> float:
@@ -204,4 +201,4 @@ def quadratic_critical_value(test: str, level: float) -> float:
     def tail(x: float) -> float:
         return 0.5 + float(np.sum(np.sin(angle - u * x / 2) / (u * size))) * 0.02 / mean / math.pi
 
-    return _root(lambda x: tail(x) - level, mean / 50, 40 * mean)
+    return root(lambda x: tail(x) - level, mean / 50, 40 * mean)

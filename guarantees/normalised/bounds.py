@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import root_scalar
 from scipy.special import ndtr
 
 from guarantees.checks import Count, checked, require
@@ -21,6 +20,7 @@ from guarantees.normalised.line_law import SampledLaw
 from guarantees.normalised.round import Round, batch_sizes, normalised_round, round_claim
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, pair_log_moment
 from guarantees.numerics.array import Array
+from guarantees.numerics.root import root
 from guarantees.vocabulary import Normaliser, Relation
 
 NODES = 8
@@ -354,7 +354,7 @@ def clt_bound(*, normaliser: Count, dimension: int, rounds: Count = 1) -> CltBou
     require("dimension", dimension >= 2, ">= 2", dimension)
     gap, copies = 1 / (normaliser + 1), rounds * (dimension - 1)
     s = 1 - gap
-    end = root_scalar(lambda t: 2 * ndtr(t) - 1 - 2 * ndtr(-t / s), bracket=(0.0, 5.0), xtol=1e-15).root
+    end = root(lambda t: 2 * ndtr(t) - 1 - 2 * ndtr(-t / s), 0.0, 5.0, absolute=1e-15)
     x, weight = np.polynomial.legendre.leggauss(100)
     t, weight = (x + 1) * end / 2, weight * end / 2
     loss = -math.log1p(-gap) - gap * (1 + s) * t**2 / (2 * s**2)

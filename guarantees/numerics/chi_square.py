@@ -7,12 +7,12 @@ import functools
 import math
 
 import numpy as np
-from scipy.optimize import root_scalar
 from scipy.special import erf, erfc, gammainc, gammaincc
 
 from guarantees.numerics.array import Array
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
 from guarantees.numerics.line_table import LineTable
+from guarantees.numerics.root import root
 
 TABULATED = 200.0
 """Degrees of freedom from which a table is used: below, the law's root at 0 and its long tail want many nodes."""
@@ -86,7 +86,7 @@ def _end(shape: float, *, lower: bool) -> float:
     """The y at which ``a (e^y - 1 - y)``, which bounds -ln of the tail from below, is that of LEAST."""
     far = -math.log(LEAST) / shape
     between = (-far - 1.0, 0.0) if lower else (0.0, math.log1p(far + math.sqrt(2 * far)) + 1.0)
-    return root_scalar(lambda y: math.expm1(y) - y - far, bracket=between).root
+    return root(lambda y: math.expm1(y) - y - far, *between)
 
 
 def _logarithms(shape: float, y: Array, *, lower: bool) -> Array:

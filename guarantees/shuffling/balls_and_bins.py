@@ -6,14 +6,15 @@ import dataclasses
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import beta as beta_law
 
 from guarantees.checks import AboveZero, Share, checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.numerics.array import Array
+from guarantees.numerics.distributions import Distribution
 from guarantees.shuffling.isolated import isolated_shuffle
 from guarantees.vocabulary import Relation
 
+BETA = Distribution("beta")
 CHUNK = 2**22
 """Normal draws held at once."""
 
@@ -89,8 +90,8 @@ def balls_and_bins_estimate(
     return DeltaEstimate(
         mean=float(values.mean()),
         standard_error=float(values.std(ddof=1) / np.sqrt(trials)),
-        lower=float(beta_law.ppf(risk / 2, hits, trials - hits + 1)) if hits else 0.0,
-        upper=float(beta_law.isf(risk / 2, hits + 1, trials - hits)) if hits < trials else 1.0,
+        lower=float(BETA.ppf(risk / 2, hits, trials - hits + 1)) if hits else 0.0,
+        upper=float(BETA.isf(risk / 2, hits + 1, trials - hits)) if hits < trials else 1.0,
         trials=trials,
         risk=risk,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from guarantees.checks import AboveZero, Positive, Share, checked, require
 from guarantees.numerics.array import Array
+from guarantees.numerics.root import root
 from guarantees.numerics.search import first
 from guarantees.shuffling.isolated import true_rounds_needed
 
@@ -91,7 +91,7 @@ def coefficient_ratio(*, noise_multiplier: float) -> float:
 def coefficient_ratio_midpoint() -> float:
     """Noise multiplier at which ``coefficient_ratio`` is halfway, ``(1 + sqrt 2)/2``. [vandijk2026, figure 2]"""
     middle = (1 + np.sqrt(2)) / 2
-    return _root(lambda s: coefficient_ratio(noise_multiplier=s) - middle, 0.5, 5.0)
+    return root(lambda s: coefficient_ratio(noise_multiplier=s) - middle, 0.5, 5.0, absolute=1e-13)
 
 
 @checked
@@ -161,7 +161,7 @@ def _theorem_rounds(delta: float, noise_multiplier: float) -> int:
 def largest_noise_multiplier(*, delta: float) -> float:
     """Largest sigma at which (3) implies (4): ``delta = (2/3)(1/2 - Phi(-(e^(1/s^2)-1)/2))``. [vandijk2026, 4.1]"""
     require("delta", 0 < delta < 1 / 3, "in (0, 1/3)", delta)
-    return _root(lambda s: 2 / 3 * _ceiling(s) - delta, 0.2, 1e4)
+    return root(lambda s: 2 / 3 * _ceiling(s) - delta, 0.2, 1e4, absolute=1e-13)
 
 
 @checked
@@ -184,8 +184,3 @@ def edgeworth_cdf(x: Array, *, rounds: int, noise_multiplier: float) -> Array:
     c, d = skewness / (6 * np.sqrt(rounds)), kurtosis / (24 * rounds)
     x = np.asarray(x, float)
     return ndtr(x + c * (1 - x**2) + d * (3 * x - x**3) + c**2 * (4 * x**3 - 7 * x))
-
-
-def _root(function, low: float, high: float) -> float:
-    found = brentq(function, low, high, xtol=1e-13)
-    return float(found)  # pyright: ignore[reportArgumentType]

@@ -10,7 +10,6 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from guarantees.numerics.array import Array
 
@@ -94,6 +93,9 @@ def _saddle(transform: _Transform, rounds: int) -> tuple[float, float]:
             break
         best, least = (i, here) if here < least else (best, least)
     span = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    # a fifth of a second, which laws that were kept do not need
+    from scipy.optimize import minimize_scalar
+
     found: Any = minimize_scalar(height, bounds=span, method="bounded", options={"xatol": 1e-3})
     return float(np.exp(found.x)), float(found.fun)
 

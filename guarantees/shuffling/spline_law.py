@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.interpolate import BSpline, make_interp_spline
 from scipy.special import ndtr, ndtri
 
 from guarantees.laws.law import Certificate, LossLaw, Tails, estimate, invert
 from guarantees.numerics.array import Array
+
+if TYPE_CHECKING:
+    from scipy.interpolate import BSpline
 
 
 def _quantile(below: float, above: float) -> float:
@@ -76,6 +79,9 @@ class SplineLaw(LossLaw):
 
     @cached_property
     def _splines(self) -> tuple[Array, BSpline, BSpline]:
+        # scipy.optimize comes along, which takes a fifth of a second
+        from scipy.interpolate import make_interp_spline
+
         way = (self.spacing, self.farthest)
         nodes = self.law.walked(way, lambda: sorted({*self._walk(-1), *self._walk(1)}))
         t, without, with_record = np.array(nodes).T
