@@ -91,6 +91,10 @@ def _fixed(value: Any) -> Any:
         return ["float", value.hex()]
     if isinstance(value, tuple):
         return ["tuple", *map(_fixed, value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and is_ours(value):
+        # a sampler, say: its class is in the code that is told apart, and its fields are all that it has
+        own = [[field.name, _fixed(getattr(value, field.name))] for field in dataclasses.fields(value)]
+        return [type(value).__module__, type(value).__qualname__, own]
     raise NoSignatureError(type(value).__qualname__)
 
 

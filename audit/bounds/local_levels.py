@@ -12,6 +12,7 @@ from scipy.special import gammaln, xlogy
 
 from audit.bounds.clopper_pearson import Limits, clopper_pearson_upper, require_risk
 from guarantees.checks import require
+from guarantees.laws.kept import kept
 from guarantees.numerics.array import Array
 
 SPACING = 0.5
@@ -162,7 +163,17 @@ def rate_band(trials: int, *, risk: float) -> RateBand:
     require("trials", trials >= 1, ">= 1", trials)
     require_risk(risk)
     rank = ranks(trials)
-    found = _spend(trials, rank, risk) if risk >= SMALLEST_EXACT and len(rank) > 1 else None
+    found = None
+    if risk >= SMALLEST_EXACT and len(rank) > 1:
+        # by itself rank 1 spends its level, and all together at most the sum
+        lowest, highest = np.log(risk / len(rank)) - ROUNDING, np.log(risk)
+        found = kept(
+            "the level of a band",
+            (trials, risk),
+            lambda: _spend(trials, rank, risk),
+            holds=lambda level: isinstance(level, float) and lowest <= level <= highest,
+            package="audit",
+        )
     return wider_rate_band(trials, risk=risk) if found is None else _rate_band(trials, rank, found, risk)
 
 

@@ -15,6 +15,7 @@ from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.goal import Goal
 from audit.policies.policy import Cut, FitScores, Target
 from audit.power.power import refutation_rate
+from guarantees.laws.kept import kept
 from guarantees.numerics.distributions import binom
 from guarantees.trade_off import TradeOff
 
@@ -82,14 +83,25 @@ def spread(curve: TradeOff) -> np.ndarray:
     """
     tail = np.logspace(-7, np.log10(0.5), 100)
     levels = np.concatenate([tail, 1 - tail[-2::-1]])
-    ends = curve.llr_threshold(np.array([tail[0], 1 - tail[0]]))
-    other = -curve.reverse.llr_threshold(np.array([tail[0], 1 - tail[0]]))
-    coarse = np.unique(np.concatenate([ends, other, [0.0]]))
+    ends = kept(
+        "the ends of a curve",
+        (curve.law, tail[0]),
+        lambda: _ends(curve, tail[0]),
+        holds=lambda found: isinstance(found, np.ndarray) and found.shape == (4,) and not np.isnan(found).any(),
+        package="audit",
+    )
+    coarse = np.unique(np.append(ends, 0.0))
     coarse = coarse[np.isfinite(coarse)]
     coarse = np.unique(np.concatenate([coarse, np.linspace(coarse[0], coarse[-1], 200)]))
     alpha, beta = curve.errors(coarse)
     found = [np.interp(logit(levels), logit(rate[order]), coarse[order]) for rate, order in _increasing(alpha, beta)]
     return np.unique(np.concatenate([coarse[[0, -1]], *found, [0.0]]).astype(np.float32)).astype(float)
+
+
+def _ends(curve: TradeOff, level: float) -> np.ndarray:
+    """Thresholds at which alpha, then beta, is the level, and so is what it lacks to 1."""
+    both = np.array([level, 1 - level])
+    return np.concatenate([curve.llr_threshold(both), -curve.reverse.llr_threshold(both)])
 
 
 def _increasing(alpha: np.ndarray, beta: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:

@@ -13,6 +13,7 @@ from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.bounds.supporting_lines import one_pair, tabulate
 from audit.goal import Goal
 from guarantees.claim import Claim
+from guarantees.laws.kept import kept
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import crossing
@@ -33,6 +34,8 @@ Power = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 class TestKind(Protocol):
     """A kind of test: given a claim, a size and a risk, its power as a function of its error rates."""
+
+    __name__: str
 
     def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Power:
         """Probability that a test with these error rates refutes the claim."""
@@ -148,23 +151,35 @@ def detectable(
     delta: float,
     trials_per_side: int,
     risk: float,
-    power: Power | None = None,
+    test: TestKind | None = None,
     at_once: tuple[int, ...] = ONE_BY_ONE,
 ) -> Detectable:
     """Smallest leaks found with power 0.8, and whether the default targets are among them.
 
-    ``power`` is that of the test that decides, as a function of its error rates; by default the rectangle's.
+    ``test`` is the kind of test that decides; by default the rectangle.
     ``at_once`` says into how many parts each step of a search divides what is left: many where power is found for many
     tests in the time that it takes for one.
     """
-    power = power or refuting(claim, trials_per_side=trials_per_side, risk=risk)
+    test = test or refuting
+    power = test(claim, trials_per_side=trials_per_side, risk=risk)
     alpha, room = tv_alternative(claim, 0.0)
-    tv = _smallest(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, at_once)
     claimed = claim.epsilon_range(delta).promised
-    epsilon = None
-    if np.isfinite(claimed):
+
+    def searched() -> tuple[float | None, float | None]:
+        tv = _smallest(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, at_once)
+        if not np.isfinite(claimed):
+            return tv, None
         leaking = _leaking(claim, delta=delta, trials_per_side=trials_per_side, power=power)
-        epsilon = _smallest(leaking, claimed, 2 * claimed + 10.0, at_once)
+        return tv, _smallest(leaking, claimed, 2 * claimed + 10.0, at_once)
+
+    def between(found: tuple[float | None, float | None]) -> bool:
+        ends = ((0.0, room), (claimed, 2 * claimed + 10.0))
+        return all(leak is None or low <= leak <= high for leak, (low, high) in zip(found, ends, strict=True))
+
+    # all that both searches see of the claim is its lines and where they begin
+    lines = tabulate(claim)
+    decided_by = (lines.x, lines.y, lines.slope, alpha, room, claimed, delta, trials_per_side, risk, at_once)
+    tv, epsilon = kept(f"the smallest leaks, {test.__name__}", decided_by, searched, holds=between, package="audit")
     conclusive = (tv is not None and tv <= TV_EXCESS) or (
         epsilon is not None and claimed > 0 and epsilon <= EPSILON_FACTOR * claimed
     )

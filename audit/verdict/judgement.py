@@ -209,14 +209,13 @@ def conclude(
     ``jointly``: the test that decides is the joint one, not the rectangle.
     """
     test: power.TestKind = jointly_refuting if jointly else power.refuting
-    able = test(claim, trials_per_side=trials_per_side, risk=risk)
     at_once = power.TOGETHER if jointly else power.ONE_BY_ONE
     found = power.detectable(
         claim,
         delta=delta,
         trials_per_side=trials_per_side,
         risk=risk,
-        power=able,
+        test=test,
         at_once=at_once,
     )
     if refuted is not None:
@@ -241,7 +240,7 @@ def conclude(
     needed = power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=known)
     why = (
         "no counts of this size could refute the claim"
-        if able(np.zeros(1), np.zeros(1))[0] == 0
+        if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0
         else "these trials would miss a leak of the stated size too often"
     )
     advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"

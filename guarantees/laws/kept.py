@@ -1,4 +1,4 @@
-"""Laws that took long to compute, kept on disk between processes that say where (``laws_kept_in``).
+"""Laws, and numbers found from them, that took long to compute: kept on disk by processes that say where.
 
 A kept law is found by all that decides it: what was computed, every parameter to its last bit, the text of every module
 of this package and the versions of Python, NumPy and SciPy. Its file is read only if the digest of its content is the
@@ -26,7 +26,7 @@ from guarantees.kept_files import digest_of_package, named_by, read_whole, remov
 from guarantees.laws.law import Certificate, DiscreteLaw
 
 T = TypeVar("T")
-WORTH_KEEPING = 0.1
+WORTH_KEEPING = 0.03
 """Seconds of computation from which a law is kept."""
 LARGEST = 2**26
 """Bytes of one file, and..."""
@@ -58,15 +58,23 @@ def laws_kept_in(folder: Path | None) -> Iterator[None]:
         _Shelf.folder = before
 
 
-def kept(what: str, decided_by: Any, compute: Callable[[], T], *, holds: Callable[[T], bool] = lambda _: True) -> T:
+def kept(
+    what: str,
+    decided_by: Any,
+    compute: Callable[[], T],
+    *,
+    holds: Callable[[T], bool] = lambda _: True,
+    package: str = "guarantees",
+) -> T:
     """What ``compute`` returns (laws, certificates, arrays and numbers in tuples), from disk if it was kept there.
 
-    ``decided_by`` is everything that decides it; ``holds`` says whether what was read can be right.
+    ``decided_by`` is everything that decides it beside the code of this package and of ``package``; ``holds`` says
+    whether what was read can be right.
     """
     if _Shelf.folder is None:
         return compute()
     try:
-        key = json.dumps([what, _text(decided_by), _code()])
+        key = json.dumps([what, _text(decided_by), _code(package)])
     except _UnknownPartError:
         return compute()
     file = named_by(_Shelf.folder, key, SUFFIX)
@@ -99,10 +107,11 @@ def _text(value: Any) -> Any:
 
 
 @functools.cache
-def _code() -> list[str]:
-    """The digest of this package's modules, and the versions of what they compute with."""
-    text = digest_of_package(Path(__file__).resolve().parent.parent)
-    return [text, platform.python_version(), np.__version__, scipy.__version__]
+def _code(package: str) -> list[str]:
+    """The digests of the modules of this package and of another one, and the versions of what they compute with."""
+    own = Path(__file__).resolve().parent.parent
+    text = [digest_of_package(own.parent / name) for name in sorted({own.name, package})]
+    return [*text, platform.python_version(), np.__version__, scipy.__version__]
 
 
 def _read(file: Path, key: str, holds: Callable[[T], bool]) -> T | None:

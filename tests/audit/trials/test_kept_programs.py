@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 
 import jax
 import numpy as np
@@ -11,6 +12,8 @@ import distinguishers
 import mechanisms
 from audit.trials import kept_programs, programs, traced
 from audit.trials.kept_programs import KeptProgram, programs_kept_in
+from mechanisms import sampling
+from mechanisms.simulators.training import CollapsedEpochs
 from mechanisms.structure import NoSignatureError, signature, structured
 
 PAIR = mechanisms.worst_case_pair(records=4, dimension=5, clip=0.1)
@@ -127,6 +130,28 @@ class Theirs:
     """A user's own structured part: nothing tells when its code changes."""
 
     code: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TheirSampler:
+    """A user's own sampler, called as ours is."""
+
+    batch_size: int
+
+
+def epochs(sampler):
+    return CollapsedEpochs(
+        shared=None, own=1.0, deviation=0.5, rest=None, sampler=sampler, records=9, epochs=1, group=1, final=False
+    )
+
+
+def test_samplers_are_told_apart_by_their_class_and_their_fields():
+    kinds = sampling.shuffle(batch_size=1), sampling.shuffle(batch_size=2), sampling.deterministic(batch_size=1)
+    texts = [json.dumps(signature(epochs(sampler))) for sampler in kinds]
+    assert len(set(texts)) == 3
+    assert json.dumps(signature(epochs(sampling.shuffle(batch_size=1)))) == texts[0]
+    with pytest.raises(NoSignatureError):
+        signature(epochs(TheirSampler(1)))
 
 
 def test_parts_of_others_have_no_signature(shelf):

@@ -58,7 +58,7 @@ def test_everything_that_decides_a_law_is_in_its_name(shelf, monkeypatch):
     for what, decided_by in others:
         kept(what, decided_by, compute)
     assert compute.calls == len(others)
-    monkeypatch.setattr(module, "_code", lambda: ["other code"])
+    monkeypatch.setattr(module, "_code", lambda _: ["other code"])
     kept("thing", 1.0, compute)
     assert compute.calls == len(others) + 1
 
