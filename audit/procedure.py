@@ -25,8 +25,8 @@ from audit.trials.agreement import require_agreement
 from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
 from audit.trials.execution import USUAL, Execution
+from audit.trials.fit_trials import learn
 from audit.trials.keys import audit_keys
-from audit.trials.learning import learn
 from audit.trials.repeats import repeatable
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
 from audit.verdict.verdict import VERDICTS, Verdict

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands.arguments import risk_of
-from audit.commands.ending import ended_in_order
+from audit.commands.sigterm import ended_in_order
 from audit.record.files import make_folder, require_apart, require_writable, write_whole
 from audit.report.escaping import json_text, printable
 from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, parse_suite, read_suite

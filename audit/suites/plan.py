@@ -16,7 +16,7 @@ from audit.planning.refutable import refutable
 from audit.suites.build import Built
 from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
-from audit.trials.learning import learn
+from audit.trials.fit_trials import learn
 from audit.trials.threefry import split
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner, known_curve

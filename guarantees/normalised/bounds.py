@@ -13,8 +13,8 @@ from scipy.special import ndtr
 from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.laws.combined import MixtureLaw
-from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.law import Certificate, LossLaw, Tails, no_leak
+from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import SampledLaw
 from guarantees.normalised.round import Round, batch_sizes, normalised_round, round_claim

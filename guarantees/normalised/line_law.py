@@ -7,10 +7,10 @@ import functools
 
 import numpy as np
 
-from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, invert
-from guarantees.laws.levels import TabulatedLaw
+from guarantees.laws.summed_law import SummedLaw, summed
+from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio

@@ -10,9 +10,9 @@ from scipy.special import gammainccinv, gammaincinv
 from guarantees.checks import Count, Finite, Positive, checked
 from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.contour import SummedLaw, summed
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert, no_leak
-from guarantees.laws.levels import TabulatedLaw
+from guarantees.laws.summed_law import SummedLaw, summed
+from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails

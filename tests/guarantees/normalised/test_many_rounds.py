@@ -9,7 +9,7 @@ import pytest
 from checks import assert_rate_is
 from scipy import stats
 
-from guarantees.laws.contour import SummedLaw
+from guarantees.laws.summed_law import SummedLaw
 from guarantees.normalised.bounds import normalised_guarantee, revealed_round
 from guarantees.normalised.round import normalised_round
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair

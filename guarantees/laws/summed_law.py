@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from guarantees.laws.law import Certificate, estimate
-from guarantees.laws.levels import TabulatedLaw
+from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 
