@@ -1,10 +1,12 @@
 """Auditors, audited: how often the default call of each says more than the truth, at risk .05.
 
-    python benchmarks/auditors.py [--runs 1000] [--per-side 1000] [--python PEERS] [--json FILE]
+    python benchmarks/auditors.py [--runs 1000] [--per-side 1000] [--only TOOL] [--python PATH ...] [--json FILE]
 
 Two mechanisms whose epsilon is known: scores that do not depend on the record (epsilon 0), and the Laplace mechanism of
-epsilon 1 scored by its output. Each tool draws the same scores, run by run, in a process of its own; peers in the
-Python given, by default that of `peers.py`, which installs them. Prints a Markdown table.
+epsilon 1 scored by its output. Each tool draws the same scores, run by run, in a process of its own, in the first
+Python that has it: this one, that of `peers.py`, which installs peers, or one that is given. Two peers bring PyTorch
+and need one that is given: `pip install opake-auditing==0.16.1`, `pip install privacyguard-platform==0.0.2`. One-run
+auditors get as many canaries as a side has scores, each in by a fair coin. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import argparse
 import json
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,23 @@ def tf_privacy(without: np.ndarray, with_record: np.ndarray, run: int) -> float:
     return float(found.compute_epsilon_lower_bound(peer.BoundMethod.CLOPPER_PEARSON, k=1)[0])
 
 
+def opake(without: np.ndarray, with_record: np.ndarray, run: int) -> float:
+    import one_run_peers
+
+    coins = np.random.default_rng([run, 2]).random(len(without)) < 0.5
+    scores = np.where(coins, with_record, without)
+    # the threshold is its own, and delta 0, its default
+    return one_run_peers.bound("opake eps_delta, its own threshold", scores, coins, 0.0)
+
+
+def privacy_guard(without: np.ndarray, with_record: np.ndarray, run: int) -> float:
+    import torch
+    from privacy_guard.analysis.mia.mia_results import MIAResults
+
+    found = MIAResults(torch.from_numpy(with_record), torch.from_numpy(without))
+    return float(found.compute_acc_auc_ci_epsilon(1e-5)[2])
+
+
 Call = Callable[[np.ndarray, np.ndarray, int], float]
 TOOLS: dict[str, tuple[Call, str, str]] = {
     "dpsgd-audit": (ours, "`audit.from_scores(..., risk=.05)`, epsilon at delta 1e-5", "a lower bound at the risk"),
@@ -95,8 +113,29 @@ TOOLS: dict[str, tuple[Call, str, str]] = {
         "tensorflow-empirical-privacy 0.1.0 `EpsilonLowerBound(..., .05)`, k=1",
         "'a statistical epsilon lower bound' for each of all thresholds; the largest is returned",
     ),
+    "opake": (
+        opake,
+        "opake-auditing 0.16.1 `one_run(...).eps_delta().epsilon_at()`",
+        "'epsilon lower bound at the given (delta, significance)'",
+    ),
+    "privacy-guard": (
+        privacy_guard,
+        "privacyguard-platform 0.0.2 `MIAResults(...).compute_acc_auc_ci_epsilon(1e-5)`",
+        "'empirical epsilon computed using the Clopper-Pearson CI method'",
+    ),
 }
 """What is called, and what it promises, in its own words where they are quoted."""
+MODULES = {
+    "dpsgd-audit": "audit",
+    "jax_privacy counts": "jax_privacy",
+    "jax_privacy gdp": "jax_privacy",
+    "jax_privacy raw": "jax_privacy",
+    "privacy-estimates": "privacy_estimates",
+    "tf-privacy": "tensorflow_privacy.privacy.privacy_tests",
+    "opake": "opake.auditing",
+    "privacy-guard": "privacy_guard",
+}
+"""What a Python must be able to import."""
 
 
 def measured(tool: str, runs: int, per_side: int) -> dict[str, list[float]]:
@@ -119,10 +158,11 @@ def row(tool: str, found: dict[str, list[float]]) -> list[str]:
 
 def main() -> None:
     """All tools, or one of them for the process that asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--per-side", type=int, default=1000)
-    parser.add_argument("--python", help="of the peers")
+    parser.add_argument("--only", default="", help="tools whose name begins so")
+    parser.add_argument("--python", action="append", default=[], help="that has peers")
     parser.add_argument("--tool", choices=list(TOOLS))
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
@@ -130,7 +170,7 @@ def main() -> None:
         print(json.dumps(measured(arguments.tool, arguments.runs, arguments.per_side)))
         return
     found: dict[str, Any] = {}
-    for tool in TOOLS:
+    for tool in filter(lambda name: name.startswith(arguments.only), TOOLS):
         found[tool] = asked(tool, arguments)
     heads = ["default call", "what it promises"]
     heads += [f"{name}: {what}" for name in TRUTHS for what in ("above the truth", "median")]
@@ -144,14 +184,13 @@ def main() -> None:
 
 def asked(tool: str, arguments: argparse.Namespace) -> dict[str, list[float]] | str:
     """What a tool says in a process of its own, or why it does not."""
-    import peers
+    import one_run_peers
 
-    python = sys.executable if tool == "dpsgd-audit" else arguments.python or str(peers.PYTHON)
+    python = one_run_peers.python_with(MODULES[tool], arguments.python)
+    if python is None:
+        return "no Python here has it"
     words = ["--tool", tool, "--runs", str(arguments.runs), "--per-side", str(arguments.per_side)]
-    try:
-        done = subprocess.run([python, __file__, *words], capture_output=True, text=True, check=False)
-    except OSError as error:
-        return str(error)
+    done = subprocess.run([python, __file__, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
     return json.loads(done.stdout.splitlines()[-1])

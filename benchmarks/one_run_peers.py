@@ -3,7 +3,8 @@
     python benchmarks/one_run_peers.py [--nulls 2000] [--canaries 1000] [--seeds 20] [--only ours] [--python PATH ...]
 
 Peers are looked for in this Python, in `.venv/peers` (python benchmarks/peers.py) and in every --python given. opake
-needs one with `pip install opake-auditing==0.16.1`. PrivacyGuard (Meta) is in no package index and is not run.
+needs one with `pip install opake-auditing==0.16.1`. PrivacyGuard's one-run analysis takes counts of guesses and does
+not choose them from scores; it is not run.
 
 Nulls: coins answered by randomised response at epsilon 1; nothing shown at all; everything shown with probability .1
 and nothing else, asked at delta .1, whose epsilon is 0. A bound above the truth is wrong, and .05 of them may be.
@@ -123,8 +124,8 @@ def runs(options: argparse.Namespace) -> dict[str, np.ndarray]:
 def python_with(module: str, given: list[str]) -> str | None:
     """The first Python that can import a module."""
     for python in [sys.executable, str(peers.PYTHON), *given]:
-        words = [python, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"]
-        if Path(python).exists() and subprocess.run(words, check=False).returncode == 0:
+        words = [python, "-c", f"import {module}"]
+        if Path(python).exists() and subprocess.run(words, check=False, capture_output=True).returncode == 0:
             return python
     return None
 

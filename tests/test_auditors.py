@@ -39,8 +39,13 @@ def test_errors_are_counted(auditors):
     assert auditors.row("dpsgd-audit", found)[2:] == ["25.0%", "0.000", "50.0%", "1.100"]
 
 
-def test_a_peer_that_is_not_there_is_told(auditors, tmp_path):
+def test_a_peer_that_is_not_there_is_told(auditors, tmp_path, monkeypatch):
     import argparse
 
-    arguments = argparse.Namespace(python=str(tmp_path / "none"), runs=1, per_side=10)
-    assert "No such file" in auditors.asked("tf-privacy", arguments)
+    monkeypatch.setitem(auditors.MODULES, "tf-privacy", "no_such_module")
+    arguments = argparse.Namespace(python=[str(tmp_path / "none")], runs=1, per_side=10)
+    assert auditors.asked("tf-privacy", arguments) == "no Python here has it"
+
+
+def test_every_tool_says_which_module_it_needs(auditors):
+    assert set(auditors.MODULES) == set(auditors.TOOLS)

@@ -10,7 +10,7 @@ from papers.audits import PROTOCOLS, epsilon_of, gaussian_fit, proven
 
 def test_every_protocol_has_a_row_with_its_assumption_and_a_valid_bound_below_the_claim(capsys):
     assert main(["audits", "--trainings", "60", "--repeat", "2"]) == 0
-    first, second = capsys.readouterr().out.split("\n\n")
+    first, second, third = capsys.readouterr().out.strip().split("\n\n")
     rows = [line.split(" | ") for line in first.splitlines() if line.startswith("| ")][1:]
     known = ["annamalai2024", "cebere2025", "jagielski2020", "nasr2023", "mahloujifar2024"]
     assert [row[0].strip("| ") for row in rows] == known
@@ -23,6 +23,9 @@ def test_every_protocol_has_a_row_with_its_assumption_and_a_valid_bound_below_th
     at_once, revealed, in_turn = (float(cell) for cell in eight.split("|")[2:5])
     assert at_once < revealed
     assert at_once < in_turn
+    for line in third.splitlines()[2:-1]:
+        claimed, picked, labelled, valid = (float(cell) for cell in line.strip("| ").split("|"))
+        assert 0 < valid < min(picked, labelled) < claimed
 
 
 def test_a_gaussian_fit_of_scores_that_are_not_gaussian_is_wrong_and_our_bound_is_not():
