@@ -1,4 +1,6 @@
 # The whole project in a few words: setup, audit, opacus, field, test, test-full, bench, papers, notebooks, lint, docs, wheel.
+# Many tests start processes, which would compile our sources again and again where no bytecode may be written.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +9,7 @@ LIBRARIES := $(VENV)/.libraries
 DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup audit opacus field test test-full bench papers notebooks lint docs wheel clean
+.PHONY: setup libraries audit opacus field test test-full bench papers notebooks lint style imports types docs wheel clean
 
 setup: $(STAMP)
 
@@ -26,6 +28,8 @@ $(STAMP): pyproject.toml
 $(LIBRARIES): $(STAMP) tools/install_libraries.py
 	$(BIN)/python tools/install_libraries.py
 	@touch $@
+
+libraries: $(LIBRARIES)
 
 audit: setup
 	$(BIN)/dpsgd-audit run
@@ -61,10 +65,16 @@ papers: setup
 notebooks: $(LIBRARIES)
 	$(BIN)/python tools/run_notebooks.py
 
-lint: setup
+lint: style imports types
+
+style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+imports: setup
 	$(BIN)/lint-imports --no-cache
+
+types: setup
 	$(BIN)/basedpyright
 
 $(DOCS): $(STAMP)

@@ -77,6 +77,11 @@ class TradeOff:
     _defects: list[float] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
     """What the law was seen to be off by."""
 
+    _epsilons: dict[tuple[float, Direction], float] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Answers at one delta: an audit and its report ask for the same ones many times, and each is a search."""
+
     def __post_init__(self):
         object.__setattr__(self, "law", as_law(self.law))
 
@@ -166,11 +171,19 @@ class TradeOff:
             raise ValueError(f"direction must be one of {DIRECTIONS}, got {direction!r}.")
         target, flat = _rates("delta", delta)
         require("delta", flat.size, "one number or more", delta)
+        if target.ndim == 0:
+            asked = (float(target), direction)
+            if asked not in self._epsilons:
+                self._epsilons[asked] = float(self._epsilon(flat, direction)[0])
+            return self._epsilons[asked]
+        return _shaped(self._epsilon(flat, direction), target)
+
+    def _epsilon(self, flat: Array, direction: Direction) -> Array:
         floor = self.law.smallest_delta
         if np.any(flat < floor):
             raise ValueError(
-                f"delta must be >= {floor:g} for this curve, got {delta!r}: below it the accountant's numbers "
-                "are rounding errors."
+                f"delta must be >= {floor:g} for this curve, got {float(flat.min())!r}: below it the accountant's "
+                "numbers are rounding errors."
             )
 
         ways: tuple[Direction, ...] = ("with_given_without", "without_given_with")
@@ -182,7 +195,7 @@ class TradeOff:
         if zero.any():
             value[zero] = self._largest_loss(direction, value[zero])
         self._remember(self._profile(np.minimum(value, FAR), direction)[1])
-        return _shaped(value, target)
+        return value
 
     def epsilon_range(self, delta: float) -> EpsilonRange:
         """Epsilon at a delta, and what the curve's numerical error leaves of it.

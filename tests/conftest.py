@@ -65,8 +65,11 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def memory_is_given_back():
-    """After a file, the system gets back what its tests have freed, which glibc would keep."""
+def memory_is_given_back(request):
+    """After a file, what its helpers remember is forgotten, and the system gets back what glibc would keep."""
     yield
+    for helper in vars(request.module).values():
+        if getattr(helper, "__module__", None) == request.module.__name__ and hasattr(helper, "cache_clear"):
+            helper.cache_clear()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)

@@ -11,7 +11,6 @@ import mechanisms
 RATE, NOISE, STEPS = 0.6, 0.1, 2
 COORDINATES = 16
 """From 16 numbers on PyTorch draws normal ones in pairs, a radius and an angle from the bits of two uniform ones."""
-CLAIM = guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=STEPS, accountant="certified")
 DATA = np.zeros((2, COORDINATES), np.float32)
 DATA[0, 0] = 1.0
 PAIR = mechanisms.pair(DATA[1:], DATA, relation="add_remove")
@@ -61,5 +60,6 @@ def through_torch(shared):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("through", [through_numpy, through_torch])
 def test_one_key_for_batch_and_noise_leaks_in_a_training_and_two_keys_do_not(through, shared):
-    record = audit.run_audit(through(shared), PAIR, claim=CLAIM, trials=6000, risk=1e-3, key=jax.random.key(0))
+    claim = guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=STEPS, accountant="certified")
+    record = audit.run_audit(through(shared), PAIR, claim=claim, trials=6000, risk=1e-3, key=jax.random.key(0))
     assert record.verdict == ("violation" if shared else "no_violation_found"), record.reason

@@ -250,3 +250,12 @@ def test_rates_do_not_round_above_one():
     alpha, beta = TradeOff(law).errors([-1.0, 1.0])
     assert np.max(alpha) <= 1
     assert np.max(beta) <= 1
+
+
+def test_an_epsilon_is_searched_for_once(monkeypatch):
+    claim = guarantees.gaussian(mu=1.0)
+    first = claim.epsilon(1e-5)
+    monkeypatch.setattr(type(claim.curve), "_profile", None)
+    assert claim.epsilon(1e-5) == first
+    with pytest.raises(TypeError):
+        claim.epsilon(1e-6)

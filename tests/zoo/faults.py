@@ -7,6 +7,7 @@ curve of the faulty release on that pair where it is known.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -341,6 +342,7 @@ def step_faults() -> tuple[Fault, ...]:
     )
 
 
+@functools.cache
 def zoo() -> tuple[Fault, ...]:
     """Every fault."""
     return (*normaliser_faults(), *sampling_faults(), *clipping_faults(), *noise_faults(), *step_faults())
