@@ -20,7 +20,7 @@ CLAIM = guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
 
 
 def audit_shift(mu=2.0, claimed=1.0, trials=2000, **options):
-    settings = {"claim": guarantees.gaussian(mu=claimed), "risk": 0.05, "key": KEY, **options}
+    settings = {"claim": guarantees.gaussian(mu=claimed), "risk": 0.05, "key": KEY, "diagnose": False, **options}
     return audit.run_audit(Shift(mu=mu), PAIR, First(), trials=trials, **settings)
 
 

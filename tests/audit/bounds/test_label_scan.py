@@ -41,6 +41,7 @@ def test_bound_is_where_the_tail_equals_the_risk():
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("delta", [0.0, 0.01])
 def test_bound_exceeds_the_truth_no_oftener_than_its_risk(delta):
     rng = np.random.default_rng(9)

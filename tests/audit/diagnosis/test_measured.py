@@ -47,6 +47,7 @@ def accused(seed, divisor, risk, **more):
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("divisor", DIVISORS.values(), ids=DIVISORS)
 def test_a_right_library_is_accused_at_most_at_the_stated_risk(divisor):
     runs, risk = 40, 0.05

@@ -15,7 +15,7 @@ from audit.verdict.numbers import against, prove
 
 RISK = 0.2
 EACH = RISK / 2
-TRIALS = 12
+TRIALS = 10
 RIGHT, BROKEN = 0.2, 1.5
 """Epsilon of a mechanism that keeps its claim exactly, and of one that does not; one threshold shows all of it."""
 CLAIM = guarantees.randomised_response(epsilon=RIGHT)

@@ -113,6 +113,7 @@ def test_a_claim_whose_thresholds_take_long_is_judged_from_a_table_of_it():
     assert np.all(gap < 1e-4)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mu", [0.3, 1.0, 4.0])
 def test_a_short_search_is_conclusive_where_the_full_one_is(mu):
     claim = guarantees.gaussian(mu=mu)

@@ -31,7 +31,7 @@ HEAD = """
 trials = 200
 [defaults]
 claim = { kind = "gaussian", mu = 9.0 }
-policy = { kind = "fixed", thresholds = [0.0] }
+policy = { kind = "fixed", thresholds = [0.0], method = "rectangle" }
 diagnose = false
 """
 PAIR = 'neighbours = { kind = "worst_case_pair", records = 3, dimension = 4, clip = 1.0 }'
@@ -163,7 +163,8 @@ def test_a_right_record_is_drawn_again_in_part_and_in_full(gaussian):
     assert {check.state for check in (*part.checks, *full.checks)} == {"right"}
     assert not part.all_drawn
     assert full.all_drawn
-    assert "30 of 100 trials per side were drawn again" in checked(gaussian, 0.3).says
+    (drawn,) = (check for check in part.checks if check.what == TRIALS)
+    assert "30 of 100 trials per side were drawn again" in drawn.says
 
 
 def test_changed_counts_are_found_by_drawing_again(gaussian):
@@ -289,6 +290,7 @@ trials = 200
 [[audit]]
 name = "one"
 mechanism = {{ function = "leaks_again:leaks" }}
+distinguisher = "projection"
 {PAIR}
 claim = {{ kind = "gaussian", mu = 1.0 }}
 policy = {{ kind = "fixed", thresholds = [0.0] }}

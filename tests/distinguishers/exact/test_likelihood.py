@@ -73,7 +73,7 @@ GEOMETRIES = {
 }
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(7)
 @pytest.mark.parametrize("normalise_by", NORMALISERS)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)

@@ -105,6 +105,7 @@ LINE_CASES = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("case", LINE_CASES, ids=str)
 def test_delta_in_one_dimension_agrees_with_integration(case):
     normalise_by, records, rate, sigma, shared, extra = case
@@ -223,6 +224,7 @@ SIMULATED = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("case", SIMULATED, ids=str)
 def test_simulated_losses_have_the_computed_tails(case):
     trials, rng = 20_000, np.random.default_rng(20261115)
@@ -248,6 +250,7 @@ def test_the_simulation_notices_a_wrong_normaliser():
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("normalise_by", NORMALISERS)
 @pytest.mark.parametrize(("records", "rate", "dimension"), [(1, 0.01, 1), (2, 1.0, 2), (1000, 0.3, 1000)])
 def test_curves_are_convex_decreasing_and_normalised(normalise_by, records, rate, dimension):

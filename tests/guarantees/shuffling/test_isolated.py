@@ -95,6 +95,7 @@ def test_epochs_agree_with_simulation():
         assert_rate_is(int((with_record <= t).sum()), trials, float(tails.with_below))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rounds", "sigma"), [(2, 1.0), (500, 0.8)])
 def test_curve_is_a_trade_off_curve(rounds, sigma):
     claim = guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma)

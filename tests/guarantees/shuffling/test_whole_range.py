@@ -116,6 +116,7 @@ def test_a_hundred_epochs_agree_with_simulation():
         assert_rate_is(int((with_record <= 2.0).sum()), trials, 0.5 * claim.errors(2.0)[1])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rounds", "sigma", "epochs", "least"), [(1000, 0.5, 10, 3.1), (100, 0.7, 20, 4.0)])
 def test_epochs_have_a_finite_epsilon(rounds, sigma, epochs, least):
     claim = guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma, epochs=epochs)

@@ -127,6 +127,7 @@ def members(sampler, rate, trials=3000, **more):
     return np.rint(step.prepare(np.asarray(ORTHOGONAL.dense()))(seeds)[:, :5] / CLIP)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("sampler", "rate", "more"),
     [("poisson", 0.3, {}), ("balls_in_bins", 0.25, {}), ("b_min_sep", 0.3, {"min_sep": 3}), ("b_min_sep", 0.5, {})],
