@@ -99,6 +99,13 @@ def one_key_for_batch_and_noise(key, data):
 
 
 @faulty("key_used_twice")
+def one_key_drawn_from_and_split(key, data):
+    batch = joined(key, data)  # BUG
+    sums, keys = two_tensors((data[0] * batch[:, None], data[1] * batch)), jax.random.split(key)  # BUG
+    return {name: sums[name] + noise(own, sums[name].shape) for name, own in zip(("w", "b"), keys, strict=True)}
+
+
+@faulty("key_used_twice")
 def one_key_for_two_tensors(key, data):
     sums = two_tensors(data)
     kernel = sums["w"] + CLIP * NOISE * jax.random.normal(key, (WIDTH, 2))  # BUG

@@ -78,6 +78,7 @@ class Lockstep:
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
         self._keys: dict[bytes, list[Use]] = {}
+        self._parents: dict[bytes, Place] = {}
         self._path: tuple[int, ...] = ()
         self._passed: collections.Counter[Slot] = collections.Counter()
 
@@ -148,6 +149,8 @@ class Lockstep:
         place = place_of(one, within)
         if name == "random_bits":
             self._draw(ins[0], place, tuple(other.outvars[0].aval.shape))
+        if name == "random_split" and ins[0].random:
+            self._split(ins[0], place)
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
         return self._apart(one, other, ins, ins_b, place)
@@ -319,6 +322,8 @@ class Lockstep:
         use = Use(place, self._path, shape)
         for row in words.reshape(-1, words.shape[-1])[:MOST_KEYS]:
             uses = self._keys.setdefault(row.tobytes(), [])
+            if row.tobytes() in self._parents:
+                self._both(self._parents[row.tobytes()], place)
             for before in uses:
                 if before != use:
                     how = (
@@ -330,6 +335,18 @@ class Lockstep:
                     break
             if use not in uses:
                 uses.append(use)
+
+    def _split(self, key: Value, place: Place) -> None:
+        """Remember who derived keys from a key: the numbers drawn from it are functions of those keys."""
+        words = host(key.b)
+        for row in words.reshape(-1, words.shape[-1])[:MOST_KEYS]:
+            self._parents.setdefault(row.tobytes(), place)
+            for before in self._keys.get(row.tobytes(), ())[:1]:
+                self._both(before.at, place)
+
+    def _both(self, first: Place, second: Place) -> None:
+        how = " (the key is both drawn from and split)"
+        self.find(found(Kind.KEY_USED_TWICE, first=first, second=second, how=how))
 
 
 def coupled(a: Any, b: Any, group: int) -> Any:
