@@ -22,6 +22,7 @@ $(STAMP): pyproject.toml
 	  $(PYTHON) -m venv $(VENV) && \
 	  $(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'; \
 	fi
+	@$(BIN)/python -m compileall -q -j 0 audit distinguishers dpsgd_audit guarantees mechanisms
 	@touch $@
 
 # PyTorch and Opacus, for the tests that audit them: tried once, skipped where they take too long.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,13 +70,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture
-def dp_audit(request: pytest.FixtureRequest) -> Callable[..., AuditRecord]:
+def dp_audit(request: pytest.FixtureRequest) -> Iterator[Callable[..., AuditRecord]]:
     """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
     if wrong := name_clashes.found():
         pytest.fail(f"dp_audit: {wrong}", pytrace=False)
+    from audit.commands.compiled import laws_kept
     from audit.pytest_plugin import Auditor
 
-    return Auditor(request, kept=FOUND, trials=DEFAULT_TRIALS)
+    # between workers and sessions, as commands keep them
+    with laws_kept():
+        yield Auditor(request, kept=FOUND, trials=DEFAULT_TRIALS)
 
 
 @pytest.fixture

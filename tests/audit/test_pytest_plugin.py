@@ -181,6 +181,27 @@ def test_audits_run_on_several_workers(pytester):
     assert {record.risk for record in records(pytester).values()} == {0.9 * DEFAULT_RISK / 2}
 
 
+KEPT = """
+import os
+from pathlib import Path
+from guarantees.laws import kept
+
+def here():
+    return Path(os.environ["DPSGD_AUDIT_CACHE"]) in getattr(kept._Shelf.folder, "parents", ())
+
+def test_inside(dp_audit):
+    assert here()
+
+def test_outside():
+    assert not here()
+"""
+
+
+def test_laws_are_kept_for_the_tests_that_audit(pytester, tmp_path, monkeypatch):
+    monkeypatch.setenv("DPSGD_AUDIT_CACHE", str(tmp_path / "kept"))
+    run(pytester, KEPT).assert_outcomes(passed=2)
+
+
 def test_nothing_of_ours_is_imported_when_no_test_audits(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     ours = "{'jax', 'audit', 'mechanisms', 'distinguishers', 'guarantees'}"
