@@ -120,8 +120,8 @@ def test_a_short_search_is_conclusive_where_the_full_one_is(mu):
     found = []
     for trials in (5, 20, 80, 150, 400, 3000):
         power = refuting(claim, trials_per_side=trials, risk=0.05)
-        size = {"delta": 1e-5, "trials_per_side": trials, "power": power}
-        found.append(is_conclusive(claim, **size))
+        size = {"delta": 1e-5, "trials_per_side": trials}
+        found.append(is_conclusive(claim, power=power, **size))
         assert found[-1] == detectable(claim, risk=0.05, **size).conclusive, trials
     assert set(found) == {False, True}
 
