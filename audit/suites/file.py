@@ -40,7 +40,7 @@ AUDIT_KEYS = (
 ENVIRONMENT_KEYS = ("python", "packages")
 
 
-CODE_KEYS = ("step", "function")
+CODE_KEY = "function"
 """Of a table without a kind: 'package.module:name', the part itself or what makes it."""
 
 
@@ -180,7 +180,10 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
     for part in PARTS:
         value = merged.get(part)
         if part in merged and not is_part(value):
-            raise SuiteError(f'{where(part)}: {part} must be a name or a table with `kind = "..."`, got {value!r}.')
+            raise SuiteError(
+                f'{where(part)}: {part} must be a name or a table with `kind = "..."` or, for code of your own, '
+                f'`{CODE_KEY} = "module:name"`; got {value!r}.'
+            )
     parameters = merged.get("parameters", {})
     if not isinstance(parameters, dict):
         raise SuiteError(f"{where('parameters')}: parameters must be a table, got {parameters!r}.")
@@ -280,7 +283,8 @@ def _with_default(own: Any, default: Any) -> Any:
 
 def _named(table: Mapping[str, Any]) -> Mapping[str, Any]:
     """What says which part a table is: its kind, or without one its entry point."""
-    return {key: table[key] for key in (("kind",) if "kind" in table else CODE_KEYS) if key in table}
+    word = "kind" if "kind" in table else CODE_KEY
+    return {word: table[word]} if word in table else {}
 
 
 def _default_parameters(data: Mapping[str, Any], lines: _Text) -> Mapping[str, Any]:
@@ -293,7 +297,7 @@ def _default_parameters(data: Mapping[str, Any], lines: _Text) -> Mapping[str, A
 
 def is_part(table: Any) -> bool:
     """Whether a table names a part: by its kind, or by an entry point."""
-    return isinstance(table, dict) and any(isinstance(table.get(key), str) for key in ("kind", *CODE_KEYS))
+    return isinstance(table, dict) and any(isinstance(table.get(key), str) for key in ("kind", CODE_KEY))
 
 
 def _refuse_grid(parameters: Mapping[str, Any], where: Callable[[str], str], index: int, room: int) -> None:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from audit.suites.file import CODE_KEYS, PARTS, AuditSpec, SuiteError, nearest, refuse_unknown
+from audit.suites.file import CODE_KEY, PARTS, AuditSpec, SuiteError, nearest, refuse_unknown
 
 Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Constructors by part and kind."""
@@ -46,9 +46,8 @@ class Stated:
 def stated(part: str, table: Mapping[str, Any], parameters: Mapping[str, Any], known: Catalogue) -> Stated:
     """What a table says. Where a constructor takes a function, any text is an entry point, however it is spelt."""
     if "kind" not in table:
-        word = next(key for key in CODE_KEYS if key in table)
-        own = {key: value for key, value in table.items() if key != word}
-        return Stated(own=own, shared={}, names={}, imports={word: str(table[word])}, starts=None)
+        own = {key: value for key, value in table.items() if key != CODE_KEY}
+        return Stated(own=own, shared={}, names={}, imports={CODE_KEY: str(table[CODE_KEY])}, starts=None)
     kind = table["kind"]
     own = {key: value for key, value in table.items() if key != "kind"}
     signature = signature_of(known[part].get(kind) if isinstance(kind, str) else None)
@@ -122,7 +121,7 @@ def tables_of(spec: AuditSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
     tables = [(part, getattr(spec, part)) for part in PARTS]
     for part, table in (*tables, ("mechanism", inside.get("model")), ("neighbours", inside.get("neighbours"))):
         given = {"kind": table} if isinstance(table, str) else table
-        if isinstance(given, Mapping) and any(key in given for key in ("kind", *CODE_KEYS)):
+        if isinstance(given, Mapping) and ("kind" in given or CODE_KEY in given):
             yield part, given
 
 

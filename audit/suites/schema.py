@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
 from audit.policies.policy import ALL_TARGETS
-from audit.suites.file import AUDIT_KEYS, CODE_KEYS, PARTS, SUITE_KEYS
+from audit.suites.file import AUDIT_KEYS, CODE_KEY, PARTS, SUITE_KEYS
 from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
 from guarantees import checks
@@ -95,14 +95,14 @@ def _part(part: str, group: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
     """A name, a table with that name as its kind or with an entry point, or more keys for the part in [defaults]."""
     names = sorted(group)
     tables = [_table(name, group[name], part) for name in names]
-    entries = [{"type": "object", "required": [key], "properties": {key: ENTRY}} for key in CODE_KEYS]
+    entry = {"type": "object", "required": [CODE_KEY], "properties": {CODE_KEY: ENTRY}}
     more = {
         "type": "object",
         "description": "Keys beside those that this part has in [defaults].",
-        "not": {"anyOf": [{"required": [key]} for key in ("kind", *CODE_KEYS)]},
+        "not": {"anyOf": [{"required": [key]} for key in ("kind", CODE_KEY)]},
         "propertyNames": {"enum": sorted({key for table in tables for key in table["properties"]} - {"kind"})},
     }
-    return {"anyOf": [{"enum": names}, *tables, *entries, more]}
+    return {"anyOf": [{"enum": names}, *tables, entry, more]}
 
 
 def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, Any]:

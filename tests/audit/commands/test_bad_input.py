@@ -18,8 +18,8 @@ SUITE = """
 name = "toy"
 trials = 40
 mechanism = {{ {step} }}
-neighbours = {{ step = "toys:PAIR" }}
-distinguisher = {{ step = "toys:First" }}
+neighbours = {{ function = "toys:PAIR" }}
+distinguisher = {{ function = "toys:First" }}
 claim = {{ kind = "gaussian", mu = 1.0 }}
 """
 
@@ -117,7 +117,7 @@ def test_a_delta_that_is_no_probability_is_refused(scores, told, delta):
 
 def test_files_that_cannot_be_written_are_refused_before_the_run(told, tmp_path):
     suite = tmp_path / "s.toml"
-    suite.write_text(SUITE.format(step='step = "toys:Shift", mu = 1.0'))
+    suite.write_text(SUITE.format(step='function = "toys:Shift", mu = 1.0'))
     (tmp_path / "file").write_text("")
     assert "cannot be" in told("run", suite, "--out", tmp_path / "file")
     assert "is a directory" in told("run", suite, "--out", tmp_path / "o", "--junit", tmp_path)
@@ -131,21 +131,21 @@ def test_files_that_cannot_be_written_are_refused_before_the_run(told, tmp_path)
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("raise KeyError('layer')", "importing step = .* failed .KeyError: 'layer'."),
+        ("raise KeyError('layer')", "importing function = .* failed .KeyError: 'layer'."),
         ("import sys; sys.exit(3)", r"it called sys.exit\(3\)"),
         ("def step(key, dataset): raise KeyError('layer')", "s.toml:2: audit 'toy' failed: .*KeyError: 'layer'"),
         (
             "def step(key, dataset): raise SystemExit(3)",
-            r"s.toml:2: audit 'toy' failed: .*it called sys.exit\(3\)\. Mend",
+            r"s.toml:2: audit 'toy' failed: .*it called sys.exit\(3\)\. Fix",
         ),
-        ("import nothing_of_that_name", "cannot import step"),
+        ("import nothing_of_that_name", "cannot import function"),
     ],
 )
 def test_user_code_that_fails_is_told_in_one_line(told, tmp_path, monkeypatch, module, message):
     name = f"user_module_{abs(hash(module))}"
     (tmp_path / f"{name}.py").write_text(module)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "s.toml").write_text(SUITE.format(step=f'step = "{name}:step"'))
+    (tmp_path / "s.toml").write_text(SUITE.format(step=f'function = "{name}:step"'))
     assert re.search(message, told("run", tmp_path / "s.toml", "--out", tmp_path / "o"))
 
 

@@ -105,7 +105,7 @@ trials = 200
 risk = 0.05
 [[audit]]
 name = "mine"
-mechanism = { step = "my_step:release" }
+mechanism = { function = "my_step:release" }
 neighbours = "scalar_pair"
 distinguisher = "projection"
 claim = { kind = "gaussian", mu = 5.0 }

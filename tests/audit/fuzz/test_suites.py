@@ -42,8 +42,8 @@ SUITES = [
         "audit": [
             {
                 "name": "own code",
-                "mechanism": {"step": "toys:Shift", "mu": 1.0},
-                "neighbours": {"step": "toys:PAIR"},
+                "mechanism": {"function": "toys:Shift", "mu": 1.0},
+                "neighbours": {"function": "toys:PAIR"},
                 "distinguisher": {
                     "kind": "projection",
                     "neighbours": {"kind": "zero_pair", "records": 2, "dimension": 3, "clip": 1.0},

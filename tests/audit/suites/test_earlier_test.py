@@ -11,9 +11,9 @@ SUITE = """
 trials = 400
 [[audit]]
 name = "toy"
-mechanism = { step = "toys:Shift", mu = 1.0 }
-neighbours = { step = "toys:PAIR" }
-distinguisher = { step = "toys:First" }
+mechanism = { function = "toys:Shift", mu = 1.0 }
+neighbours = { function = "toys:PAIR" }
+distinguisher = { function = "toys:First" }
 claim = { kind = "gaussian", mu = 1.0 }
 diagnose = false
 """

@@ -73,7 +73,7 @@ def suite(tmp_path, monkeypatch):
         {},
         {"mechanism": '{ function = "own_parts:traced" }', "neighbours": '{ function = "own_parts:READY" }'},
         pytest.param(
-            {"mechanism": '{ step = "own_parts:traced" }', "claim": '{ function = "own_parts:claim" }'},
+            {"mechanism": '{ function = "own_parts:traced" }', "claim": '{ function = "own_parts:claim" }'},
             marks=pytest.mark.long,
         ),
         {
