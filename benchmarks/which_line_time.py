@@ -115,7 +115,6 @@ def lora_jax() -> Explanation:
 
 def resnet_opacus() -> Explanation:
     """ResNet-18 with group normalisation, a training of one step by Opacus."""
-    import opacus
     import torch
     from torch import nn
 
@@ -135,13 +134,12 @@ def resnet_opacus() -> Explanation:
         def forward(self, x: Any) -> Any:
             return torch.relu(self.inner(x) + self.short(x))
 
-    def train(data: Any, seed: int) -> Any:
-        del seed
+    def network() -> Any:
         blocks, before = [], 64
         for channels, stride in STAGES:
             blocks += [Block(before, channels, stride), Block(channels, channels, 1)]
             before = channels
-        net: Any = nn.Sequential(
+        return nn.Sequential(
             nn.Conv2d(3, 64, 3, 1, 1, bias=False),
             nn.GroupNorm(GROUPS, 64),
             nn.ReLU(),
@@ -150,26 +148,76 @@ def resnet_opacus() -> Explanation:
             nn.Flatten(),
             nn.Linear(512, CLASSES),
         )
+
+    x, y = images()
+    return trained_by_opacus(network, np.moveaxis(x, 3, 1), y)
+
+
+def lora_opacus() -> Explanation:
+    """The same transformer by Opacus: frozen layers, adapters that learn."""
+    import torch
+    from torch import nn
+
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = nn.Linear(WIDTH, WIDTH, bias=False).requires_grad_(False)
+            self.down, self.up = nn.Linear(WIDTH, RANK, bias=False), nn.Linear(RANK, WIDTH, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.frozen(x) + self.up(self.down(x))
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.v = Adapted(), Adapted()
+            self.k, self.o = (nn.Linear(WIDTH, WIDTH, bias=False).requires_grad_(False) for _ in range(2))
+            self.wide = nn.Linear(WIDTH, 4 * WIDTH, bias=False).requires_grad_(False)
+            self.narrow = nn.Linear(4 * WIDTH, WIDTH, bias=False).requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = (part(x).unflatten(2, (HEADS, -1)) for part in (self.q, self.k, self.v))
+            weight = torch.softmax(torch.einsum("nihd,njhd->nhij", q, k) / np.sqrt(WIDTH / HEADS), dim=-1)
+            x = x + self.o(torch.einsum("nhij,njhd->nihd", weight, v).flatten(2))
+            return x + self.narrow(nn.functional.gelu(self.wide(x)))
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(VOCABULARY, WIDTH).requires_grad_(False)
+            self.layers = nn.Sequential(Layer(), Layer())
+            self.head = nn.Linear(WIDTH, CLASSES).requires_grad_(False)
+
+        def forward(self, words: Any) -> Any:
+            return self.head(self.layers(self.words(words)).mean(1))
+
+    return trained_by_opacus(Net, *sentences())
+
+
+def trained_by_opacus(network: Callable[[], Any], x: np.ndarray, y: np.ndarray) -> Explanation:
+    """One step on all records."""
+    import opacus
+    import torch
+
+    def train(data: Any, seed: int) -> Any:
+        del seed
+        net = network()
         made: Any = opacus.PrivacyEngine().make_private(
             module=net,
-            optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+            optimizer=torch.optim.SGD([own for own in net.parameters() if own.requires_grad], lr=0.1),
             data_loader=torch.utils.data.DataLoader(data, batch_size=len(data)),
             noise_multiplier=NOISE,
             max_grad_norm=CLIP,
             loss_reduction="sum",
         )
         net, optimizer, loader = made
-        for x, y in loader:
+        for inputs, labels in loader:
             optimizer.zero_grad()
-            nn.functional.cross_entropy(net(x), y, reduction="sum").backward()
+            torch.nn.functional.cross_entropy(net(inputs), labels, reduction="sum").backward()
             optimizer.step()
         return net
 
-    x, y = images()
-    sides = [
-        torch.utils.data.TensorDataset(torch.tensor(np.moveaxis(x[:n], 3, 1)), torch.tensor(y[:n]))
-        for n in (len(y) - 1, len(y))
-    ]
+    sides = [torch.utils.data.TensorDataset(torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (len(y) - 1, len(y))]
     pair = mechanisms.Neighbours(without=sides[0], with_record=sides[1], relation="add_remove")
     training = mechanisms.torch_training(train, releases="final")
     return explain(training, pair, key=jax.random.key(0), noise_multiplier=NOISE)
@@ -198,6 +246,7 @@ STEPS: dict[str, tuple[Callable[[], Explanation], str]] = {
     "ResNet-18, JAX": (resnet_jax, f"{IMAGES} images"),
     "ResNet-18, Opacus": (resnet_opacus, f"{IMAGES} images"),
     "two-layer transformer with LoRA, JAX": (lora_jax, f"{SENTENCES} sentences"),
+    "two-layer transformer with LoRA, Opacus": (lora_opacus, f"{SENTENCES} sentences"),
 }
 
 

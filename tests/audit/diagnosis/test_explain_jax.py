@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from diagnosis import recorded, replayed, strangers
+from diagnosis import jax_styles, recorded, replayed, strangers
 from diagnosis.replayed import CLIP, FAULTY, NOISE, RIGHT
 
 import mechanisms
@@ -45,6 +45,15 @@ def test_nothing_is_said_about_a_right_step(name):
     assert explanation.findings == (), explanation.findings[0].says
     assert explanation.rounds
     assert min(one.multiplier for one in explanation.rounds) == pytest.approx(NOISE, rel=0.02)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("step", jax_styles.RIGHT, ids=lambda step: step.__name__)
+def test_nothing_is_said_about_a_right_step_in_another_style(step):
+    for pair in (replayed.added(), zeroed()):
+        explanation = told(step, pair)
+        assert explanation.findings == (), explanation.findings[0].says
+        assert explanation.rounds
 
 
 @pytest.mark.few(2)

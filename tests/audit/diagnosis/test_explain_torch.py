@@ -12,6 +12,7 @@ from mechanisms import Neighbours, callable_step, opacus_step, torch_training, w
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
 from diagnosis import torch_steps as steps  # noqa: E402
+from diagnosis import torch_styles as styles  # noqa: E402
 from diagnosis import torch_unseen as unseen  # noqa: E402
 
 KEY = jax.random.key(3)
@@ -31,7 +32,7 @@ def explained(step, **stated):
 
 
 @pytest.mark.few(12)
-@pytest.mark.parametrize("step", steps.RIGHT + unseen.RIGHT, ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", steps.RIGHT + unseen.RIGHT + styles.RIGHT, ids=lambda step: step.__name__)
 def test_right_code_stays_silent(step):
     told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
     assert not told.findings
@@ -42,7 +43,7 @@ def test_right_code_stays_silent(step):
 
 
 @pytest.mark.few(12)
-@pytest.mark.parametrize("step", steps.WRONG + unseen.WRONG, ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", steps.WRONG + unseen.WRONG + styles.WRONG, ids=lambda step: step.__name__)
 def test_a_fault_is_found_at_its_line(step):
     source, start = inspect.getsourcelines(step)
     (line, kind), *_ = [
@@ -53,6 +54,17 @@ def test_a_fault_is_found_at_its_line(step):
     assert (inspect.getsourcefile(step), line) in named[kind]
     # nothing is clipped there, either
     assert set(named) <= {kind, "not_clipped"} if step is unseen.noise_by_longest else told.findings[0].kind == kind
+
+
+@pytest.mark.parametrize("step", [styles.right_nesterov, styles.best_of_three, styles.pairs_clipped])
+def test_styles_that_were_not_judged_or_placed_elsewhere(step):
+    """A release added to itself was not judged; a choice between releases was called one without noise."""
+    if step in styles.RIGHT:
+        assert len(explained(step, noise_multiplier=steps.NOISE).rounds) == 3
+        half = explained(step, noise_multiplier=2 * steps.NOISE)
+        assert [one.kind for one in half.findings] == ["too_little_noise"]
+        return
+    test_a_fault_is_found_at_its_line(step)
 
 
 def median_bound(seed, rows):

@@ -26,6 +26,7 @@ class Event:
     mixed: Stack = ()
     bent: Stack = ()
     bent_sum: Stack = ()
+    bends: frozenset[Stack] = frozenset()
     moved: bool = False
     """Whether the record moves it at all."""
     standard: torch.Tensor | None = None
@@ -55,6 +56,8 @@ class Cell:
     """Where a sum over records went through something that is not linear."""
     bent_sum: Stack = ()
     """Where that sum was made: there may be another one after it."""
+    bends: frozenset[Stack] = frozenset()
+    """Every place where data on its way here went through something that is not linear."""
     changed: Stack = ()
     """Where a released value met raw data."""
     variance: torch.Tensor | None = None
@@ -148,6 +151,7 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
         mixed=new.mixed or old.mixed,
         bent=new.bent or old.bent,
         bent_sum=new.bent_sum if new.bent else old.bent_sum,
+        bends=new.bends | old.bends,
         changed=new.changed or old.changed,
         variance=variance,
         drawn=new.drawn or old.drawn,

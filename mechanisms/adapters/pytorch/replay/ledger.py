@@ -33,6 +33,19 @@ class Choice:
         return self.rates is not None or self.apart > MOST_BY_CHANCE
 
 
+@dataclasses.dataclass(frozen=True)
+class Bend:
+    """Something that is not linear: the sum of its result, that of the absolute values, and where records were summed.
+
+    What a record adds to the sum is the same among other records, unless several records were taken together before.
+    """
+
+    total: float
+    size: float
+    where: Stack
+    summed: Stack
+
+
 class Ledger:
     """Pictures of results by slot: the place in the code, and how often it was passed since the last release."""
 
@@ -44,6 +57,7 @@ class Ledger:
         self._rows: dict[Slot, traces.Rows] = {}
         self._factors: dict[Slot, float] = {}
         self._choices: dict[Slot, tuple[torch.Tensor, float | None]] = {}
+        self.bends: dict[Slot, Bend] = {}
         self.choice = Choice()
         self._counts: collections.Counter[Slot] = collections.Counter()
 
@@ -61,6 +75,11 @@ class Ledger:
         seen = self._pictures[slot] = traces.picture(done.out)
         other = None if self.reference is None else self.reference._pictures.get(slot)
         return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(done.out))
+
+    def bend(self, done: Operation, summed: Stack) -> None:
+        """Remember the result of something that is not linear."""
+        seen = traces.picture(done.out)
+        self.bends[self.slot(done.where, done.name, "bend")] = Bend(seen.total, seen.size, done.where, summed)
 
     def compare_choice(self, done: Operation) -> None:
         """Whether the records that both datasets have are chosen alike."""

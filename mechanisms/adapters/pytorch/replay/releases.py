@@ -92,7 +92,9 @@ class Releases:
         """Noisy parts that are added up before anything is made of them are one release with all their noise."""
         events = [event for event in done.events if not event.consumed]
         parts = sum(any(not event.consumed for event in cell.events) for cell in done.cells)
-        if len({event.round for event in events}) != 1 or (parts == 1 and done.name in noise.ADDING):
+        # one release and itself, as Nesterov's momentum adds it, is one release
+        single = done.name in noise.ADDING and 1 in (parts, len(events))
+        if len({event.round for event in events}) != 1 or single:
             return done.events
         joined = _joined(done)
         for event in events:
@@ -153,6 +155,7 @@ class Releases:
             mixed=() if cell.changed else cell.mixed,
             bent=() if cell.changed else cell.bent,
             bent_sum=cell.bent_sum,
+            bends=cell.bends,
             moved=_moved(meeting, other, difference),
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )

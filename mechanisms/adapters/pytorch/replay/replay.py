@@ -11,8 +11,9 @@ import torch
 
 from mechanisms.adapters.pytorch.replay import traces
 from mechanisms.adapters.pytorch.replay.cells import Event
-from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
+from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank, Slot
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
+from mechanisms.adapters.pytorch.replay.ledger import Bend
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
@@ -253,12 +254,23 @@ class Replay:
                     origin = OTHER_NUMBER if cell.changed in other.releases.leaked else ""
                     self._say("changed_after_release", {"at": cell.changed}, origin=origin)
                 said.add(("changed_after_release", cell.changed))
+            elif cell.released and not cell.data:
+                self._about_choice(name, one, other, said)
             else:
                 at = cell.summed or next((event.origin for event in cell.events), ())
                 bare[at].append(name)
         for at, names in bare.items():
             self._say("released_without_noise", {"at": at}, leaf=_together(names))
         return bool(other.releases.reached)
+
+    def _about_choice(self, name: str, one: Run, other: Run, said: set[tuple[str, Stack]]) -> None:
+        """The two sides release other values, although noise covers each of them: something chose between them."""
+        stops = other.numbers or one.numbers
+        if not stops:
+            self._say("not_followed", {}, why=f"{name} is another released value on each of the two datasets")
+        elif ("changed_after_release", stops[-1]) not in said:
+            said.add(("changed_after_release", stops[-1]))
+            self._say("changed_after_release", {"at": stops[-1]}, origin=f", and decides which value {name} has")
 
     def _about_ranks(self, other: Run) -> None:
         """Whether a median, say, mixes records: it moves if the record stands above all others, or below them."""
@@ -305,7 +317,8 @@ class Replay:
                 if event.mixed:
                     self._say("records_mixed_before_sum", {"at": event.mixed}, through="")
                 else:
-                    self._say("clipped_after_sum", {"origin": event.bent_sum, "at": event.bent})
+                    origin, bent = _bent_at(event, [run.ledger.bends for run in (one, other, *runs)])
+                    self._say("clipped_after_sum", {"origin": origin, "at": bent})
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""
@@ -371,6 +384,21 @@ class Replay:
         ]
         values += [(again.outputs[name].value, one.outputs[name].value) for name in one.outputs]
         return any(_apart(*pair) for pair in values)
+
+
+def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, Stack]:
+    """Where records were summed, and where what the record adds first depends on the others.
+
+    The four are those of the two sides as they are, and among other records.
+    """
+    for slot, bend in bends[1].items():
+        own = [found.get(slot) for found in bends]
+        without, with_record, without_then, with_then = (0.0 if found is None else found.total for found in own)
+        added, then = with_record - without, with_then - without_then
+        size = max(found.size for found in own if found is not None)
+        if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
+            return event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where
+    return event.bent_sum, event.bent
 
 
 def _together(names: list[str]) -> str:

@@ -281,6 +281,10 @@ class Run(TorchDispatchMode):
             self.ledger.compare_rows(done, found, ragged)
         else:
             found.ragged = out.dim() > 0 and ragged
+        found.bends = frozenset().union(*(cell.bends for cell in own))
+        if out.is_floating_point() and bends(done):
+            self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))
+            found.bends |= {done.where}
         plain = not found.bent and found.summed and not ragged and not found.ragged
         if plain and (bends(done) or self.ledger.other_factor(done)):
             found.bent = done.where
