@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         epsilon = {"epsilon": found.epsilon(arguments.delta), "epsilon_at_delta": arguments.delta}
         answers = {**epsilon, "delta": arguments.delta, "verdict": found.verdict}
         refuted = {"mu": found.mu, "says": _not_gdp(found)}
-        print(json_text(plain({**answers, "not_gdp": refuted, **plain(found)})))
+        rest = plain(dataclasses.replace(found, claim=None)) | {"claim": None if claim is None else claim.describe()}
+        print(json_text(plain({**answers, "not_gdp": refuted, **rest})))
     elif not arguments.quiet:
         _print(found, claim, delta=arguments.delta)
     return found

@@ -74,7 +74,7 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJu
     chance = _leak(claim, delta=delta)
     needed = [_critical(asked, each) for each in found]
     power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, found, strict=True))
-    leak = f"a training that answers each coin by randomised response, right with probability {chance:.6g},"
+    leak = f"a training that lets each guess be right with probability {chance:.4g}"
     # never rounded up: .996 is not 1
     sure = f"would have been found with power {at_least(power, '.2g')}"
     if power >= POWER:

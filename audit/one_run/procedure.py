@@ -44,6 +44,7 @@ def one_run(
     claim: Claim | None = None,
     relation: Relation = "add_remove",
     seed: int = 0,
+    name: str = "one training",
 ) -> OneRun:
     """Bounds from one training in which each canary was included by its own fair coin.
 
@@ -65,9 +66,11 @@ def one_run(
       claim: a promise to judge, if there is one.
       relation: what flipping one coin does to the training set.
       seed: orders tied scores and draws the first canaries to reveal.
+      name: what records and reports call it.
 
     Returns:
-      What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
+      What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``. With a
+      claim, ``audit.save_records`` and ``audit.write_report`` take it among records.
 
     Raises:
       ValueError: scores and coins differ in length, a score is NaN, or an argument is out of range.
@@ -113,6 +116,9 @@ def one_run(
         tied=shared,
         conditions=_conditions(relation, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
         judgement=None if claim is None else judge(found, claim, delta=deltas[0]),
+        claim=claim,
+        report_delta=deltas[0],
+        name=name,
     )
 
 

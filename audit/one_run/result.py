@@ -7,6 +7,7 @@ import dataclasses
 from audit.bounds.counted_guesses import Guesses
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
+from guarantees.claim import Claim
 from guarantees.vocabulary import Relation
 
 
@@ -44,6 +45,12 @@ class OneRun:
     """Canaries whose score another one shares."""
     conditions: tuple[str, ...]
     judgement: OneRunJudgement | None
+    claim: Claim | None = None
+    """What was judged."""
+    report_delta: float = 0.0
+    """At which reports state epsilon: the claim's, or the declared one."""
+    name: str = "one training"
+    """What records and reports call it."""
 
     @property
     def verdict(self) -> Verdict | None:

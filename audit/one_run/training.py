@@ -42,6 +42,7 @@ def one_training(
     relation: Relation = "add_remove",
     seed: FromZero = 0,
     reveal: Reveal = "others",
+    name: str = "one training",
 ) -> OneRun:
     """Make canaries, train once, score every update, judge.
 
@@ -70,6 +71,7 @@ def one_training(
       reveal: ``"others"``: of the canaries in one coordinate one is guessed and the others' coins are revealed.
         ``"in_turn"``: every coin may be guessed and is revealed after its turn, which helps the next guesses. That is
         valid for delta 0 alone, and any other is refused. [keinan2025]
+      name: what records and reports call it.
 
     Returns:
       What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
@@ -99,10 +101,12 @@ def one_training(
     seen = _moved(train(canaries))
     vouched = [f"the training did not know the seed {seed}, which drew the coins"]
     if reveal == "in_turn":
-        found = _in_turn(canaries, seen, scale=scale, risk=risk, claim=claim, relation=relation)
+        found = _in_turn(canaries, seen, scale=scale, risk=risk, claim=claim, relation=relation, name=name)
         return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
     scores = canaries.scores(seen, **scale)
-    found = one_run(scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed)
+    found = one_run(
+        scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed, name=name
+    )
     if each > 1:
         vouched.append(
             f"of {each} canaries in a coordinate {each - 1} have revealed coins, which are never guessed and may enter "
@@ -144,6 +148,7 @@ def _in_turn(
     risk: float,
     claim: Claim | None,
     relation: Relation,
+    name: str,
 ) -> OneRun:
     imagined = []
     for draw in range(IMAGINED):
@@ -168,4 +173,6 @@ def _in_turn(
             "delta is 0: nothing is proven at any other",
         ),
         judgement=None if claim is None else judge((found,), claim, delta=0.0),
+        claim=claim,
+        name=name,
     )

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from audit.record.read import require_key
-from audit.record.record import AuditRecord, Band, Curve, ScoreGrid
+from audit.record.record import AuditRecord, Band, Curve, OneRunPart, ScoreGrid
 from audit.trials.seeds import SEEDS
 
 
@@ -26,6 +26,10 @@ def check(record: AuditRecord) -> None:
     require_key("policy.kind", isinstance(record.policy.get("kind"), str), "a string", record.policy.get("kind"))
     if not record.ran:
         _nothing(record)
+        _claim(record)
+        return
+    if record.one_run is not None:
+        _guessed(record, record.one_run)
         _claim(record)
         return
     require_key("points", len(record.points) > 0, "at least one", record.points)
@@ -62,6 +66,23 @@ def _nothing(record: AuditRecord) -> None:
     for key in ("p_value", "adjusted_p_value"):
         value = getattr(record, key)
         require_key(key, value == 1, "1 in an audit that could not run", value)
+
+
+def _guessed(record: AuditRecord, once: OneRunPart) -> None:
+    """One training has guesses in the place of trials, and their shares sum to the risk."""
+    for key in ("points", "numbers", "grids", "trials", "fit_trials"):
+        value = getattr(record, key)
+        require_key(key, not value, "empty for one training", value)
+    require_key("one_run.guesses", len(once.guesses) > 0, "at least one", once.guesses)
+    require_key("one_run.included", 0 <= once.included <= once.canaries, "at most the canaries", once.included)
+    for index, each in enumerate(once.guesses):
+        key = f"one_run.guesses[{index}]"
+        require_key(f"{key}.canaries", each.canaries <= once.canaries, f"at most {once.canaries}", each.canaries)
+        require_key(f"{key}.guessed_in", 1 <= each.guessed <= each.canaries, "1 guess or more", each.guessed)
+        right = 0 <= each.right_in <= each.guessed_in and 0 <= each.right_out <= each.guessed_out
+        require_key(f"{key}.right_in", right, "at most the guesses", each.right)
+    spent = sum(each.risk for each in once.guesses)
+    require_key("one_run.guesses", spent <= record.risk * (1 + 1e-9), "within the record's risk", spent)
 
 
 def _claim(record: AuditRecord) -> None:

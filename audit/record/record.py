@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
+from audit.bounds.counted_guesses import Guesses
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.bounds.rounding import at_least, at_most
 from audit.record.diagnosis_answer import Diagnosis
@@ -134,6 +135,44 @@ class SuitePart:
     seed: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRunPart:
+    """The guesses of one training with many canaries, each in it by its own fair coin."""
+
+    guesses: tuple[Guesses, ...]
+    canaries: int
+    included: int
+    seed: int
+    tied: int
+    conditions: tuple[str, ...]
+    """What the user vouches for."""
+
+    def epsilon(self, delta: float) -> float:
+        """Proven lower bound on epsilon at ``delta``; 0 also at a delta that was not declared."""
+        return max((each.epsilon(delta) for each in self.guesses if each.speak_of(delta)), default=0.0)
+
+    def delta(self, epsilon: float) -> float:
+        """Proven lower bound on delta at ``epsilon``."""
+        return max(each.delta(epsilon) for each in self.guesses)
+
+    @property
+    def mu(self) -> float:
+        """Proven lower bound on mu."""
+        best = 0.0
+        for each in self.guesses:
+            best = each.mu(above=best)
+        return best
+
+    @property
+    def told(self) -> str:
+        """The counts in words."""
+        counts = "; ".join(
+            f"{each.right:,} right of {each.guessed_in:,} guessed in and {each.guessed_out:,} out"
+            for each in self.guesses
+        )
+        return f"one training with {self.canaries:,} canaries, {self.included:,} of them in; {counts}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AuditRecord:
     """Everything that one audit found, and everything needed to repeat it. ``audit.run_audit`` makes it.
@@ -202,6 +241,8 @@ class AuditRecord:
     """Whether a few trials, drawn twice, came out the same; None where that was not tried."""
     gradient_lengths: GradientLengths | None = None
     """How long the differing record's gradient is beside the others and the bound; None where that is not known."""
+    one_run: OneRunPart | None = None
+    """Of one training with many canaries, which has no trials: the coins that were guessed."""
     schema: int = SCHEMA
 
     def __repr__(self) -> str:
@@ -213,7 +254,7 @@ class AuditRecord:
         proven += f", delta >= {at_least(self.delta(0.0), '.4g')} at epsilon 0"
         return (
             f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {at_least(self.mu, '.4g')}; "
-            f"claimed epsilon {self.claim.epsilon_at(self.report_delta)}; {self.trials:,} trials, risk {self.risk:g}>"
+            f"claimed epsilon {self.claim.epsilon_at(self.report_delta)}; {self.sample}, risk {self.risk:g}>"
         )
 
     @property
@@ -225,6 +266,11 @@ class AuditRecord:
     def ran(self) -> bool:
         """Whether its trials were drawn; if not, ``reason`` says why and there is nothing else to read."""
         return self.verdict != "could_not_run"
+
+    @property
+    def sample(self) -> str:
+        """What was drawn: so many trials, or canaries of one training."""
+        return f"{self.trials:,} trials" if self.one_run is None else f"{self.one_run.canaries:,} canaries"
 
     @property
     def shares(self) -> Mapping[Statement, float]:
@@ -241,17 +287,23 @@ class AuditRecord:
 
         At the reported delta by the test fixed for it, at others by the points. Epsilon falls as delta grows.
         """
+        if self.one_run is not None:
+            return self.one_run.epsilon(delta)
         own = [n.at_least for n in self.numbers if n.name == "epsilon" and n.given is not None and delta <= n.given]
         return max([*own, *proven_epsilon(self._limits, delta=delta)])
 
     def delta(self, epsilon: float) -> float:
         """Proven lower bound on delta at ``epsilon``: at 0 by the test fixed for it, at others by the points."""
+        if self.one_run is not None:
+            return self.one_run.delta(epsilon)
         own = [n.at_least for n in self.numbers if n.name == "delta" and n.given == epsilon]
         return max([*own, *proven_delta(self._limits, epsilon=epsilon)])
 
     @property
     def mu(self) -> float:
         """Proven lower bound on mu: no mu-GDP with a smaller mu holds."""
+        if self.one_run is not None:
+            return self.one_run.mu
         own = [n.at_least for n in self.numbers if n.name == "mu"]
         return max([*own, proven_mu(self._limits)])
 

@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from audit.one_run.result import OneRun
 from audit.record import schema_2
 from audit.record.checks import check
 from audit.record.files import read_text, write_whole
+from audit.record.of_one_run import as_record
 from audit.record.read import SchemaError, read
 from audit.record.record import SCHEMA, AuditRecord, ClaimPart
 from guarantees.checks import checked
@@ -54,14 +56,15 @@ def _readable(schema: Any) -> bool:
 
 
 @checked
-def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str]) -> None:
+def save_records(records: tuple[AuditRecord | OneRun, ...], path: str | os.PathLike[str]) -> None:
     """Write records to a JSON file in one step: an interruption leaves the old file or the new one.
 
     Args:
-      records: what to write.
+      records: what to write; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
       path: the file; it is replaced.
 
     Raises:
+      ValueError: one training judged no claim.
       OSError: the file cannot be written.
 
     Examples:
@@ -71,7 +74,7 @@ def save_records(records: tuple[AuditRecord, ...], path: str | os.PathLike[str])
       >>> audit.load_records(file)
       ()
     """
-    text = json.dumps({"schema": SCHEMA, "records": [record.to_json() for record in records]}, indent=1)
+    text = json.dumps({"schema": SCHEMA, "records": [as_record(record).to_json() for record in records]}, indent=1)
     write_whole(path, text + "\n")
 
 

@@ -51,6 +51,7 @@ ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
     "rectangle": ("Clopper--Pearson limits on both error rates", ("clopper1934",)),
+    "guesses": ("counts of right guesses", ("mahloujifar2024", "steinke2023")),
     "anytime": ("betting e-processes, valid at any stopping time", ("ville1939", "waudbysmith2024")),
 }
 
@@ -122,7 +123,7 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
         return [_short(visible(record.name), longest), epsilon, advantage, verdict]
     return [
         _short(visible(record.name), longest),
-        f"{record.trials:,}".replace(",", "{,}"),
+        (f"{record.trials:,}" if record.one_run is None else record.sample).replace(",", "{,}"),
         epsilon,
         "--" if most is None else f"{most.epsilon:.2f}",
         advantage,
@@ -136,8 +137,9 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
     every, records = records, tuple(record for record in records if record.ran)
     unrun = _could_not_run(every)
+    once, records = tuple(r for r in records if r.one_run), tuple(r for r in records if not r.one_run)
     if not records:
-        return unrun
+        return " ".join([*map(_one_training, once), *([unrun] if unrun else [])])
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
@@ -159,9 +161,22 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             *(["Audits could end early; their bounds hold at every time."] if early else []),
             f"The claim{' is' if len(claims) == 1 else 's are'} "
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
+            *map(_one_training, once),
             *([unrun] if unrun else []),
             "Absence of a violation is no proof of privacy.",
         ]
+    )
+
+
+def _one_training(record: AuditRecord) -> str:
+    """One training with canaries, in a sentence."""
+    once = record.one_run
+    assert once is not None
+    return (
+        f"{_short(visible(record.name))}: {escape(once.told)}. The right guesses prove "
+        f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta), '.3g')}$ at $\\delta = "
+        f"{number(record.report_delta)}$ \\citep{{{','.join(BOUNDS['guesses'][1])}}}; the claim is "
+        f"{formula(record.claim)}."
     )
 
 
@@ -182,6 +197,8 @@ def bibtex(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _method(record: AuditRecord) -> str:
+    if record.one_run is not None:
+        return "guesses"
     if record.stops_early:
         return "anytime"
     return "joint" if record.numbers else "rectangle"

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from audit.bounds.rounding import at_least, at_most
+from audit.one_run.result import OneRun
 from audit.record.files import write_whole
+from audit.record.of_one_run import as_record
 from audit.record.record import AuditRecord
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks, untold
@@ -42,14 +44,14 @@ class Entry:
 
 @checked
 def write_report(
-    records: tuple[AuditRecord, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
+    records: tuple[AuditRecord | OneRun, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
 ) -> Path:
     """Write ``index.html``, a page that needs nothing else to be read.
 
     It says no more than the records do: a file of records that somebody sent you is checked by ``dpsgd-audit verify``.
 
     Args:
-      records: what to report.
+      records: what to report; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
       folder: where to write; made if need be.
       title: the page's heading.
       command: the command that made the records, shown for whoever wants to repeat it.
@@ -67,7 +69,8 @@ def write_report(
     """
     import jinja2
 
-    records = tuple(map(shown, records))
+    entries = [_entry(shown(as_record(record)), unjudged=len(records) <= MOST_OPEN) for record in records]
+    kept = tuple(entry.record for entry in entries)
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
@@ -76,13 +79,12 @@ def write_report(
         looks_wrong=looks_wrong, remarks=remarks, untold=untold, asked=asked, at_least=at_least, at_most=at_most
     )
     opened = len(records) <= MOST_OPEN
-    entries = [_entry(record, unjudged=opened) for record in records]
     page = environment.get_template("index.html").render(
         title=visible(title),
         entries=entries,
-        story=story(records) if records else None,
-        unexpected=sum(not record.as_expected for record in records),
-        suite_risk=sum(record.risk for record in records),
+        story=story(kept) if kept else None,
+        unexpected=sum(not record.as_expected for record in kept),
+        suite_risk=sum(record.risk for record in kept),
         command=visible(command),
         opened=opened,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),

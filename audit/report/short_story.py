@@ -43,7 +43,12 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
     names = listed(sorted({record.mechanism.name for record in records}))
     how = listed(sorted({record.neighbours.kind for record in records}))
     trials = sum(record.trials for record in records)
-    return f"{counted(len(records), 'audit')}, {trials:,} outputs of {names}; neighbours: {how}"
+    canaries = sum(record.one_run.canaries for record in records if record.one_run is not None)
+    drawn = [
+        *([f"{trials:,} outputs"] if trials or not canaries else []),
+        *([f"{canaries:,} canaries"] if canaries else []),
+    ]
+    return f"{counted(len(records), 'audit')}, {' and '.join(drawn)} of {names}; neighbours: {how}"
 
 
 def _claims(records: tuple[AuditRecord, ...]) -> str:

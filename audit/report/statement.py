@@ -15,6 +15,7 @@ from audit.report.table import readable
 UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history")
 DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
+RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final": "the final weights of "}
 ABSENCE = "Absence of a violation is no proof of privacy."
 
 
@@ -34,15 +35,24 @@ def statement(records: tuple[AuditRecord, ...], *, title: str = "") -> str:
 def _sentence(record: AuditRecord) -> str:
     if not record.ran:
         return f"{record.name}: could not be audited against {record.claim.describe()}. {record.reason}"
-    relation = RELATIONS.get(record.neighbours.kind, "one record")
     delta = f"{record.report_delta:g}"
     return (
-        f"{record.name}: {record.trials_per_side:,} outputs were drawn on each of two datasets that differ in "
-        f"{relation} and scored by {scored_by(record.distinguisher.name)}. The claim is {record.claim.describe()}, "
+        f"{record.name}: {_drawn(record)} The claim is {record.claim.describe()}, "
         f"that is epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
         f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
         f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
         f"Verdict: {readable(record.verdict)}."
+    )
+
+
+def _drawn(record: AuditRecord) -> str:
+    """What the bounds rest on."""
+    relation = RELATIONS.get(record.neighbours.kind, "one record")
+    if record.one_run is not None:
+        return f"{record.one_run.told}. A coin decides about {relation}; the bounds hold if every coin was fair."
+    return (
+        f"{record.trials_per_side:,} outputs were drawn on each of two datasets that differ in {relation} and scored "
+        f"by {scored_by(record.distinguisher.name)}."
     )
 
 
@@ -56,7 +66,7 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
 
 
 def _fields(record: AuditRecord) -> Mapping[str, str]:
-    claim, group = record.claim, record.neighbours.parameters.get("group", 1)
+    claim, group, kind = record.claim, record.neighbours.parameters.get("group", 1), record.neighbours.kind
     if not record.ran:
         return {
             "audited": record.mechanism.name,
@@ -66,7 +76,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         }
     return {
         "unit of privacy": "one record" if group == 1 else f"{group} records together",
-        "relation": f"{readable(record.neighbours.kind)} ({RELATIONS.get(record.neighbours.kind, 'one record')})",
+        "relation": f"{readable(kind)} ({RELATIONS.get(kind, 'one record')})",
         "promise covers": f"one {claim.unit}" + (f", {claim.times} times" if claim.times > 1 else ""),
         "adversary sees": claim.observation,
         "accountant": claim.describe() + (f" ({claim.source})" if claim.source else ""),
@@ -75,12 +85,12 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "sampler assumed": _stated(claim.parameters, SAMPLERS),
         "sampler used": _stated(record.mechanism.parameters, SAMPLERS),
         "divisor": _stated(record.mechanism.parameters, DIVISORS),
-        "audited": f"{record.mechanism.name}, {record.releases or 'update'}",
+        "audited": f"{RELEASED.get(record.releases, record.releases)}{record.mechanism.name}",
         "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta), '.4g')}",
         "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0), '.4g')}",
         "proven mu": f"at least {at_least(record.mu, '.4g')}",
         "risk of a wrong bound": f"{record.risk:g}",
-        "trials": f"{record.trials:,}",
+        **({"trials": f"{record.trials:,}"} if record.one_run is None else {"guesses": record.one_run.told}),
         "verdict": readable(record.verdict),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }

@@ -82,7 +82,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
             said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
-        return f"These trials could not decide: {record.reason}"
+        return f"These {'trials' if record.one_run is None else 'guesses'} could not decide: {record.reason}"
     if not record.ran:
         return f"Nothing was measured: {record.reason}"
     found = f"No leak above the claim was found. The claim lets a guess be right {_percent(allowed)} of the time"
@@ -91,11 +91,15 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
 
 def remedy(record: AuditRecord) -> str:
     """What to do about it."""
+    if record.verdict == "inconclusive" and record.one_run is not None:
+        return "Do not read it as a pass. Train again with more canaries."
     if record.verdict == "inconclusive":
         return f"Do not read it as a pass. {MORE_TRIALS}"
     if not record.ran:
         return "Fix what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
+        if record.one_run is not None:
+            return "Nothing, for this claim and these canaries. Audit single steps before relying on it."
         return (
             "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it"
             f"{f', and let {LINES}' if _of_the_user(record) else ''}."
@@ -135,9 +139,14 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
     names = listed(sorted({record.mechanism.name for record in records}))
     how = listed(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
     trials = sum(record.trials for record in records)
+    canaries = sum(record.one_run.canaries for record in records if record.one_run is not None)
+    once = f"{canaries:,} canaries, each in the training by a fair coin; can what it releases tell which were in?"
+    if canaries and all(record.one_run is not None for record in records):
+        return f"{counted(len(records), 'audit')} of {names}: {once}"
+    more = f" And {once}" if canaries else ""
     return (
         f"{counted(len(records), 'audit')} of {names}: the same code, run {trials:,} times in all on pairs of datasets "
-        f"that differ by {how}; can its outputs tell which of the two was used?"
+        f"that differ by {how}; can its outputs tell which of the two was used?{more}"
     )
 
 
@@ -230,7 +239,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
 
 def _of_the_user(record: AuditRecord) -> bool:
     """Whether the audited code has lines of the user's own that a replay can follow: it goes by its function's name."""
-    return record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
+    return record.one_run is None and record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
 
 
 def listed(names: list[str], most: int = 4) -> str:

@@ -76,7 +76,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     for record in records:
         table.add_row(
             f"{escape(record.name)}\n[dim]against {escape(record.claim.describe())}[/dim]",
-            f"{record.trials:,}",
+            f"{record.trials:,}" if record.one_run is None else record.sample,
             proven_epsilon(record) + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
             proven_delta(record),
             readable_p_value(record.p_value) if record.ran else NOTHING,

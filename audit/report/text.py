@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.bounds.rounding import at_least
-from audit.record.record import AuditRecord
+from audit.record.record import AuditRecord, OneRunPart
 from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.learned import learned_note
@@ -19,6 +19,8 @@ def record_lines(record: AuditRecord) -> list[str]:
             f"  claim:   {record.claim.describe()}",
             f"  because: {record.reason}",
         ]
+    if record.one_run is not None:
+        return _one_run_lines(record, record.one_run)
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
     counts, epsilon = best.counts, record.epsilon(record.report_delta)
     return [
@@ -39,6 +41,19 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"  because: {record.reason}",
         f"  key:     {record.key}",
         *_wrong_lines(record),
+    ]
+
+
+def _one_run_lines(record: AuditRecord, once: OneRunPart) -> list[str]:
+    """Of one training: the coins guessed in the place of counts, and what the user vouches for."""
+    return [
+        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
+        f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}",
+        f"  proven:  epsilon >= {at_least(record.epsilon(record.report_delta), '.4g')} at delta "
+        f"{record.report_delta:g}, mu >= {at_least(record.mu, '.4g')}",
+        f"  guesses: {once.told}",
+        f"  because: {record.reason}",
+        *(f"  valid if {condition}" for condition in once.conditions),
     ]
 
 

@@ -29,6 +29,7 @@ DRAWN: tuple[str, ...] = (
     "state.refit_log_wealth",
     "state.peak",
     "diagnoses",
+    "one_run",
 )
 """What was audited, with which key, and what its trials gave."""
 TOLD: tuple[str, ...] = (

@@ -18,6 +18,7 @@ from audit.policies.policy import Policy, Test
 from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.direction import direction
+from audit.record.of_one_run import judged_again
 from audit.record.record import AuditRecord
 from audit.suites.claim_names import BUILDABLE
 from audit.suites.each_audit import among, key_text, risk_of_each
@@ -44,7 +45,8 @@ class Rebuilt:
     """A record made again from its primary values."""
 
     record: AuditRecord
-    audited: Audited
+    audited: Audited | None
+    """None for one training, whose coins nobody can toss again."""
     unknown: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Keys whose values could not be computed, and why; ``record`` repeats what was recorded there."""
     theory_known: bool = True
@@ -58,6 +60,8 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
       ValueError: the record contradicts itself: its tests and counts cannot be judged.
     """
     stated = _stated(record, suite)
+    if record.one_run is not None:
+        return Rebuilt(record=judged_again(record, _claim(record, stated)), audited=None)
     policy = _policy(record, stated)
     if policy.stops_early and not record.state:
         raise NotComputedError(NO_STATE)

@@ -24,7 +24,7 @@ from guarantees.checks import require
 State = Literal["right", "wrong", "not computed", "not checked"]
 """Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
 HEADINGS: dict[str, tuple[str, ...]] = {
-    "counts": ("trials", "points.counts", "grids", "state"),
+    "counts": ("trials", "points.counts", "grids", "state", "one_run"),
     "limits": ("points", "band"),
     "numbers": ("numbers", "budget", "risk"),
     "claim": ("claim",),
@@ -193,6 +193,8 @@ def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suit
 
     if own is None:
         return skipped("the record could not be derived again")
+    if own.audited is None:
+        return skipped("the coins of one training cannot be tossed again")
     # drawing imports JAX, comparing need not
     from audit.verify.redraw import redrawn
 

@@ -1,0 +1,97 @@
+"""One training among records: saved, read, verified and reported under its own name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import audit
+import guarantees
+from audit.cli import main
+from audit.report.latex import files
+from audit.report.statement import model_card, statement
+from audit.report.text import record_lines
+from audit.verify.records import verify
+
+CLAIM = guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)
+
+
+def trained(claim=CLAIM, shift=4.0, **more):
+    rng = np.random.default_rng(5)
+    coins = rng.random(400) < 0.5
+    return audit.one_run(rng.normal(size=400) + shift * coins, coins, risk=0.025, claim=claim, **more)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("paper")
+    results = (trained(name="leaks"), trained(guarantees.gaussian(mu=1.0), shift=0.0, name="keeps"))
+    audit.save_records(results, path / "records.json")
+    audit.write_report(results, path, title="Our training")
+    return path
+
+
+def test_what_is_read_proves_what_was_found(folder):
+    leaks, keeps = audit.load_records(folder / "records.json")
+    found = trained()
+    assert (leaks.name, leaks.verdict, leaks.p_value) == ("leaks", "violation", found.judgement.p_value)
+    assert leaks.epsilon(1e-5) == found.epsilon(1e-5) > 1
+    assert (leaks.delta(0.0), leaks.mu) == (found.delta(0.0), found.mu)
+    assert leaks.epsilon(0.5) == 0.0, "a delta that was not declared"
+    assert keeps.verdict != "violation"
+    assert "400 canaries" in repr(leaks)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_every_number_is_verified_and_a_changed_one_is_wrong(folder, which):
+    record = audit.load_records(folder / "records.json")[which]
+    assert {check.state for check in verify((record,)).checks} == {"right"}
+    first = record.one_run.guesses[0]
+    other = {"right_in": 0, "right_out": 0} if which == 0 else {"right_in": first.guessed_in}
+    guesses = (dataclasses.replace(first, **other),)
+    changed = dataclasses.replace(record, one_run=dataclasses.replace(record.one_run, guesses=guesses))
+    assert verify((changed,)).any("wrong")
+    assert verify((dataclasses.replace(record, p_value=0.5),)).any("wrong")
+    again = verify((record,), rerun=0.5)
+    assert again.any("not checked")
+    assert not again.all_drawn
+
+
+def test_more_right_guesses_than_guesses_are_refused(folder, tmp_path):
+    data = json.loads((folder / "records.json").read_text())
+    data["records"][0]["one_run"]["guesses"][0]["right_in"] = 401
+    (tmp_path / "records.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=r"one_run\.guesses\[0\]\.right_in"):
+        audit.load_records(tmp_path / "records.json")
+
+
+def test_every_report_names_canaries_and_no_trials(folder):
+    records = audit.load_records(folder / "records.json")
+    tex = files(records, title="Ours")
+    shown = {
+        "page": (folder / "index.html").read_text(),
+        "statement": statement(records),
+        "card": model_card(records, title="Ours"),
+        "wide": tex["table-wide.tex"],
+        "methods": tex["methods.tex"],
+        "text": "\n".join(line for record in records for line in record_lines(record)),
+    }
+    for where, text in shown.items():
+        assert "400 canaries" in text, where
+        assert "0 trials" not in text, where
+        assert "0 outputs" not in text, where
+    assert "steinke2023" in tex["references.bib"]
+    assert "fair coin" in shown["page"]
+
+
+@pytest.mark.parametrize("kind", ["html", "csv", "junit", "markdown", "latex", "statement", "model-card"])
+def test_the_command_reports_it(folder, kind, capsys):
+    assert main(["report", str(folder / "records.json"), "--format", kind, "--out", str(folder / kind)]) in (0, 1)
+
+
+def test_without_a_claim_there_is_no_record(tmp_path):
+    with pytest.raises(ValueError, match="judged no claim"):
+        audit.save_records((trained(claim=None),), tmp_path / "records.json")
