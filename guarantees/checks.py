@@ -60,6 +60,23 @@ def require(argument: str, holds: Any, rule: str, value: Any) -> None:
         raise ValueError(f"{argument} must be {rule}, got {shown(value)}.")
 
 
+def require_takes(argument: str, function: Callable[..., Any], *given: str) -> None:
+    """Refuse a function that cannot be called with so many arguments, at the line where it is written."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+        where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+        name = getattr(function, "__name__", argument)
+        raise TypeError(
+            f"{argument} is called with ({', '.join(given)}), which {name}{signature}{where} does not take: {error}."
+        ) from None
+
+
 def checked(thing: Thing) -> Thing:
     """Hold every call of a function, or of a dataclass's constructor, to the types of its parameters."""
     if isinstance(thing, type):

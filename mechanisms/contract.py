@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_
 
 import numpy as np
 
-from guarantees.checks import checked, require
+from guarantees.checks import checked, require, require_takes
 
 if TYPE_CHECKING:
     import jax
@@ -321,6 +321,7 @@ def mechanism(
         "own_gradients": gradients,
     }
     if callable(given):
+        require_takes("a step", given, "key", "dataset")
         return Step(given=given, **answers)
     if not hasattr(given, "prepare"):
         raise TypeError(

@@ -10,6 +10,7 @@ from audit.commands.compiled import laws_kept
 from audit.commands.run import suite_of
 from audit.report.escaping import json_text
 from audit.suites.file import SuiteError
+from audit.suites.parts import has_own_functions
 
 if TYPE_CHECKING:
     from audit.suites.plan import AuditPlan
@@ -29,6 +30,11 @@ def _execute(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
+    own = sum(map(has_own_functions, suite.audits))
+    if own and not arguments.run_code and not arguments.quiet:
+        # what follows imports JAX; this is known before
+        named = f"{own} of {len(suite.audits)} audits name functions of yours"
+        print(f"{named}, which plan runs with --run-code only.", file=sys.stderr, flush=True)
     from audit.record.record import plain
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue

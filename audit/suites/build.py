@@ -261,9 +261,12 @@ class _Builder:
 
 def _makes(found: Any, named: Mapping[str, Any]) -> bool:
     """Whether it makes a part rather than being one: a class, or all that it needs are parameters of the audit."""
+    names = signature_of(found)
+    if isinstance(found, types.FunctionType) and not names:
+        return True
     needed = {
         key
-        for key, each in signature_of(found).items()
+        for key, each in names.items()
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     }
     return isinstance(found, type) or (bool(named) and needed <= set(named))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, Positive, checked, require
+from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from mechanisms.adapters.told import told_gradients, told_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.release import leaves, stack
@@ -31,6 +31,7 @@ class CallableStep(Described):
 
     def __post_init__(self):
         require("function", callable(self.function), "callable", self.function)
+        require_takes("function", self.function, "seed", "dataset")
         require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         require("workers", self.workers >= 0, ">= 0", self.workers)
 

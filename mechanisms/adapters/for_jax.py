@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require
+from guarantees.checks import require, require_takes
 from mechanisms import sampling
 from mechanisms.adapters.told import told_numbers
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of
@@ -189,6 +189,7 @@ def jax_training(
     """
     for name, value in (("init", init), ("update", update)):
         require(name, callable(value), "a function", value)
+    require_takes("init", init, "key")
     require("steps", isinstance(steps, int) and steps >= 1, "an integer >= 1", steps)
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     for name, value in (("clip", clip), ("noise_multiplier", noise_multiplier)):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, Positive, checked, require
+from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
 from mechanisms.adapters.pytorch.for_opacus import quiet
@@ -45,6 +45,7 @@ class TorchTraining(Described):
                 "train must be a function of a dataset and a seed, which builds and trains a model; "
                 f"got the model {type(self.train).__name__}."
             )
+        require_takes("train", self.train, "dataset", "seed")
         require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         good = self.steps is None or (self.steps >= 1 and self.releases == "transcript")
         require("steps", good, ">= 1, and only with releases='transcript'", self.steps)

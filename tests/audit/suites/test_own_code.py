@@ -90,10 +90,17 @@ def test_a_suite_runs_code_of_the_user(suite, words, capsys):
     assert record["distinguisher"]["name"] == "<lambda>"
 
 
+def test_a_function_without_parameters_makes_the_step(suite):
+    path = suite(CODE + "\nmaker = lambda: traced\n", mechanism='{ function = "own_parts:maker" }')
+    assert build(parse_suite(path.read_text()).audits[0]).mechanism.name == "traced"
+
+
 def test_reading_and_planning_run_no_code(suite, capsys):
     suite(code="raise SystemExit('this was run')")
     assert main(["plan", "suite.toml"]) == 0
-    assert "mine: not planned, since that would run own_parts:foreign, own_parts:pair" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("1 of 1 audits name functions of yours, which plan runs with --run-code only.")
+    assert "mine: not planned, since that would run own_parts:foreign, own_parts:pair" in said
     assert "own_parts" not in sys.modules
 
 
