@@ -299,15 +299,19 @@ def mechanism(
     What answers every question of the contract comes back as it is. Anything else is asked once for what it has
     (``name``, ``parameters``, ``kind``, ``coordinates``, ...), and the rest is as in ``Described``. An object with
     ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). ``parameters`` is what records say about a
-    function; ``releases`` says how much of a training it releases (of a transcript, every array has the rounds first)
-    and ``gradients(dataset)`` gives its per-example gradients, a row for every record, not clipped. A wrong answer of
-    the object is not found here: it shows when the trials run.
+    function (diagnoses read ``clip`` and ``noise_multiplier``); ``releases`` says how much of a training it releases
+    (of a transcript, every array has the rounds first) and ``gradients(dataset)`` gives its per-example gradients, a
+    row for every record, not clipped. A wrong answer of the object is not found here: it shows when the trials run.
     """
     own = releases is None and gradients is None and not parameters
     releases = getattr(given, "releases", "update") if releases is None else releases
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     if isinstance(given, Mechanism | BatchMechanism) and own:
         return given
+    for name in ("clip", "noise_multiplier"):
+        value = parameters.get(name)
+        good = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
+        require(name, good, "a number >= 0, or None where it is not known", value)
     answers: dict[str, Any] = {
         "name": name_of(given),
         "parameters": {**getattr(given, "parameters", {}), **parameters},

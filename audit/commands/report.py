@@ -12,7 +12,7 @@ from audit.record.stored import load_records
 from audit.report.escaping import json_text, visible
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.formats import junit, markdown, separated
-from audit.report.latex import bibtex, files, latex
+from audit.report.latex import bibtex, figures, files, latex
 from audit.report.page import write_report
 from audit.report.sarif import sarif
 from audit.report.short_story import ten_lines
@@ -56,7 +56,11 @@ def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) 
     out = make_folder(arguments.out or "audit-report")
     if not arguments.figures:
         return [write_report(records, out, title=arguments.title)]
-    return save_figures(records, out, ending=arguments.figures, width=width_in_inches(arguments.width))
+    written = save_figures(records, out, ending=arguments.figures, width=width_in_inches(arguments.width))
+    if arguments.figures in ("pdf", "png"):
+        write_whole(out / "figures.tex", figures(records, [path.name for path in written]))
+        written.append(out / "figures.tex")
+    return written
 
 
 def _files(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:

@@ -268,6 +268,11 @@ class AuditRecord:
         return self.verdict != "could_not_run"
 
     @property
+    def drawn(self) -> bool:
+        """Whether it has a curve to draw; of one training only numbers are known."""
+        return self.ran and self.one_run is None
+
+    @property
     def sample(self) -> str:
         """What was drawn: so many trials, or canaries of one training."""
         return f"{self.trials:,} trials" if self.one_run is None else f"{self.one_run.canaries:,} canaries"

@@ -63,8 +63,7 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
     require("figures", ending in FORMATS, f"one of {FORMATS}", ending)
     paths = []
     for number, record in enumerate(records, start=1):
-        if not record.ran or record.one_run is not None:
-            # of one training no curve is known, only numbers
+        if not record.drawn:
             continue
         paths.append(Path(folder) / f"audit-{number:0{len(str(len(records)))}d}.{ending}")
         with drawn(paths[-1], width=width, height=0.62 * width, columns=2) as (left, right):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from importlib import resources
 
 from audit.bounds.rounding import at_least
@@ -108,6 +109,27 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     for record in records:
         lines.append(" & ".join(_cells(record, wide=wide)) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", rf"\end{{{kind}}}", ""])
+
+
+def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
+    """An environment for each file that ``save_figures`` wrote, as wide as the column, and one for that of them all."""
+    alone = [record for record in records if record.drawn]
+    captions = [
+        f"{_short(visible(record.name))}: miss rate against false-alarm rate, linear and logarithmic."
+        for record in alone
+    ]
+    captions.append("Proven and claimed $\\varepsilon$ of all audits.")
+    lines = [r"% needs \usepackage{graphicx}"]
+    for place, (name, caption) in enumerate(zip(names, captions, strict=False), start=1):
+        lines += [
+            r"\begin{figure}",
+            r"\centering",
+            rf"\includegraphics[width=\linewidth]{{{name}}}",
+            rf"\caption{{{caption} Bounds hold at risk ${_risk(records)}$ together.}}",
+            rf"\label{{fig:audit-{place}}}",
+            r"\end{figure}",
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:

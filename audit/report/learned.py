@@ -1,4 +1,4 @@
-"""What to know of an answer whose scores had no direction but a learned one."""
+"""What to know of an answer without a violation: a direction that was only learned, too few trials."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ def learned_note(record: AuditRecord) -> str:
     return (
         f"the direction in which the record moves the release was only learned, from {record.fit_trials:,} fit "
         f"trials.{more} To make it known, pass gradients= (or loss= for torch_training and jax_training)."
+    )
+
+
+def trials_note(record: AuditRecord) -> str:
+    """Where a direction was known: how many trials would find half the noise missing, if these are fewer."""
+    if record.verdict == "violation" or not record.drawn or only_learned(record):
+        return ""
+    trials = half_noise_trials(record.claim, risk=record.shares.get("verdict", record.risk))
+    if trials is None or record.trials >= trials:
+        return ""
+    return (
+        f"half of the noise missing takes about {trials:,} trials to find, and more where a batch of other records "
+        f"hides the record; these are {record.trials:,}."
     )
 
 

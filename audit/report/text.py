@@ -6,7 +6,7 @@ from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, OneRunPart
 from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
-from audit.report.learned import learned_note
+from audit.report.learned import learned_note, trials_note
 from audit.report.table import readable
 
 
@@ -35,6 +35,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"delta >= {at_least(record.delta(0.0), '.4g')} at epsilon 0, mu >= {at_least(record.mu, '.4g')}",
         *_length_lines(record),
         *([f"  learned: {note}"] if (note := learned_note(record)) else []),
+        *([f"  trials:  {note}"] if (note := trials_note(record)) else []),
         *_share_lines(record),
         f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",

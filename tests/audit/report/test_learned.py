@@ -7,7 +7,7 @@ import pytest
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.record.derive import claim_part
-from audit.report.learned import half_noise_trials, learned_note, only_learned
+from audit.report.learned import half_noise_trials, learned_note, only_learned, trials_note
 from audit.report.text import record_lines
 from guarantees import epsilon_delta, gaussian, subsampled_gaussian
 
@@ -45,6 +45,16 @@ def test_so_many_trials_find_half_the_noise_missing(claim, leak):
     upper = sum(clopper_pearson_upper(counts, trials // 2, risk=0.025) for counts in rates)
     power = np.mean(1 - upper > float(claim.total_variation))
     assert 0.6 < power < 0.97
+
+
+def test_too_few_trials_along_a_known_direction_are_told_with_their_number(violation):
+    known = renamed(violation, "projection")
+    few = dataclasses.replace(known, trials=20)
+    assert "half of the noise missing takes about" in trials_note(few)
+    assert any(line.startswith("  trials:  half of the noise") for line in record_lines(few))
+    enough = dataclasses.replace(known, trials=10**7)
+    for quiet in (enough, dataclasses.replace(few, verdict="violation"), renamed(few, "learned")):
+        assert trials_note(quiet) == ""
 
 
 def test_a_claim_without_an_advantage_has_no_number():

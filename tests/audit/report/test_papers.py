@@ -15,7 +15,7 @@ import audit
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
-from audit.report.latex import bibtex, escape, files, methods
+from audit.report.latex import bibtex, escape, figures, files, methods
 from audit.report.statement import model_card, statement
 
 
@@ -139,17 +139,19 @@ def test_the_statement_is_sentences(violation):
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs,amsmath,graphicx,natbib}
 \begin{document}
-\input{table}\input{table-wide}\input{methods}
+\input{table}\input{table-wide}\input{methods}\input{figures}
 \bibliographystyle{plainnat}\bibliography{references}
 \end{document}
 """
 
 
 @pytest.mark.skipif(not (shutil.which("pdflatex") and shutil.which("bibtex")), reason="LaTeX is not installed")
-def test_a_paper_in_two_columns_has_no_table_that_sticks_out_and_no_warning_of_bibtex(violation, tmp_path):
+def test_a_paper_in_two_columns_has_nothing_that_sticks_out_and_no_warning_of_bibtex(violation, tmp_path):
     other = dataclasses.replace(violation, name="a name that is much longer than a column of a paper has room for")
     for name, text in files((violation, other), title="Two audits").items():
         (tmp_path / name).write_text(text)
+    drawn = save_figures((violation, other), tmp_path, ending="pdf", width=3.3)
+    (tmp_path / "figures.tex").write_text(figures((violation, other), [path.name for path in drawn]))
     (tmp_path / "paper.tex").write_text(PAPER)
 
     def run(*command):
