@@ -92,7 +92,7 @@ def test_a_suite_runs_code_of_the_user(suite, words, capsys):
 
 def test_a_function_without_parameters_makes_the_step(suite):
     path = suite(CODE + "\nmaker = lambda: traced\n", mechanism='{ function = "own_parts:maker" }')
-    assert build(parse_suite(path.read_text()).audits[0]).mechanism.name == "traced"
+    assert build(parse_suite(path.read_text(), "suite.toml").audits[0]).mechanism.name == "traced"
 
 
 def test_reading_and_planning_run_no_code(suite, capsys):
