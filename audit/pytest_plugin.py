@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from guarantees.claim import Claim
     from mechanisms.pairs.neighbours import Neighbours
 
-MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
+MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget", "quick")
 MOST_NAMES = 8
 FIRST_CALL = 0.9
 """Of a test's risk: most tests audit once."""
@@ -87,13 +88,15 @@ class Auditor:
     ) -> AuditRecord:
         """Run one audit, at ``share_of_call`` of the test's share."""
         from audit.procedure import run_audit
+        from audit.quick import quick_audit
         from audit.trials.execution import Execution
 
         stated, spent = self._stated(), self.spend()
-        record = run_audit(
+        quick = stated.get("quick", False) and distinguisher is None
+        run = quick_audit if quick else functools.partial(run_audit, distinguisher=distinguisher)
+        record = run(
             step,
             neighbours,
-            distinguisher,
             claim=claim,
             trials=self.trials(trials),
             risk=spent.risk,

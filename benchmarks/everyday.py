@@ -1,11 +1,11 @@
 """What everyday use costs: a first audit, the next with other numbers, a 4 x 4 grid, and the commands.
 
-    python benchmarks/everyday.py [--beside CHECKOUT] [--commands]
+    python benchmarks/everyday.py [--beside CHECKOUT] [--commands | --quick]
 
 CPU seconds of each, compilation included, imports not. Commands are run as a user runs them, imports included, from
 bytecode, as installers leave it: CPU seconds and seconds by the clock, suites first with nothing kept and then again.
-``--commands``: those alone. With ``--beside`` another checkout does the same jobs in turns, so that both meet the same
-machine.
+``--commands``: those alone; ``--quick``: a step with and without a quick look first. With ``--beside`` another checkout
+does the same jobs in turns, so that both meet the same machine.
 """
 
 import argparse
@@ -20,6 +20,13 @@ from pathlib import Path
 
 RATES, NOISES = (0.002, 0.004, 0.008, 0.016), (1.0, 2.0, 5.0, 10.0)
 RECORDS, DIMENSION = 59_999, 1_485_217
+QUICK = {
+    "broken step": (0.5, False),
+    "broken step, quick": (0.5, True),
+    "right step": (2.0, False),
+    "right step, quick": (2.0, True),
+}
+"""Noise, and whether there is a quick look first."""
 
 
 def collapsed(rate, noise):
@@ -76,6 +83,24 @@ def users(scale):
     return audit.run_audit(step, pair, score, claim=claim, trials=10_000, risk=0.05, key=jax.random.key(0))
 
 
+def one_line(noise, quick):
+    """A step of a user's against a claim that it keeps at noise 2, with the default battery."""
+    import jax
+    import numpy as np
+
+    import audit
+    import guarantees
+    import mechanisms
+    from audit.quick import quick_audit
+
+    def step(key, rows):
+        return rows.sum(0) + noise * jax.random.normal(key, rows.shape[1:])
+
+    pair = mechanisms.add_record(np.zeros((4, 20), np.float32), np.eye(1, 20, dtype=np.float32)[0])
+    stated = {"claim": guarantees.gaussian(mu=0.5), "trials": 4000, "risk": 0.05, "key": jax.random.key(0)}
+    return (quick_audit if quick else audit.run_audit)(step, pair, **stated)
+
+
 def timed(job, *numbers):
     """CPU seconds of one call, all threads together."""
     began = time.process_time()
@@ -101,6 +126,8 @@ def measure(job):
     warm()
     if job == "grid":
         return {"4 x 4 grid": timed(lambda: [collapsed(rate, noise) for rate in RATES for noise in NOISES])}
+    if job in QUICK:
+        return {job: timed(one_line, *QUICK[job])}
     run, first, second = {
         "collapsed": (collapsed, (0.005, 10.0), (0.006, 9.0)),
         "vector": (vector, (0.05, 10.0), (0.06, 9.0)),
@@ -181,6 +208,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", type=Path, help="another checkout to do the same jobs")
     parser.add_argument("--commands", action="store_true", help="time the commands alone")
+    parser.add_argument("--quick", action="store_true", help="time quick looks alone")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -190,7 +218,8 @@ def main():
     checkouts = [path.resolve() for path in (arguments.beside, here) if path is not None]
     columns = [{} for _ in checkouts]
     print(f"| job | {' | '.join(path.name for path in checkouts)} |\n{'|---' * (1 + len(checkouts))}|", flush=True)
-    for job in ("commands",) if arguments.commands else ("collapsed", "vector", "user's function", "grid", "commands"):
+    every = ("collapsed", "vector", "user's function", "grid", "commands")
+    for job in ("commands",) if arguments.commands else tuple(QUICK) if arguments.quick else every:
         known = set(columns[0])
         for checkout, column in zip(checkouts, columns, strict=True):
             if job == "commands":
