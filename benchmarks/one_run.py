@@ -22,7 +22,7 @@ import numpy as np
 import audit
 import guarantees
 from audit.bounds.guesses import epsilon_from_guesses, mu_refuted
-from audit.bounds.stakes import sharp_mu
+from audit.bounds.sharp_guesses import sharp_mu
 from audit.planning import one_run as planning
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.search import halved

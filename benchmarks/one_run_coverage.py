@@ -25,8 +25,8 @@ from one_run import sixteen_pairs
 import audit
 import guarantees
 from audit.bounds.guesses import curve_refuted, gaussian_inverse
-from audit.bounds.in_turn import Rule, best_rule, guessed_in_turn
-from audit.bounds.stakes import sharp_tail
+from audit.bounds.guesses_in_turn import Rule, best_rule, guessed_in_turn
+from audit.bounds.sharp_guesses import sharp_tail
 from audit.one_run.procedure import guesses_of_claim
 from guarantees.laws.textbook import gaussian_delta
 

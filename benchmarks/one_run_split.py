@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 import audit
-from audit.bounds import inside_out
+from audit.bounds import number_of_guesses
 
 RISK, DELTA = 0.05, 1e-5
 
@@ -29,7 +29,7 @@ def proven(sigma: float, canaries: int, splits: list[float], seed: int) -> list[
     scores = coins + sigma * rng.normal(size=canaries)
     found = [audit.one_run(scores, coins, risk=RISK, delta=DELTA).epsilon(DELTA)]
     for split in splits:
-        with mock.patch.object(inside_out, "risk_split", lambda exposed, split=split: split):
+        with mock.patch.object(number_of_guesses, "risk_split", lambda exposed, split=split: split):
             found.append(audit.one_run(scores, coins, risk=RISK, delta=DELTA).epsilon(DELTA))
     return found
 
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--splits", type=float, nargs="+", default=[0.5, 0.7, 0.8, 0.9])
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    taken = inside_out.risk_split((options.canaries - int(inside_out.SAMPLE * options.canaries)) * DELTA)
+    taken = number_of_guesses.risk_split((options.canaries - int(number_of_guesses.SAMPLE * options.canaries)) * DELTA)
     names = [f"{taken:.3f} (the package's)", *(f"{split:g}" for split in options.splits)]
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         for sigma in options.sigmas:

@@ -6,7 +6,7 @@ Labelled: the epsilon of the largest mu such that mu-GDP is refuted, from 1e5 Ga
 first number of most extreme scores are one group, those up to the second number another; the statistic is weight times
 the wrong ones of the first group plus those of the second. Its largest probability under all mechanisms with the
 deltas of mu-GDP at some levels of epsilon is bounded by a linear program over laws of both numbers: the program of
-audit/bounds/stakes.py in two dimensions. Flows over its edge are left out, which can only raise the answer. The
+audit/bounds/sharp_guesses.py in two dimensions. Flows over its edge are left out, which can only raise the answer. The
 solver's answer is taken as it is: not certified, and no part of the package. Beside it one count, by the certificate.
 
 Either epsilon falls where its statistic grows, so its median over seeds is that of the median statistic, and deciles
@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix
 
 import guarantees
 from audit.bounds.guesses import mu_refuted
-from audit.bounds.stakes import sharp_mu
+from audit.bounds.sharp_guesses import sharp_mu
 from audit.one_run.procedure import guesses_of_claim
 from guarantees.laws.textbook import gaussian_delta
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 import audit
-from audit.bounds.in_turn import log_odds
+from audit.bounds.guesses_in_turn import log_odds
 from guarantees.numerics.array import Array
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from audit.bounds import guesses as worst
-from audit.bounds import stakes
+from audit.bounds import sharp_guesses
 from guarantees.numerics.search import halved
 
 ROUNDING = 1e-9
@@ -48,7 +48,7 @@ class Guesses:
         return self.right_in + self.right_out
 
     @property
-    def side(self) -> stakes.Side:
+    def side(self) -> sharp_guesses.Side:
         """Which guesses there are."""
         return "both" if self.guessed_in and self.guessed_out else "in" if self.guessed_in else "out"
 
@@ -92,7 +92,7 @@ class Guesses:
         """The same by the sharp tail, in seconds: slightly more where the numbers were fixed beforehand."""
         if self.at_delta is not None:
             return self.mu(above)
-        return stakes.sharp_mu(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
+        return sharp_guesses.sharp_mu(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
 
     def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
         """Smallest share of the risk at which so many right guesses refute (epsilon, delta)."""

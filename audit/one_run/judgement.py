@@ -8,7 +8,7 @@ from scipy.special import expit
 from audit.bounds import guesses as worst
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.rounding import at_least
-from audit.bounds.stakes import SMALLEST, Side, profile_of, sharp_tail
+from audit.bounds.sharp_guesses import SMALLEST, Side, profile_of, sharp_tail
 from audit.one_run.result import OneRunJudgement
 from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
 from guarantees.claim import Claim

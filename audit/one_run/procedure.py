@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.counted_guesses import Guesses
-from audit.bounds.inside_out import best_guesses, inside_out, risk_split, sampled_canaries
 from audit.bounds.label_scan import correct_guesses
+from audit.bounds.number_of_guesses import best_guesses, inside_out, risk_split, sampled_canaries
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.supporting_lines import tabulate
 from audit.one_run.judgement import by_epsilon, judge

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit.bounds.in_turn import best_rule, guessed_in_turn
+from audit.bounds.guesses_in_turn import best_rule, guessed_in_turn
 from audit.one_run.judgement import by_epsilon, judge
 from audit.one_run.procedure import FLIPS, one_run
 from audit.one_run.result import OneRun

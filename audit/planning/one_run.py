@@ -9,7 +9,7 @@ import numpy as np
 
 from audit.bounds import guesses
 from audit.bounds.clopper_pearson import require_risk
-from audit.bounds.inside_out import SAMPLE, best_guesses, risk_split
+from audit.bounds.number_of_guesses import SAMPLE, best_guesses, risk_split
 from audit.bounds.rounding import at_most
 from guarantees.checks import Count, Delta, Share, checked, require
 from guarantees.claim import Claim

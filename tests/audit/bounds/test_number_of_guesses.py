@@ -7,7 +7,7 @@ from checks import assert_rate_at_most
 from scipy.special import expit
 
 from audit.bounds.guesses import capped_epsilon, capped_tail, epsilon_from_guesses, worst_tail
-from audit.bounds.inside_out import SAMPLE, foretold, inside_out, risk_split, sampled_canaries
+from audit.bounds.number_of_guesses import SAMPLE, foretold, inside_out, risk_split, sampled_canaries
 from audit.bounds.ranking import drawn_places
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from audit.bounds.counted_guesses import Guesses
-from audit.bounds.inside_out import foretold
+from audit.bounds.number_of_guesses import foretold
 from guarantees.numerics.array import Array
 
 THRESHOLDS = 40

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from audit.bounds.guesses import worst_tail
-from audit.bounds.in_turn import Rule, best_rule, guessed_in_turn, log_odds
+from audit.bounds.guesses_in_turn import Rule, best_rule, guessed_in_turn, log_odds
 
 RISK = 0.1
 
