@@ -39,7 +39,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue
     from audit.suites.parts import code_of, left_to_code
-    from audit.suites.plan import plan_audit, seconds_per_trial
+    from audit.suites.plan import plan_audit, seconds_per_trial, trials_drawn
     from audit.suites.run import audit_key
     from audit.trials.threefry import fold_in
 
@@ -59,8 +59,11 @@ def _execute(arguments: argparse.Namespace) -> int:
         key = fold_in(audit_key(suite.seed, audit.spec.name), 1)
         if code[audit.spec.name] and not arguments.quiet:
             pace = seconds_per_trial(audit, key=key)
-            told = f"{audit.spec.name}: two trials took {duration(2 * pace)}, so {audit.spec.trials:,} take about "
-            print(printable(f"{told}{duration(pace * audit.spec.trials)} in one process."), file=sys.stderr)
+            drawn = trials_drawn(audit)
+            told = f"{audit.spec.name}: two trials took {duration(2 * pace)}, so {drawn:,} take about "
+            fit = f" ({audit.spec.trials:,} are judged, the others choose scores and thresholds)"
+            fit = fit if drawn > audit.spec.trials else ""
+            print(printable(f"{told}{duration(pace * drawn)} in one process{fit}."), file=sys.stderr)
         plans.append(plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power))
     if arguments.json:
         print(json_text([plain(plan) for plan in plans]))

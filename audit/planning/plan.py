@@ -88,9 +88,9 @@ class Plan:
     """The bound if no error at all is made: these trials can never prove more."""
     expected: ExpectedBounds
     seconds: float | None
-    """Time for the planned trials."""
+    """Time for the planned trials, and for what comes before them."""
     seconds_to_refute: float | None
-    """Time for the rectangle's trials."""
+    """The same for the rectangle's trials."""
 
 
 @checked
@@ -103,6 +103,7 @@ def plan(
     delta: Delta,
     power: Share = 0.8,
     seconds_per_trial: float | None = None,
+    seconds_before: float = 0.0,
 ) -> Plan:
     """What an audit of this size can show: trials needed, smallest detectable leak, largest provable epsilon.
 
@@ -118,6 +119,7 @@ def plan(
       delta: where epsilon is bounded.
       power: probability of finding the leak.
       seconds_per_trial: to turn trials into time.
+      seconds_before: what passes before the first trial is judged, such as learning a distinguisher.
 
     Returns:
       The plan; ``refutation`` is None where nothing is known about the mechanism.
@@ -148,8 +150,8 @@ def plan(
         smallest_leak=_smallest_leak(claim, lines, side, risk, delta, power),
         largest_provable_epsilon=joint_epsilon_bound(_clean(side), delta=delta, risk=risk),
         expected=expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk),
-        seconds=None if pace is None else trials * pace,
-        seconds_to_refute=None if pace is None or needed is None else needed * pace,
+        seconds=None if pace is None else seconds_before + trials * pace,
+        seconds_to_refute=None if pace is None or needed is None else seconds_before + needed * pace,
     )
 
 

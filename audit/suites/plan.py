@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.planning import plan as planning
 from audit.planning.plan import Plan
 from audit.planning.refutable import refutable
+from audit.policies.catalogue import default_policy
 from audit.suites.build import Built
 from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
@@ -71,7 +73,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
     The pilot also times a trial. Its trials are thrown away: the audit draws others, with another key.
     """
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
-    scores, pace = _pilot(audit, given, key)
+    scores, pace, before = _pilot(audit, given, key)
     curve = known_curve(audit.distinguisher)
     known = curve if curve is not None else planning.pilot_points(_counts(*scores))
     plan = planning.plan(
@@ -82,6 +84,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         delta=audit.spec.delta,
         power=power,
         seconds_per_trial=pace,
+        seconds_before=before + pace * _fit_trials(audit),
     )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
     lengths = known_lengths(audit.mechanism, audit.neighbours, getattr(given, "neighbours", None))
@@ -95,11 +98,35 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
     )
 
 
-def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> tuple[tuple[np.ndarray, np.ndarray], float]:
-    """Scores of both sides, and seconds a trial once everything is compiled."""
+def trials_drawn(audit: Built) -> int:
+    """Outputs of an audit in all: those that are judged, and those that scores and thresholds are chosen on."""
+    given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
+    learnt = given.fit_trials(audit.spec.trials) if isinstance(given, Learner) else 0
+    return audit.spec.trials + learnt + _fit_trials(audit)
+
+
+def _fit_trials(audit: Built) -> int:
+    """Outputs on which the thresholds are chosen; policies that choose by theory draw none."""
+    rule = audit.policy or default_policy(known_curve(audit.distinguisher), audit.spec.trials)
+    return getattr(rule, "fit_trials", 0)
+
+
+class _Pilot(NamedTuple):
+    """What a pilot showed."""
+
+    scores: tuple[np.ndarray, np.ndarray]
+    pace: float
+    """Seconds a trial once everything is compiled."""
+    before: float
+    """Seconds that the distinguisher took to learn, the trials that it learns from included."""
+
+
+def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pilot:
     both = both_sides(audit.mechanism, audit.neighbours)
     *own, key_learn = split(key, 3)
+    began = time.monotonic()
     chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn)
+    before = time.monotonic() - began
     sides = both.scored(chosen, learnt=learnt_from > 0)
     sources = [side.source(one) for side, one in zip(sides, own, strict=True)]
     half = PILOT_TRIALS // 2
@@ -108,7 +135,7 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> tupl
     timed = max(half, sources[0].chunk)
     began = time.monotonic()
     sources[0].scores(half, half + timed)
-    return (scores[0], scores[1]), (time.monotonic() - began) / timed
+    return _Pilot((scores[0], scores[1]), (time.monotonic() - began) / timed, before)
 
 
 def _counts(without: np.ndarray, with_record: np.ndarray) -> list[ErrorCounts]:

@@ -1,9 +1,14 @@
 import json
 
+import jax
 import pytest
 
 from audit.cli import main
 from audit.commands.plan import duration
+from audit.procedure import run_audit
+from audit.suites.build import build_suite
+from audit.suites.file import read_suite
+from audit.suites.plan import trials_drawn
 
 SUITE = """
 trials = 2000
@@ -47,6 +52,23 @@ def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     assert right["plan"]["expected"]["epsilon"] < 4.377 < right["plan"]["smallest_leak"]["epsilon"]
     assert right["plan"]["expected"]["epsilon"] < right["plan"]["largest_provable_epsilon"]
     assert known["plan"]["seconds"] > 0
+
+
+def test_a_plan_counts_the_trials_that_choose_scores_and_thresholds(planned):
+    """Two trials of 400 were said to take 400 trials' time, where as many again chose the scores."""
+    suite = read_suite(planned)
+    for audit in build_suite(suite)[:2]:
+        record = run_audit(
+            audit.mechanism,
+            audit.neighbours,
+            audit.distinguisher,
+            claim=audit.claim,
+            trials=audit.spec.trials,
+            risk=0.05,
+            key=jax.random.key(0),
+        )
+        assert trials_drawn(audit) == record.trials + record.fit_trials
+        assert (record.fit_trials == 0) == ("curve known" in audit.spec.name)
 
 
 @pytest.mark.parametrize("words", [["--power", "1.5"], ["--trials", "3"]])

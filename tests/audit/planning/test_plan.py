@@ -33,6 +33,11 @@ def test_trials_needed_for_a_tenth_more_than_claimed(tenth_more):
     assert 0.8 < refutation.power_at_budget < 0.9
 
 
+def test_what_comes_before_the_first_judged_trial_takes_time_too():
+    told = plan(CLAIM, None, trials=1000, risk=0.05, delta=1e-5, seconds_per_trial=1e-3, seconds_before=2.0)
+    assert told.seconds == pytest.approx(3.0)
+
+
 def test_smallest_leak_is_consistent_with_trials_needed(tenth_more):
     leak = tenth_more.smallest_leak
     assert 1.09 < leak.mu < 1.1
