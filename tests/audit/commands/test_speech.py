@@ -134,7 +134,7 @@ def test_a_terminal_and_whoever_asks_get_a_plot(words, capsys, monkeypatch):
     assert "misses (up)" in capsys.readouterr().out
     assert call(words["one run"], "--plot") == 2
     assert call(["claim", "--plot", "gaussian(mu=1)"]) == 2
-    assert "come last" in capsys.readouterr().err
+    assert "comes last" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["claim", "bound", "report"])
