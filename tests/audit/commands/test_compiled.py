@@ -68,7 +68,7 @@ def test_laws_are_kept_beside_the_programs_while_a_command_runs(untouched, monke
     with compiled.laws_kept() as folder:
         assert folder is not None
         assert folder.parent == untouched / "dpsgd-audit" / "laws"
-        assert kept._Shelf.folder == folder
+        assert kept._Shelf.folder == folder != before
     assert kept._Shelf.folder == before
     # what JAX keeps is another matter
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(untouched / "theirs"))
