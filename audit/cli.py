@@ -17,7 +17,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 CUT_SHORT = 141
 TERMINATED = 143
-
+CONTINUES = "the same command continues where it stopped; with --resume, audits of callables and commands do, too."
 
 PLAIN = {"≤": "<=", "≥": ">=", "…": "...", "·": ".", "“": '"', "”": '"', "’": "'"}
 """What stands for characters that an encoding lacks; a question mark for all others."""
@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
         return BAD_INPUT
     except Terminated:
-        print("dpsgd-audit: terminated; the same command continues where it stopped.", file=sys.stderr)
+        print(f"dpsgd-audit: terminated; {CONTINUES}", file=sys.stderr)
         return TERMINATED
     except KeyboardInterrupt:
-        print("dpsgd-audit: interrupted; the same command continues where it stopped.", file=sys.stderr)
+        print(f"dpsgd-audit: interrupted; {CONTINUES}", file=sys.stderr)
         return INTERRUPTED
 
 

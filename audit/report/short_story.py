@@ -67,4 +67,6 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     if not broken:
         return f"no violation found{more}; bounds hold {risk}"
     worst, says = largest_excess(records)
+    known = sum(record.verdict == "violation" == record.expect for record in records)
+    more = f" ({known} as expected){more}" if known else more
     return f"{broken} of {len(records)} leak more than promised{more}, {risk}; most: {says} ({worst.name})"

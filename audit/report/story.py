@@ -193,8 +193,10 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     if not broken:
         return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
     worst, says = largest_excess(records)
+    known = sum(record.expect == "violation" for record in broken)
+    expected = f" ({known} as expected)" if known else ""
     return (
-        f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised. The largest proven excess: "
+        f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised{expected}. The largest proven excess: "
         f"{worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
     )
 
