@@ -196,8 +196,8 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     known = sum(record.expect == "violation" for record in broken)
     expected = f" ({known} as expected)" if known else ""
     return (
-        f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised{expected}. The largest proven excess: "
-        f"{worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
+        f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised{expected}. The largest proven "
+        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
     )
 
 

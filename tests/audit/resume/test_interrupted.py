@@ -20,7 +20,7 @@ from toys import PAIR, First, Shift
 import audit
 import guarantees
 import mechanisms
-from audit.cli import main
+from audit.cli import CONTINUES, main
 from audit.record.stored import load_records
 from audit.resume import checkpoint
 from audit.trials import traced
@@ -109,10 +109,7 @@ def test_sigterm_ends_with_one_line(monkeypatch, capsys, tmp_path, swallowed):
     monkeypatch.setattr("audit.suites.run.run_suite", run_suite)
     before = signal.getsignal(signal.SIGTERM)
     assert main(["run", "--out", str(tmp_path)]) == 143
-    assert (
-        capsys.readouterr().err
-        == "dpsgd-audit: terminated; the same command continues where it stopped; with --resume, audits of callables and commands do, too.\n"
-    )
+    assert capsys.readouterr().err == f"dpsgd-audit: terminated; {CONTINUES}\n"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -185,10 +182,7 @@ def test_runs_ended_at_random_points_give_the_record_of_one_that_was_not(whole, 
         assert run.returncode in ((-9,) if ended_by == signal.SIGKILL else (143, -15)), said
         ended.append(run.returncode)
         if run.returncode == 143:
-            assert (
-                said.splitlines()[-1]
-                == "dpsgd-audit: terminated; the same command continues where it stopped; with --resume, audits of callables and commands do, too."
-            )
+            assert said.splitlines()[-1] == f"dpsgd-audit: terminated; {CONTINUES}"
     else:
         run = command(*words)
         said = run.communicate()[1]
