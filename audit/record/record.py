@@ -319,13 +319,18 @@ class AuditRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, ready for json.dumps."""
-        return plain(dataclasses.asdict(self))
+        return plain(self)
 
 
 def plain(value: Any) -> Any:
     """Reduce to what JSON can say: numbers, strings, lists, objects. Infinities become strings; arrays a digest."""
+    # a record has thousands of numbers
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    if type(value) in (int, str):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 CLOSE = 1e-6
@@ -15,21 +15,34 @@ ABSENT = "nothing"
 """What a record says where a value is missing."""
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """Paths such as ``points[0].counts.misses`` and their values; an empty list or object is a value itself."""
-    if isinstance(value, Mapping) and value:
+    found: list[tuple[str, Any]] = []
+    _gather(value, path, found)
+    return found
+
+
+def _gather(value: Any, path: str, found: list[tuple[str, Any]]) -> None:
+    # a list, not generators in one another: a record has thousands of values, most of them numbers in lists
+    if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}" if path else str(key))
+            _gather(item, f"{path}.{key}" if path else str(key), found)
     elif isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from leaves(item, f"{path}[{index}]")
+            if type(item) in (int, float):
+                found.append((f"{path}[{index}]", item))
+            else:
+                _gather(item, f"{path}[{index}]", found)
     else:
-        yield path, value
+        found.append((path, value))
+
+
+PLACES = re.compile(r"\[\d+\]")
 
 
 def key_of(path: str) -> str:
     """The path without its places in lists: ``points.counts.misses``."""
-    return re.sub(r"\[\d+\]", "", path)
+    return PLACES.sub("", path)
 
 
 def under(key: str, heads: Mapping[str, Any] | tuple[str, ...]) -> str | None:
