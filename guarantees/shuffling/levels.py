@@ -133,28 +133,34 @@ class Levels:
         grown = np.cumsum(np.concatenate([values[:, :1], slopes[:, 1:] * step], axis=1), axis=1)
         return Convex(ratios, grown, np.maximum(slopes[:, -1], fast * cut / ratios[-1]))
 
-    def _levels(self, speeds: int, cut: float) -> tuple[Array, Array]:
-        """For each speed thresholds u of W, and ``P(W > u)`` at most: Markov's inequality from the best level below."""
+    def _levels(self, speeds: int, cut: float) -> tuple[Array, Array, Array]:
+        """Speeds, thresholds u of W, and ``P(W > u)`` at most: Markov's inequality from the best level below.
+
+        Without the speeds at which no threshold helps: the lowest level is above what is left when all fail.
+        """
         moments = self._moments(speeds, cut)
-        level, risen = moments.values / moments.ratios, moments.risen(self._weights[1])
-        highest = np.log(np.e * self._speeds[:speeds] * self._end)
+        level, highest = moments.values / moments.ratios, np.log(np.e * self._speeds[:speeds] * self._end)
+        helps = level[:, 0] < highest
+        level, highest, risen = level[helps], highest[helps], moments.risen(self._weights[1])[helps]
         lowest = np.minimum(np.maximum(level[:, 0], highest - 30.0), highest - 1.0)
         thresholds = np.linspace(lowest, highest, THRESHOLDS, axis=1)
-        gap = thresholds[:, :, None] - level[:, None, :]
-        failed = np.min(np.where(gap > 0, risen[:, None, :] / np.maximum(gap, 1e-300), np.inf), axis=2)
-        return thresholds, np.minimum(failed, 1.0)
+        inverse = (thresholds[:, :, None] - level[:, None, :]) * (1 / risen)[:, None, :]
+        return self._speeds[:speeds][helps], thresholds, 1 / np.maximum(np.max(inverse, axis=2), 1.0)
 
     def _chain(self, speeds: int, cut: float, drawn: Array) -> Array:
         """The cheapest sequence of levels with falling speeds, for each ``b/N``: each costs where the last failed."""
-        end = self._end + drawn
-        thresholds, failures = self._levels(speeds, cut)
-        worth, later = np.zeros((len(drawn), 0)), np.zeros((len(drawn), 0))
-        for speed, at, failed in zip(self._speeds[:speeds], thresholds, failures, strict=True):
-            onward = np.min(failed[:, None] * worth[:, None, :] + later[:, None, :], axis=2, initial=np.inf)
-            later = np.append(later, np.minimum(failed * end[:, None], onward), axis=1)
-            exponent = np.minimum(at + speed * drawn[:, None], 100.0)
-            worth = np.append(worth, np.exp(exponent) / (np.e * speed), axis=1)
-        return np.minimum(np.min(worth + later, axis=1, initial=np.inf), end)
+        end = (self._end + drawn)[:, None]
+        fast, thresholds, failures = self._levels(speeds, cut)
+        exponents = np.minimum(thresholds + (fast[:, None] * drawn[:, None, None]), 100.0)
+        firsts = np.exp(exponents) / (np.e * fast)[:, None]
+        worth, later = end, 0 * end
+        for first, failed in zip(firsts.swapaxes(0, 1), failures, strict=True):
+            onward = np.min(failed[:, None] * worth[:, None, :] + later[:, None, :], axis=2)
+            # a level that costs more than the end by itself gains nothing after another one either
+            gains = np.any(first + onward < end, axis=0)
+            worth = np.concatenate([worth, first[:, gains]], axis=1)
+            later = np.concatenate([later, onward[:, gains]], axis=1)
+        return np.min(worth + later, axis=1)
 
     def delta(self) -> float:
         """The theorem at the best of some cuts, shares and levels: a larger cut loses less and makes levels dearer."""
