@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 import guarantees
 from guarantees.summary import summarise
@@ -63,7 +63,7 @@ def before(noise: float, rounds: int) -> float:
         found = three_symbol_clones(rounds=rounds, noise_multiplier=noise, epsilon=epsilon)
         return float(np.log(max(found, 1e-300) / DELTA))
 
-    return float(brentq(excess, 1e-4, 12.0, xtol=1e-5))
+    return float(root_scalar(excess, bracket=(1e-4, 12.0), xtol=1e-5).root)
 
 
 def row(noise: float, rounds: int) -> dict[str, float]:

@@ -59,7 +59,7 @@ class ClaimPart:
     error: float
     epsilon: float | None
     """Claimed epsilon at the record's delta: the most that it may be where the claim's numerical error matters, and
-    None where that leaves it unknown."""
+    None where that leaves it unknown or where the claim could not be built."""
     advantage: float
     """Claimed delta at epsilon 0: the advantage that the claim allows an attacker."""
     curve: Curve
@@ -70,10 +70,12 @@ class ClaimPart:
 
     def error_exceeds(self, delta: float) -> bool:
         """Whether the numerical error exceeds a delta, so that epsilon is not known there as it was computed."""
-        return self.epsilon is None or 0 < delta < self.error
+        return (self.epsilon is None and self.error > 0) or 0 < delta < self.error
 
     def epsilon_at(self, delta: float) -> str:
         """The claimed epsilon at the record's delta in words, which say so where the numerical error exceeds delta."""
+        if self.epsilon is None and self.error == 0:
+            return "not known (the claim could not be built)"
         if self.epsilon is not None and not self.error_exceeds(delta):
             return f"{self.epsilon:.4g} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,7 +88,7 @@ def claim_as_stated(table: Mapping[str, Any]) -> ClaimPart:
         observation="unknown",
         source=NOT_BUILT,
         error=0.0,
-        epsilon=math.inf,
+        epsilon=None,
         advantage=1.0,
         curve=Curve(alpha=(0.0, 1.0), beta=(0.0, 0.0)),
     )

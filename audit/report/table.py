@@ -40,8 +40,7 @@ def readable_p_value(p: float) -> str:
 def proven_epsilon(record: AuditRecord) -> str:
     """'proven (claimed)' at the record's delta."""
     proven = at_least(record.epsilon(record.report_delta), ".3f") if record.ran else NOTHING
-    claimed = record.claim.epsilon
-    return f"{proven} ({NOT_KNOWN if claimed is None else _claimed(record, claimed)})"
+    return f"{proven} ({_claimed(record, record.claim.epsilon)})"
 
 
 def proven_delta(record: AuditRecord) -> str:
@@ -50,8 +49,10 @@ def proven_delta(record: AuditRecord) -> str:
     return f"{proven} ({_claimed(record, record.claim.advantage)})"
 
 
-def _claimed(record: AuditRecord, number: float) -> str:
-    return NOTHING if record.claim.source == NOT_BUILT else f"{number:.3g}"
+def _claimed(record: AuditRecord, number: float | None) -> str:
+    if record.claim.source == NOT_BUILT:
+        return NOTHING
+    return NOT_KNOWN if number is None else f"{number:.3g}"
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:

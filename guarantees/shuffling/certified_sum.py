@@ -113,8 +113,10 @@ class CertifiedSum:
 
     def excess(self, copies: int, level: Array) -> Array:
         """``E (S_n - level)^+`` at most, for each level."""
-        level = np.asarray(level, float)
-        found, step, size = self._power(copies), self.law.spacing, self._size
+        return self._excess(self._power(copies), copies, np.asarray(level, float))
+
+    def _excess(self, found: _Spectrum, copies: int, level: Array) -> Array:
+        step, size = self.law.spacing, self._size
         bottom, top = self._window(copies)
         padded = np.zeros(size // 2 + 1, complex)
         padded[: len(found.values)] = found.values
@@ -134,7 +136,7 @@ class CertifiedSum:
         """``E (S_n)^+`` at most: the spectrum against that of the ramp, without an inverse transform."""
         (bottom, top), found, size = self._window(copies), self._power(copies), self._size
         if bottom > 0 or top < 1 or len(found.values) > size // 64:
-            return float(self.excess(copies, np.zeros(1))[0])
+            return float(self._excess(found, copies, np.zeros(1))[0])
         k = np.arange(1, len(found.values))
 
         def root(times: int) -> Array:

@@ -20,12 +20,12 @@ FINENESS = 12.0
 """Lattice points in an upper deviation of one slot: the rounding adds about a thousandth to its variance."""
 WHOLE_FINENESS = 48.0
 """Lattice points in a deviation of one slot need not be more: where it is mostly downward, sums hide the upper part."""
-WIDEST = 2**15
-"""Most lattice points of one slot."""
+WIDEST, DEEPEST = 2**15, 2**13
+"""Most lattice points of one slot, above and below 0: four times as many below lowered no delta by a thousandth."""
 TRIES = 5
 """Numbers n0 for which the main term is computed."""
-FEW = 32
-"""Up to this many copies a smaller circle will do."""
+FEW = (32, 512)
+"""Up to so many copies a smaller circle will do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Displacement:
         upper, low, high, whole = self._reach
         spacing = max(upper / FINENESS, whole / WHOLE_FINENESS, 1.25 * high / WIDEST)
         # clamping at a higher value is just as valid
-        return lattice_law(self.stop_loss, low=max(low, high - spacing * WIDEST), high=high, spacing=spacing)
+        return lattice_law(self.stop_loss, low=max(low, -spacing * DEEPEST), high=high, spacing=spacing)
 
     @cached_property
     def _sum(self) -> CertifiedSum:
@@ -98,8 +98,8 @@ class Displacement:
     def _means(self) -> tuple[Array, Array]:
         """Some numbers n, and ``g(n)``."""
         counts = np.unique(np.geomspace(1, self.rest, 2 + int(4 * np.log(self.rest))).astype(int))
-        few = CertifiedSum(self._law, min(FEW, self.rest))
-        values = [(few if n <= FEW else self._sum).positive(int(n)) / int(n) for n in counts]
+        sums = [CertifiedSum(self._law, most) for most in FEW if 4 * most < self.rest] + [self._sum]
+        values = [next(one for one in sums if n <= one.most).positive(n) / n for n in counts.tolist()]
         values[0] = min(values[0], float(self.stop_loss(np.zeros(1))[0]) + ROUNDING)
         return counts, np.minimum.accumulate(values)
 
@@ -154,13 +154,21 @@ class Displacement:
         (values, masses, excess), m, scale = self._displaced, self.pool.slots, self.rest / copies
         return float(scale * (masses @ self._sum.excess(copies, -m * values / scale))) + m * excess
 
+    @cached_property
+    def _ends(self) -> tuple[Array, Array]:
+        """The last number of each interval on which the known ``g`` is constant, the known ones, and ``g`` there."""
+        known = self._means[0]
+        ends = np.concatenate([[0], known, known - 1])
+        return ends, self._mean(ends)
+
     def _short(self, cap: float, copies: int) -> float:
         """``K``: its supremum is reached at the right ends of the intervals on which ``floor(sN/r)`` is constant."""
-        known = self._means[0]
-        # between known numbers g is constant, so the last of each interval counts
-        ends = np.unique(np.concatenate([[0], known[known < copies], known[known <= copies] - 1, [copies - 1]]))
-        share = (ends + 1) * cap / self.rest
-        return float(np.max(share * self._mean(ends) / (1 - share)))
+        ends, means = self._ends
+        count = np.minimum(ends, copies - 1)
+        share = (count + 1) * cap / self.rest
+        # a number beyond the last copy stands for the last one, whose g is at least its own
+        values = np.where(ends < copies, means, self._mean(np.array(copies - 1)))
+        return float(np.max(share * values / (1 - share)))
 
     def _candidates(self) -> list[Choice]:
         """Caps r and numbers n0 with the best cut alpha for each, most promising first; ``main`` is only a guess."""

@@ -6,7 +6,7 @@ The proof is in docs/shuffling-upper-bound.md.
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -63,22 +63,44 @@ def _clone(epsilon: float, distance: float, noise_multiplier: float) -> LatticeL
     return lattice_law(stop_loss, low=low, high=2.0, spacing=deviation / FINENESS)
 
 
-def fine_clones(*, rounds: int, noise_multiplier: float, distance: float, epsilon: float, ceiling: float) -> float:
-    """The smallest of the bounds over p and a ceiling; ``ln(1/p)`` lies past the privacy loss's z-th deviation."""
-    s, known = noise_multiplier, dict[float, float]()
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CloneSearch:
+    """The bounds at one epsilon over p: ``ln(1/p)`` lies past the privacy loss's z-th deviation."""
 
-    def tried(p: float) -> float:
-        plan = FineClones(rounds=rounds, noise_multiplier=s, probability=p, distance=distance)
-        cost = (1 + np.exp(epsilon)) * plan.additive
-        return plan.delta(epsilon) if cost < ceiling else cost
+    rounds: int
+    noise_multiplier: float
+    distance: float
+    epsilon: float
+    ceiling: float
+    """A p whose clones alone cost more is not followed."""
+    _known: dict[float, float] = dataclasses.field(default_factory=dict, repr=False)
 
-    def bound(z: float) -> float:
-        if z not in known:
-            p = float(np.exp(-2 / s**2 - 2 / s * z))
-            known[z] = tried(p) if p > RAREST else np.inf
-        return known[z]
+    def _tried(self, p: float) -> float:
+        plan = FineClones(
+            rounds=self.rounds, noise_multiplier=self.noise_multiplier, probability=p, distance=self.distance
+        )
+        cost = (1 + np.exp(self.epsilon)) * plan.additive
+        return plan.delta(self.epsilon) if cost < self.ceiling else cost
 
-    best = min(np.linspace(1.0, 7.0, 9).tolist(), key=bound)
-    for width in (0.4, 0.2, 0.1, 0.05):
-        best = min((best, best - width, best + width), key=bound)
-    return min(ceiling, bound(best))
+    def _bound(self, z: float) -> float:
+        if z not in self._known:
+            p = float(np.exp(-2 / self.noise_multiplier**2 - 2 / self.noise_multiplier * z))
+            self._known[z] = self._tried(p) if p > RAREST else np.inf
+        return self._known[z]
+
+    @cached_property
+    def _rough(self) -> float:
+        return min(np.linspace(1.0, 7.0, 9).tolist(), key=self._bound)
+
+    @property
+    def rough(self) -> float:
+        """The smallest over a few p, or the ceiling."""
+        return min(self.ceiling, self._bound(self._rough))
+
+    @cached_property
+    def best(self) -> float:
+        """The smallest after a search about that p."""
+        best = self._rough
+        for width in (0.4, 0.2, 0.1, 0.05):
+            best = min((best, best - width, best + width), key=self._bound)
+        return min(self.ceiling, self._bound(best))

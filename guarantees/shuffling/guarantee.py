@@ -18,10 +18,12 @@ from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
 from guarantees.shuffling.stop_loss import Kind
 from guarantees.trade_off import TradeOff
 
-ROUND_OFF = 1e-12
+ROUND_OFF = 1e-13
 """Of the few additions after the bounded ones, relative; also of ndtr far beyond what was seen."""
 TABLE_POINTS = 30
 TABLE_END = 1e-9
+WIDEST, TABLE_HALVINGS = 256.0, 7
+"""The table's last epsilon is looked for within this factor of the fixed order's, on a scale of logarithms."""
 PROVED = (
     "delta from above, at every epsilon, for any data, batch size and adaptive queries; lattice, truncation, "
     "wrap-around and the transform's rounding included. Nothing is proved from below: the truth may leak less"
@@ -84,9 +86,10 @@ class UpperLaw(LossLaw):
     def table(self) -> DiscreteLaw:
         """The curve that the deltas at some epsilons prove, down to a delta of 1e-9."""
         bound, mu = self.bound, 1 / self.bound.noise_multiplier
-        low, high = 0.0, (6.5 + 0.5 * mu) * mu
-        for _ in range(7):
-            middle = (low + high) / 2
+        high = (6.5 + 0.5 * mu) * mu
+        low = high / WIDEST
+        for _ in range(TABLE_HALVINGS):
+            middle = float(np.sqrt(low * high))
             # the direction that leaks more
             low, high = (middle, high) if bound.delta("with_given_without", middle) > TABLE_END else (low, middle)
         grid = np.concatenate([[0.0], np.geomspace(high / 60, high, TABLE_POINTS)])

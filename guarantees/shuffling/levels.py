@@ -26,6 +26,8 @@ SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
 THRESHOLDS = 20
 FAINT = 1e-13
 """Ratios at which the weights' excess is below this are left to the last piece, which reaches to infinity."""
+CROWDED = 80
+"""Levels among which those that can no longer be the best next one are dropped."""
 LARGEST = 200.0
 """Exponential moments above this power of e are no use."""
 ROUNDING = 3e-12
@@ -160,20 +162,38 @@ class Levels:
             gains = np.any(first + onward < end, axis=0)
             worth = np.concatenate([worth, first[:, gains]], axis=1)
             later = np.concatenate([later, onward[:, gains]], axis=1)
+            if worth.shape[1] > CROWDED:
+                kept = _undominated(worth, later)
+                worth, later = worth[:, kept], later[:, kept]
         return np.min(worth + later, axis=1)
 
     def delta(self) -> float:
         """The theorem at the best of some cuts, shares and levels: a larger cut loses less and makes levels dearer."""
-        plan, best, excess, (variance, drift) = self.plan, np.inf, self._atoms[2], self._scale
+        plan, least, excess, (variance, drift) = self.plan, np.inf, self._atoms[2], self._scale
         own = plan.pool.slots * plan.pool_stop_loss(SHARES * drift * plan.rest / plan.pool.slots) / plan.rest
         low, high = 0, len(CUTS) - 1
         while low <= high:
             middle = (low + high) // 2
             cut = float(CUTS[middle] * variance / drift)
+            lost = self._cut(cut)
+            # levels only get dearer: those at a smaller cut that loses more than the least need not be known
+            if lost >= least:
+                low = middle + 1
+                continue
             usable = int(np.sum(self._speeds * cut < LARGEST * plan.rest))
             # a cut beyond which no speed serves costs more than any level
             chain = float(np.min(self._chain(usable, cut, SHARES * drift) + own)) if usable else np.inf
-            lost = self._cut(cut)
-            best = min(best, plan.rest * (chain + lost + excess) / plan.rounds * (1 + 1e-12))
+            least = min(least, chain + lost)
             low, high = (middle + 1, high) if lost > chain else (low, middle - 1)
-        return float(best)
+        return float(plan.rest * (least + excess) / plan.rounds * (1 + 1e-12))
+
+
+def _undominated(worth: Array, later: Array) -> Array:
+    """Which lines ``f worth + later`` may be the lowest on [0, 1] in any row: others are above one at both ends."""
+    order = np.argsort(later, axis=1, kind="stable")
+    whole = np.take_along_axis(worth + later, order, axis=1)
+    before = np.minimum.accumulate(whole, axis=1)[:, :-1]
+    lower = np.concatenate([np.ones((len(whole), 1), bool), whole[:, 1:] < before], axis=1)
+    kept = np.zeros_like(lower)
+    np.put_along_axis(kept, order, lower, axis=1)
+    return np.any(kept, axis=0)

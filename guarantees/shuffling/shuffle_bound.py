@@ -11,24 +11,27 @@ from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
-from guarantees.shuffling.fine_clones import fine_clones
+from guarantees.shuffling.fine_clones import CloneSearch
 from guarantees.shuffling.levels import Levels
 from guarantees.shuffling.stop_loss import Kind
 
-POOL_EXPONENTS = (0.45, 0.7)
-"""Pools of about these powers of the number of rounds, each built on the one before."""
+POOL_EXPONENTS, ONE_POOL_EXPONENT = (0.45, 0.7), 0.75
+"""Pools of about these powers of the number of rounds, each built on the one before; or a single one."""
+TWO_POOLS = 25e3
+"""Two pools gained on one where rounds times the square of the noise multiplier exceed this."""
 SMALLEST_NOISE = 0.8
 """Below this noise multiplier displacement is not tried: at .7 and 1e4 rounds it gained .03 in epsilon."""
 SMALLEST_POOLED_NOISE = 2.5
 """Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
-SMALL_DELTA, POOLED = 2e-5, 5e5
-"""Below this delta larger pools gained only where rounds times the noise multiplier's fourth power exceed the other."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
-CLEAR = 0.02
-"""Where levels bring the clones' delta down by this factor, the cap is not tried: it gained 12% there at most."""
+CLEAR, CLEAR_POOLED = 0.02, 1e-3
+"""Where levels bring the clones' delta down by this factor, no cap is tried: with a single slot it gained 12% there at
+most, with the largest pool nothing."""
 SMALLEST_CAPPED_NOISE = 1.5
 """Below it the cap never gained on levels in the direction with_given_without, from 30 to 10^6 rounds."""
+NEAR = 2.0
+"""Clones that are farther above another bound are not searched for their best number."""
 FAINT = 1e-14
 """A delta below this is left as it is: the rounding that the other bounds include is larger."""
 TABLE_POINTS = 12
@@ -43,7 +46,7 @@ class ShuffleBound:
     noise_multiplier: float
     pools: tuple[ShuffleBound, ...] = ()
     _known: dict[tuple[Kind, float], float] = dataclasses.field(default_factory=dict, repr=False)
-    _found: dict[tuple[Kind, float, int], float] = dataclasses.field(default_factory=dict, repr=False)
+    _clones: dict[tuple[float, float], CloneSearch] = dataclasses.field(default_factory=dict, repr=False)
 
     def delta(self, kind: Kind, epsilon: float) -> float:
         """The smallest bound at one epsilon >= 0; computed once."""
@@ -53,63 +56,58 @@ class ShuffleBound:
         return self._known[key]
 
     def _smallest(self, kind: Kind, epsilon: float) -> float:
-        best = self._flat(kind, epsilon)
-        if best <= FAINT or not self._displaces(epsilon):
-            return best
-        best = min(best, self._displaced(kind, epsilon, self._single))
-        pooled = best > SMALL_DELTA or self.rounds * self.noise_multiplier**4 > POOLED
-        for pool in self.pools if pooled and self._deep(kind, epsilon) else ():
-            found, last = self._displaced(kind, epsilon, pool.pool), best
-            best = min(best, found)
-            if found > last:
-                break
-        return best
+        order = float(gaussian_delta(epsilon, DISTANCE[kind] / self.noise_multiplier))
+        if self.rounds == 1 or epsilon > LARGEST_EPSILON or order <= FAINT:
+            return order
+        clones = self._cloned(DISTANCE[kind], epsilon, order)
+        displaces = self.noise_multiplier >= SMALLEST_NOISE and clones.rough > FAINT
+        best = self._displaced(kind, epsilon, clones.rough) if displaces else np.inf
+        return min(best, clones.rough if clones.rough > NEAR * best else clones.best)
 
-    def _displaces(self, epsilon: float) -> bool:
-        return self.rounds > 1 and self.noise_multiplier >= SMALLEST_NOISE and epsilon <= LARGEST_EPSILON
+    def _cloned(self, distance: float, epsilon: float, ceiling: float) -> CloneSearch:
+        """The clones' search, which both directions share."""
+        key = (distance, epsilon)
+        if key not in self._clones:
+            self._clones[key] = CloneSearch(
+                rounds=self.rounds,
+                noise_multiplier=self.noise_multiplier,
+                distance=distance,
+                epsilon=epsilon,
+                ceiling=ceiling,
+            )
+        return self._clones[key]
 
-    def _flat(self, kind: Kind, epsilon: float) -> float:
-        """The bounds without a pool."""
-        s, far = self.noise_multiplier, DISTANCE[kind]
-        key: tuple[Kind, float, int] = (kind, epsilon, 0)
-        if key not in self._found:
-            best = float(gaussian_delta(epsilon, far / s))
-            if self.rounds > 1 and epsilon <= LARGEST_EPSILON and best > FAINT:
-                best = fine_clones(rounds=self.rounds, noise_multiplier=s, distance=far, epsilon=epsilon, ceiling=best)
-            self._found[key] = best
-        return self._found[key]
+    def _displaced(self, kind: Kind, epsilon: float, clones: float) -> float:
+        """Levels through a single slot, and the cap through the largest pool, or through that slot where there is none.
 
-    def _deep(self, kind: Kind, epsilon: float) -> bool:
-        """Whether larger pools are tried: where a single slot beats the clones in the worse direction."""
-        if self.noise_multiplier < SMALLEST_POOLED_NOISE:
-            return False
-        kind = "with_given_without" if kind == "without_given_with" else kind
-        return self._displaced(kind, epsilon, self._single) < self._flat(kind, epsilon)
+        In all of sigma 3 and 5, 63 to 10^4 slots, smaller pools and the single slot's cap were above one of the two.
+        """
 
-    @cached_property
-    def _single(self) -> Pool:
-        return one_slot(self.noise_multiplier)
-
-    def _displaced(self, kind: Kind, epsilon: float, pool: Pool) -> float:
-        key = (kind, epsilon, pool.slots)
-        if key not in self._found:
-            plan = Displacement(
+        def plan(pool: Pool) -> Displacement:
+            return Displacement(
                 kind=kind,
                 rounds=self.rounds,
                 noise_multiplier=self.noise_multiplier,
                 pool=pool,
                 epsilon=epsilon,
-                negligible=float(np.clip(1e-4 * self._flat(kind, epsilon), 1e-12, 1e-6)),
+                negligible=float(np.clip(8e-5 * clones, 1e-12, 1e-6)),
             )
-            best = Levels(plan).delta() if pool.slots == 1 else np.inf
-            choice = plan.best(ceiling=best) if pool.slots > 1 or self._caps(kind, epsilon, best) else None
-            self._found[key] = best if choice is None else min(best, choice.delta)
-        return self._found[key]
 
-    def _caps(self, kind: Kind, epsilon: float, found: float) -> bool:
-        """Whether a cap may gain on what levels found."""
-        small = self.noise_multiplier < SMALLEST_CAPPED_NOISE and kind == "with_given_without"
-        return not small and found > CLEAR * self._flat(kind, epsilon)
+        levels, pool = Levels(plan(self._single)).delta(), self._pool
+        uncapped = pool is None and self.noise_multiplier < SMALLEST_CAPPED_NOISE and kind == "with_given_without"
+        if uncapped or levels <= (CLEAR if pool is None else CLEAR_POOLED) * clones:
+            return levels
+        choice = plan(pool or self._single).best(ceiling=levels)
+        return levels if choice is None else min(levels, choice.delta)
+
+    @property
+    def _pool(self) -> Pool | None:
+        """The largest pool, where pools are used."""
+        return self.pools[-1].pool if self.pools and self.noise_multiplier >= SMALLEST_POOLED_NOISE else None
+
+    @cached_property
+    def _single(self) -> Pool:
+        return one_slot(self.noise_multiplier)
 
     @cached_property
     def pool(self) -> Pool:
@@ -141,7 +139,8 @@ def _rounded_down(epsilon: float) -> float:
 def shuffle_bound(rounds: int, noise_multiplier: float) -> ShuffleBound:
     """The bound with its pools; what is computed through it is kept."""
     pools: tuple[ShuffleBound, ...] = ()
-    for exponent in POOL_EXPONENTS:
+    two = rounds * noise_multiplier**2 > TWO_POOLS
+    for exponent in POOL_EXPONENTS if two else (ONE_POOL_EXPONENT,):
         size = int(rounds**exponent)
         if 1 < size < rounds / 2:
             pools += (ShuffleBound(size, noise_multiplier, pools),)

@@ -113,6 +113,14 @@ def test_exit_codes_name_the_worst_of_all(records):
     assert exit_code((ran_after_all,)) == 1
 
 
+def test_nothing_is_claimed_by_a_claim_that_could_not_be_built(folder, records):
+    written = json.loads((folder / "out" / "records.json").read_text())["records"]
+    (claim,) = (record["claim"] for record in written if record["name"] == "not installed")
+    assert (claim["source"], claim["epsilon"]) == ("not built", None)
+    (record,) = (record for record in records if record.name == "not installed")
+    assert record.claim.epsilon_at(record.report_delta) == "not known (the claim could not be built)"
+
+
 def test_every_report_has_it(folder, capsys):
     page = (folder / "out" / "index.html").read_text()
     assert '<option value="could_not_run">' in page

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from three_symbol_clones import Clones, three_symbol_clones
 
 from guarantees.laws.textbook import gaussian_delta
-from guarantees.shuffling.fine_clones import FineClones, fine_clones
+from guarantees.shuffling.fine_clones import CloneSearch, FineClones
 
 
 def clone_delta_by_convolution(clones, epsilon):
@@ -80,5 +80,5 @@ def test_fine_clones_against_enumerated_counts():
 
 def test_search_over_p_never_exceeds_its_ceiling_and_beats_three_symbols():
     ceiling = float(gaussian_delta(0.3, 1 / 2.5))
-    found = fine_clones(rounds=2000, noise_multiplier=2.5, distance=1.0, epsilon=0.3, ceiling=ceiling)
+    found = CloneSearch(rounds=2000, noise_multiplier=2.5, distance=1.0, epsilon=0.3, ceiling=ceiling).best
     assert found < three_symbol_clones(rounds=2000, noise_multiplier=2.5, epsilon=0.3) / 3 < ceiling
