@@ -1,6 +1,6 @@
 """Thirteen bugs in code of one's own, a softmax regression in NumPy and a CNN in PyTorch: found? diagnosed rightly?
 
-python benchmarks/own_code.py [--models softmax cnn] [--trials 1000] [--only half_noise ...]
+python benchmarks/own_code.py [--models softmax cnn] [--trials 1000] [--only half_noise ...] [--told yes no]
 
 Each bug is audited twice: told clip, noise multiplier and per-example gradients, and told nothing (of the CNN's loop
 the gradients are then seen anyway). Diagnosis: right where all that is said is true, wrong where something is not.
@@ -180,12 +180,13 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[*MODELS], choices=[*MODELS])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--only", nargs="+", default=[*TRUTHS])
+    parser.add_argument("--told", nargs="+", default=["yes", "no"], choices=["yes", "no"])
     arguments = parser.parse_args()
     claim = guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE)
     print("| model | bug | told | found | p-value | diagnosis | trials | seconds |\n|---|---|---|---|---|---|---|---|")
     for model in arguments.models:
         for bug in arguments.only:
-            for told in (True, False):
+            for told in (word == "yes" for word in arguments.told):
                 began = time.monotonic()
                 step, pair = MODELS[model](bug, told=told)
                 record = audit.run_audit(

@@ -13,7 +13,7 @@ from audit.report.story import RELATIONS
 from audit.report.table import readable
 
 UNKNOWN = "not stated in the record"
-SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history")
+SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history", "event")
 DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
 RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final": "the final weights of "}
 ABSENCE = "Absence of a violation is no proof of privacy."

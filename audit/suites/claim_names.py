@@ -32,7 +32,7 @@ CLAIMS = (
     "balls_and_bins",
 )
 """Constructors of guarantees that make a claim, as the command line and suites spell them."""
-BUILDABLE = (*CLAIMS, "renyi", "claim_from_table", "claim_from_history")
+BUILDABLE = (*CLAIMS, "renyi", "claim_from_table", "claim_from_history", "claim_from_event")
 """The same and those that take a table, which a suite, where a list makes a grid, cannot spell."""
 
 

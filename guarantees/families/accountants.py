@@ -9,6 +9,7 @@ import numpy as np
 
 from guarantees.checks import Positive, Rate, Whole, checked, require
 from guarantees.claim import Claim, grouped, summed
+from guarantees.families.event_text import event_from_text
 from guarantees.families.renyi import profile_of_renyi
 from guarantees.laws.group import group_law
 from guarantees.laws.law import LossLaw
@@ -18,6 +19,8 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
+SPACING = 1e-4
+"""Of the lattice on which dp-accounting composes events, unless another is given."""
 SAMPLED_EVENTS = (
     "PoissonSampledDpEvent",
     "SampledWithReplacementDpEvent",
@@ -143,7 +146,7 @@ def claim_from_event(
     *,
     relation: Relation = "add_remove",
     accountant: Literal["pld", "rdp"] = "pld",
-    spacing: Positive = 1e-4,
+    spacing: Positive = SPACING,
     unit: Unit = "training",
 ) -> Claim:
     """What dp-accounting promises for a DpEvent of its own, composed as the event says.
@@ -151,11 +154,13 @@ def claim_from_event(
     ``pld``: its pessimistic privacy loss distribution on a lattice of ``spacing``, trusted for delta >= 1e-10 and
     refused below. ``rdp``: its Renyi accountant through the closed form of the profile, looser, symmetrised; for
     events that have no distribution. Whether the event is what the training does is for the caller to know.
+    ``event`` may be the text that an event prints, as records keep it.
     """
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     library = _dp_accounting()
     from dp_accounting import pld, rdp
 
+    event = event_from_text(event) if isinstance(event, str) else event
     neighbours = _neighbouring(library, relation)
     books: Any = rdp.RdpAccountant(neighboring_relation=neighbours)
     if accountant == "pld":
@@ -172,7 +177,13 @@ def claim_from_event(
     return Claim(
         curve=TradeOff(law_from_pld(books._pld) if accountant == "pld" else _renyi_law(books)),
         name="claim_from_event",
-        parameters={"event": str(event), "relation": relation, "accountant": accountant, "unit": unit},
+        parameters={
+            "event": str(event),
+            "relation": relation,
+            "accountant": accountant,
+            "unit": unit,
+            **({} if spacing == SPACING else {"spacing": spacing}),
+        },
         relation=relation,
         unit=unit,
         steps=_steps_of(event),

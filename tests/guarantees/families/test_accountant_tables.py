@@ -126,3 +126,13 @@ def test_an_opacus_accountant_hands_over_its_history():
 def test_an_epsilon_of_a_few_digits_is_promised_as_it_stands(epsilon):
     claim = guarantees.claim_from_table([(epsilon, 1e-5)])
     assert claim.delta(epsilon) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_an_event_is_made_again_from_what_it_prints():
+    claim = guarantees.claim_from_event(event_of(HISTORY), spacing=0.01)
+    again = guarantees.claim_from_event(**claim.parameters)
+    assert again.parameters == claim.parameters
+    assert again.epsilon(1e-5) == claim.epsilon(1e-5)
+    for wrong in ("__import__('os').system('true')", "DpEvent", "print(1)", "GaussianDpEvent(open('x'))", "nothing ("):
+        with pytest.raises(ValueError, match="no event of dp-accounting"):
+            guarantees.claim_from_event(wrong)
