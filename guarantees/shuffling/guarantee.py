@@ -18,7 +18,7 @@ from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
 from guarantees.shuffling.stop_loss import Kind
 from guarantees.trade_off import TradeOff
 
-ROUND_OFF = 1e-13
+ROUND_OFF = 1e-12
 """Of the few additions after the bounded ones, relative; also of ndtr far beyond what was seen."""
 TABLE_POINTS = 30
 TABLE_END = 1e-9

@@ -154,10 +154,16 @@ def _installer(uv: str | None) -> list[str]:
 def _content(package: str) -> list[str]:
     """A requirement by its text; a local package by its files too."""
     path = Path(package)
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    files = [path] if path.is_file() else sorted(filter(Path.is_file, path.rglob("*")))
+    files = [file for file in files if not any(map(_is_made, file.relative_to(path).parts))]
     if not path.exists():
         return [package]
     return [str(path.resolve()), *(f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files)]
+
+
+def _is_made(name: str) -> bool:
+    """Whether building or importing a package writes a file or folder of this name into it."""
+    return name in ("__pycache__", "build", ".git") or name.endswith(".egg-info")
 
 
 def _run(command: list[str], wanted: Environment) -> None:

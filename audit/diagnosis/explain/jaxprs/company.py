@@ -87,9 +87,10 @@ def share_of(value: Value) -> Share:
         added = other.astype(np.float64) - one
         moved = added != 0
         size = np.linalg.norm(np.maximum(np.abs(one[moved]), np.abs(other[moved])).astype(np.float64))
-    if len(added) > WIDEST:
-        added = np.pad(added, (0, -len(added) % WIDEST)).reshape(-1, WIDEST).sum(axis=0)
-    return Share(_weights()[:, : len(added)] @ added, ROUNDINGS * rounding(value.a) * float(size))
+        if len(added) > WIDEST:
+            added = np.pad(added, (0, -len(added) % WIDEST)).reshape(-1, WIDEST).sum(axis=0)
+        picture = _weights()[:, : len(added)] @ added
+    return Share(picture, ROUNDINGS * rounding(value.a) * float(size))
 
 
 @functools.cache
