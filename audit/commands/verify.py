@@ -63,10 +63,12 @@ def _named(primary: list[Primary]) -> Iterable[str]:
     """Primary values by what can check them."""
     told = [each for each in primary if each.source == "told"]
     drawn = [each for each in primary if each.source == "drawn" and not each.drawn_again]
+    trained = [each for each in primary if each.source == "trained"]
     again = [each for each in primary if each.drawn_again]
     for group, what in (
         (again, "drawn again"),
         (drawn, "made by the trials, checked by --rerun 1"),
+        (trained, "made by one training, which nobody can repeat"),
         (told, "stated, checked by nothing"),
     ):
         if group:

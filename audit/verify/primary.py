@@ -6,8 +6,8 @@ from typing import Literal
 
 from audit.record.record import AuditRecord
 
-Source = Literal["drawn", "told"]
-"""Whether the trials made a value, so that drawing them again makes it again, or somebody said it."""
+Source = Literal["drawn", "trained", "told"]
+"""Whether the trials made a value, so that drawing them again makes it again, one training did, or somebody said it."""
 
 DRAWN: tuple[str, ...] = (
     "mechanism",
@@ -58,7 +58,8 @@ SENTENCES: tuple[str, ...] = ("reason", "violated_at.says", "diagnoses.says", "d
 
 def primary_keys(record: AuditRecord, *, theory_known: bool) -> dict[str, Source]:
     """The keys of this record under which values are primary."""
-    keys: dict[str, Source] = {**dict.fromkeys(DRAWN, "drawn"), **dict.fromkeys(TOLD, "told")}
+    made: Source = "drawn" if record.one_run is None else "trained"
+    keys: dict[str, Source] = {**dict.fromkeys(DRAWN, made), **dict.fromkeys(TOLD, "told")}
     if not record.ran:
         # nothing is drawn: its parts, its claim and the reason are what somebody says
         keys = dict.fromkeys((*keys, "reason", "claim"), "told")
@@ -66,5 +67,5 @@ def primary_keys(record: AuditRecord, *, theory_known: bool) -> dict[str, Source
         # the suite's risk is shared by a rule; outside a suite the risk is what was asked
         keys["risk"] = "told"
     if not theory_known and record.theory is None:
-        keys |= {"theory": "drawn", "exact_epsilon": "drawn"}
+        keys |= {"theory": made, "exact_epsilon": made}
     return keys

@@ -75,8 +75,8 @@ class Verified:
 
     @property
     def all_drawn(self) -> bool:
-        """Whether every primary value that trials make was made again."""
-        return all(each.drawn_again for each in self.primary if each.source == "drawn")
+        """Whether every primary value that trials or a training make was made again; a training's never is."""
+        return all(each.drawn_again for each in self.primary if each.source != "told")
 
 
 def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite | None = None) -> Verified:

@@ -55,6 +55,7 @@ def test_every_number_is_verified_and_a_changed_one_is_wrong(folder, which):
     changed = dataclasses.replace(record, one_run=dataclasses.replace(record.one_run, guesses=guesses))
     assert verify((changed,)).any("wrong")
     assert verify((dataclasses.replace(record, p_value=0.5),)).any("wrong")
+    assert {each.source for each in verify((record,)).primary} == {"trained", "told"}
     again = verify((record,), rerun=0.5)
     assert again.any("not checked")
     assert not again.all_drawn
