@@ -13,9 +13,9 @@ from audit.bounds.rounding import at_least
 from audit.commands.arguments import risk_of
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
+from audit.report.character_plot import Line, claim_line, falling_line, print_plot
 from audit.report.escaping import json_text
 from audit.report.table import readable
-from audit.report.terminal import Line, claim_line, falling_line, print_plot
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 
 if TYPE_CHECKING:

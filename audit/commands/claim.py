@@ -9,10 +9,10 @@ from pathlib import Path
 from audit.commands.compiled import laws_kept
 from audit.record.files import require_writable
 from audit.record.record import plain
+from audit.report.character_plot import claim_line, print_plot
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
 from audit.report.escaping import json_text
 from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training
-from audit.report.terminal import claim_line, print_plot
 from audit.suites.claim_names import claim_from_text
 from guarantees.claim import Claim
 from guarantees.summary import summarise

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import guarantees
-from audit.report.short_story import ten_lines
-from audit.report.story import remedy, story
-from audit.report.terminal import (
+from audit.report.character_plot import (
     BRAILLE,
     DOTS,
     MARGIN,
@@ -22,6 +20,8 @@ from audit.report.terminal import (
     speaks_unicode,
     trade_off_plot,
 )
+from audit.report.short_story import ten_lines
+from audit.report.story import remedy, story
 
 
 def drawn(rows, *, unicode, mark="*"):
