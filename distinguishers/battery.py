@@ -89,12 +89,10 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
 
     Members that make no sense for the pair or the kind of output are left out: collapsed outputs have no single
     coordinates. Where a network stands between the records and the output, its gradients are read; zero ones are
-    supposed
-    where they change from trial to trial.
+    supposed where they change from trial to trial.
 
     Which member to believe must be chosen on trials of its own, or paid for by splitting the risk: the auditor does
-    that.
-    Nothing here is learnt; ``default_battery``, which ``run_audit`` uses by default, adds what is.
+    that. Nothing here is learnt; ``default_battery``, which ``run_audit`` uses by default, adds what is.
 
     Args:
       neighbours: the pair, whose gradients say where to look.

@@ -17,13 +17,17 @@ NAMES = {
     audit: "run_audit run_suite from_scores one_run compare write_report load_records save_records plan ErrorCounts "
     "epsilon_lower_bound delta_lower_bound mu_lower_bound Fixed FromTheory Split Anytime Simultaneous",
     distinguishers: "likelihood_ratio battery projection max_coordinate fit distinguisher",
-    guarantees: "gaussian epsilon_delta laplace randomised_response subsampled_gaussian poisson_training "
-    "normalised_round claim_from_table Claim",
+    guarantees: " ".join(dir(guarantees)),
     mechanisms: "one_round many_rounds callable_step command_step torch_training jax_training worst_case_pair pair "
     "add_record replace_record zero_out gradient_canaries gaussian_mechanism scalar_pair",
 }
 CONFORMANCE = pytest.param(SubsampledGaussianConformance, id="conformance")
-CASES = [pytest.param(getattr(package, name), id=name) for package in NAMES for name in NAMES[package].split()]
+CASES = [
+    pytest.param(getattr(package, name), id=f"{package.__name__}.{name}")
+    for package in NAMES
+    for name in NAMES[package].split()
+    if inspect.isclass(getattr(package, name)) or inspect.isroutine(getattr(package, name))
+]
 IMPLIED = {"kind", "times", "group", "steps"}
 """Fields of a class that its own methods set."""
 

@@ -63,8 +63,7 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     """Match records by name and tell for each whether leakage changed.
 
     Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits. A
-    violation
-    that was not there before is worse without a test: it is false as often as the new run's risk allows.
+    violation that was not there before is worse without a test: it is false as often as the new run's risk allows.
     [fisher1922; holm1979]
 
     'Same' means that no change was shown, not that there is none. 'Not compared': the two records have no threshold in

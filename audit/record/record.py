@@ -180,10 +180,8 @@ class AuditRecord:
     """Everything that one audit found, and everything needed to repeat it. ``audit.run_audit`` makes it.
 
     ``verdict`` and ``reason`` are the answer; ``epsilon(delta)``, ``delta(epsilon)`` and ``mu`` are proven lower
-    bounds, which
-    hold together with probability at least ``1 - risk``. A bound of 0 shows nothing, and none of them is an upper bound
-    on
-    what leaks.
+    bounds, which hold together with probability at least ``1 - risk``. A bound of 0 shows nothing, and none of them is
+    an upper bound on what leaks.
     """
 
     name: str

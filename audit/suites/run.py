@@ -71,8 +71,7 @@ def run_suite(
     of the others. Of several looks, look k has 2^-k of the risk and trials of its own. [docs/validity.md, section 9]
 
     Not guaranteed: that foreign code (a callable, a program) is the same as when its counts were kept. What it imports
-    or
-    reads in its own process is not part of the digest under which ``resume_in`` keeps them.
+    or reads in its own process is not part of the digest under which ``resume_in`` keeps them.
 
     Args:
       suite: the audits, as ``audit.suites.file.read_suite`` reads them from a TOML file.

@@ -45,8 +45,7 @@ def claim_from_table(
 
     Raises:
       ValueError: a number is negative or NaN, no epsilon is finite, or all rows look like (delta, epsilon): such a
-        claim
-        would be weaker than the one that was meant, and hide a leak.
+        claim would be weaker than the one that was meant, and hide a leak.
 
     Examples:
       >>> import guarantees
@@ -84,7 +83,26 @@ def claim_from_history(
 
     Every step is one round of the subsampled Gaussian mechanism; all are composed with a certificate, so the claim is
     at most as strict as the truth and at least as strict as any sound accountant. [dong2022, section 4]
-    What the accountant prints (rdp: more, gdp: often less) is ``claim_from_table([(epsilon, delta)])``.
+    What the accountant prints (rdp: more, gdp: often less) is ``claim_from_table([(epsilon, delta)])``. The history
+    assumes Poisson batches, whatever the loader did.
+
+    Args:
+      history: entries (noise multiplier above 0, rate in (0, 1], steps at least 1), as ``accountant.history`` has them.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+      unit: how much output the history covers: a step, an epoch or a training.
+      source: who says so, for the report.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: the history is empty, or a number is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.claim_from_history([(1.0, 1.0, 3), (2.0, 1.0, 4)])  # 3 steps of 1-GDP, 4 of 0.5-GDP
+      >>> round(claim.mu_star(), 3), claim.steps
+      (2.0, 7)
     """
     entries = [(float(noise), float(rate), int(steps)) for noise, rate, steps in history]
     require("history", entries, "a list of (noise multiplier, rate, steps), at least one", history)

@@ -58,8 +58,7 @@ def poisson_training(
     """DP-SGD over ``steps`` Poisson batches, every noisy sum released: what an accountant promises of a training.
 
     It does not cover shuffled batches, nor sums divided by a number that depends on the dataset. The numbers of
-    ``"pld"``
-    are dp-accounting's, trusted for delta >= 1e-10 and refused below.
+    ``"pld"`` are dp-accounting's, trusted for delta >= 1e-10 and refused below.
 
     Args:
       rate: probability with which each record joins a batch.
@@ -67,9 +66,9 @@ def poisson_training(
       steps: batches, all of them released.
       relation: which neighbours the promise is for.
       accountant: ``"pld"``, dp-accounting's pessimistic privacy loss distribution, both directions; ``"rdp"``, its
-        Renyi
-        accountant, looser, symmetrised; ``"certified"``, this package's composition with a certificate. At rate 1 the
-        curve is Gaussian, in closed form, right at any delta. [doroshenko2022; mironov2017; dong2022, corollary 3.3]
+        Renyi accountant, looser, symmetrised; ``"certified"``, this package's composition with a certificate. At rate 1
+        the curve is Gaussian, in closed form, right at any delta. [doroshenko2022; mironov2017; dong2022, corollary
+        3.3]
       spacing: lattice of dp-accounting's losses; by default 1e-4, finer for small rates.
       dataset_size: for batches cut at a largest size, together with ``largest_batch``.
       largest_batch: where batches are cut.
@@ -129,6 +128,26 @@ def claim_from_pld(
 
     Read through its profile and not through its masses, which are those of no pair. Trusted for delta >= 1e-10 and
     refused below; whether the distribution is that of the mechanism is for the caller to know.
+
+    Args:
+      with_given_without: dp-accounting's ``PrivacyLossDistribution``, or the PMF of the loss with the record present.
+      without_given_with: the PMF of the other direction; by default the object's own, or the same PMF again.
+      relation: which neighbours the promise is for; the distribution does not say.
+      unit: how much output it covers: a step, an epoch or a training.
+      source: who says so, for the report.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: ``relation`` or ``unit`` has another value.
+
+    Examples:
+      >>> import guarantees
+      >>> from dp_accounting.pld import privacy_loss_distribution
+      >>> losses = privacy_loss_distribution.from_gaussian_mechanism(1.0, value_discretization_interval=1e-3)
+      >>> round(guarantees.claim_from_pld(losses, relation="add_remove", unit="step").epsilon(1e-5), 2)
+      4.38
     """
     return Claim(
         curve=TradeOff(law_from_pld(with_given_without, without_given_with)),
@@ -151,10 +170,30 @@ def claim_from_event(
 ) -> Claim:
     """What dp-accounting promises for a DpEvent of its own, composed as the event says.
 
-    ``pld``: its pessimistic privacy loss distribution on a lattice of ``spacing``, trusted for delta >= 1e-10 and
-    refused below. ``rdp``: its Renyi accountant through the closed form of the profile, looser, symmetrised; for
-    events that have no distribution. Whether the event is what the training does is for the caller to know.
-    ``event`` may be the text that an event prints, as records keep it.
+    Whether the event is what the training does is for the caller to know.
+
+    Args:
+      event: a ``DpEvent``, or the text that one prints, as records keep it.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+      accountant: ``"pld"``, its pessimistic privacy loss distribution, trusted for delta >= 1e-10 and refused below;
+        ``"rdp"``, its Renyi accountant through the closed form of the profile, looser, symmetrised: for events that
+        have no distribution.
+      spacing: lattice of the distribution's losses, above 0.
+      unit: how much output the event covers: a step, an epoch or a training.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range, the accountant has no answer for the event, or the event promises
+        nothing.
+      ImportError: dp-accounting is not installed; the message says how.
+
+    Examples:
+      >>> import dp_accounting, guarantees
+      >>> event = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(2.0), 4)
+      >>> round(guarantees.claim_from_event(event, spacing=1e-3).epsilon(1e-5), 2)  # four times 0.5-GDP is 1-GDP
+      4.38
     """
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     library = _dp_accounting()

@@ -44,11 +44,30 @@ def renyi(
 ) -> Claim:
     """(t, epsilon(t))-Renyi DP at the given orders, in both directions.
 
-    ``exact``: beta is the smallest value that satisfies
-    ``ln((1-b)^t a^(1-t) + b^t (1-a)^(1-t)) / (t-1) <= epsilon(t)``, and the same with a and b exchanged, for
-    EVERY order: the largest of the single orders' betas. [gomez2025, appendix A.6, which says the smallest]
-    ``profile``: the looser closed form of the profile at each order. [canonne2020, proposition 12;
-    gomez2025, appendix C.2]
+    Promises nothing at other orders but what follows. Whether a mechanism has these Renyi epsilons is for the caller to
+    know.
+
+    Args:
+      orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``.
+      epsilons: Renyi epsilons, as many as orders, each at least 0.
+      relation: which neighbours the promise is for.
+      conversion: ``"exact"``: beta is the smallest value that satisfies
+        ``ln((1-b)^t a^(1-t) + b^t (1-a)^(1-t)) / (t-1) <= epsilon(t)``, and the same with a and b exchanged, for
+        EVERY order: the largest of the single orders' betas. [gomez2025, appendix A.6, which says the smallest]
+        ``"profile"``: the looser closed form of the profile at each order. [canonne2020, proposition 12;
+        gomez2025, appendix C.2]
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range, or the two lists differ in length.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.1, 0.2, 0.4])
+      >>> round(claim.epsilon(1e-5), 2)
+      1.61
     """
     t, eps = np.asarray(orders, float).reshape(-1), np.asarray(epsilons, float).reshape(-1)
     require("orders", t.size and np.all((t >= 0.5) & (t != 1)), ">= 1/2, not 1, at least one", orders)
@@ -68,9 +87,28 @@ def renyi(
 
 @checked
 def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = "exact") -> Claim:
-    """rho-zCDP: ``(t, rho t)``-Renyi DP at every order t > 1, of which 250 are used.
+    """rho-zCDP: ``(t, rho t)``-Renyi DP at every order t > 1, of which 250 are used. [bun2016; gomez2025, C.3]
 
-    Any choice of orders gives a valid promise; more would change it little. [bun2016; gomez2025, C.3]
+    Any choice of orders gives a valid promise; more would change it little. The Gaussian mechanism, which has
+    ``rho = 1 / (2 sigma^2)``, promises more than its zCDP alone: use ``gaussian`` for it.
+
+    Args:
+      rho: above 0 and finite.
+      relation: which neighbours the promise is for.
+      conversion: ``"exact"``, or ``"profile"`` for the closed form, as in ``renyi``.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.zcdp(rho=0.5, conversion="profile").epsilon(1e-5), 2)
+      4.73
+      >>> round(guarantees.gaussian(mu=1.0).epsilon(1e-5), 2)  # the Gaussian mechanism of this rho
+      4.38
     """
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)

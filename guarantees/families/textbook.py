@@ -94,8 +94,7 @@ def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "a
     """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]
 
     A single pair says little between its corners: judged by it, a mechanism may leak more at other deltas than the
-    curve
-    of its accountant would allow.
+    curve of its accountant would allow.
 
     Args:
       epsilon: at least 0.

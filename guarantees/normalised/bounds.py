@@ -212,6 +212,30 @@ def revealed_round(
     threshold for all batches, so the tails are averaged. With opposite gradients (the default) these are the
     guarantees of [wang2026, theorems 3.6, 3.7, A.3]; ``none`` gives the SGM guarantee. Tight at rate 1; for
     ASGM the truth lies far above.
+
+    With other gradients than opposite ones it speaks of that pair alone.
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      records: N, without the differing record, at least 1.
+      rate: probability with which each record joins the batch, in (0, 1].
+      noise_multiplier: standard deviation of the noise over the clipping norm, above 0 and finite.
+      dimension: coordinates of a gradient, at least 1.
+      shared: the common records' gradient, in units of the clip norm along e, in [-1, 1].
+      extra: the differing record's, in [-1, 1].
+      relation: which neighbours the curve is for.
+
+    Returns:
+      The claim, for one step.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> given = dict(normalise_by="realised_batch", records=4, rate=0.7, noise_multiplier=10.0, dimension=100)
+      >>> round(guarantees.revealed_round(**given).total_variation, 2)
+      0.66
     """
     parameters = Round(
         normalise_by=normalise_by,
@@ -244,6 +268,27 @@ def normalised_guarantee(
     Not proved: that it is tight. Total variation allowed, and leaked by the opposite pair: EASGM N 4, n 100, q .05,
     sigma 10: .88431 and .88429; EASGM N 3, n 1, q .5, sigma 1: .353 and .257; ASGM N 4, n 100, q .7, sigma 10:
     .66 and .28. It speaks of datasets of exactly these two sizes: other sizes have other curves.
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      records: N, without the differing record, at least 1.
+      rate: probability with which each record joins the batch, in (0, 1].
+      noise_multiplier: standard deviation of the noise over the clipping norm, above 0 and finite.
+      dimension: coordinates of a gradient, at least 1.
+
+    Returns:
+      The claim, for one step and add_remove neighbours.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> given = dict(records=4, rate=0.05, noise_multiplier=10.0, dimension=100)
+      >>> round(guarantees.normalised_guarantee(normalise_by="none", **given).total_variation, 4)
+      0.002
+      >>> round(guarantees.normalised_guarantee(normalise_by="expected_batch", **given).total_variation, 5)
+      0.88431
     """
     parameters = Round(
         normalise_by=normalise_by,
@@ -277,6 +322,30 @@ def round_upper_bound(
     projection bound at rank 1). ASGM: ``w T_N + (1-w) ID`` with w = q - q (1-q)^N, which bounds only the
     revealed curve: the true one lies far above it. Where both divisors agree there is no theorem and this is
     the SGM guarantee. [wang2026, theorems 3.8, 3.10, A.4]
+
+    Not a guarantee: it says that the revealed round leaks at least so much.
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      records: N, without the differing record, at least 1.
+      rate: probability with which each record joins the batch, in (0, 1].
+      noise_multiplier: standard deviation of the noise over the clipping norm, above 0 and finite.
+      dimension: n, coordinates of a gradient, at least 1.
+      shared: the common records' gradient, in units of the clip norm along e, in [-1, 1].
+      extra: the differing record's, in [-1, 1].
+      relation: which neighbours the curve is for.
+
+    Returns:
+      The claim, for one step.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> given = dict(normalise_by="expected_batch", records=4, rate=0.05, noise_multiplier=10.0, dimension=100)
+      >>> round(guarantees.round_upper_bound(**given).total_variation, 4)
+      0.8825
     """
     parameters = Round(
         normalise_by=normalise_by,
@@ -316,6 +385,28 @@ def projection_bound(
     coordinates, that is, the same round with zero gradients there. For EASGM and FEASGM
     ``f(a) <= chi2.sf(chi2.ppf(a, n-r)/s^2, n-r)``. It holds at every rate, so the violation of the SGM
     guarantee is real for every rate, not only at 1. [ours; compare wang2026, theorem 3.8]
+
+    Not a guarantee: it says that the round leaks at least so much.
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      records: N, without the differing record, at least 1.
+      rate: probability with which each record joins the batch, in (0, 1].
+      dimension: n, coordinates of a gradient.
+      rank: r, dimensions that the gradients span, at least 0 and below ``dimension``.
+      relation: which neighbours the curve is for.
+
+    Returns:
+      The claim, for one step.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> given = dict(normalise_by="expected_batch", records=4, rate=0.05, dimension=100)
+      >>> round(guarantees.projection_bound(**given, rank=5).total_variation, 3)
+      0.875
     """
     require("rank", 0 <= rank < dimension, "in [0, dimension)", rank)
     inner = normalised_round(
@@ -346,10 +437,29 @@ class CltBound:
 def clt_bound(*, normaliser: Count, dimension: int, rounds: Count = 1) -> CltBound:
     """The papers' Gaussian approximation of f-bar, a Berry-Esseen bound over ``rounds (dimension - 1)`` copies.
 
-    Of ``f = max(f*, f*^-1)``, f* = T(N(0,1), N(0, s^2)), s = K/(K+1), K = ``normaliser`` (N for EASGM,
-    floor(N q) for FEASGM): mu = 2 m kl / sqrt(m k2 - m kl^2), gamma = .56 m k3 / (m k2 - m kl^2)^1.5.
-    The maximum keeps only 61% of mu, and the bound can be vacuous where ``round_upper_bound(...).compose``,
-    a chi-square law, is not. [wang2026, theorems 3.12, 3.13, A.7, B.2; dong2022, theorem 3.5]
+    Of ``f = max(f*, f*^-1)``, f* = T(N(0,1), N(0, s^2)), s = K/(K+1): mu = 2 m kl / sqrt(m k2 - m kl^2),
+    gamma = .56 m k3 / (m k2 - m kl^2)^1.5. The maximum keeps only 61% of mu, and the bound can be vacuous where
+    ``round_upper_bound(...).compose``, a chi-square law, is not.
+    [wang2026, theorems 3.12, 3.13, A.7, B.2; dong2022, theorem 3.5]
+
+    Not a guarantee: a bound on how private the rounds can be.
+
+    Args:
+      normaliser: K, at least 1: N for EASGM, floor(N q) for FEASGM.
+      dimension: coordinates of a gradient, at least 2.
+      rounds: rounds that are composed, at least 1.
+
+    Returns:
+      The bound: ``mu``, ``gamma``, and ``vacuous`` where ``G_mu(a - gamma) + gamma`` is nowhere below ``1 - a``.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> bound = guarantees.clt_bound(normaliser=4, dimension=100)
+      >>> round(bound.mu, 3), round(bound.gamma, 3), bound.vacuous
+      (1.929, 0.059, False)
     """
     require("dimension", dimension >= 2, ">= 2", dimension)
     gap, copies = 1 / (normaliser + 1), rounds * (dimension - 1)

@@ -266,6 +266,24 @@ def adaptive_shuffle(*, rounds: Count, noise_multiplier: float, epochs: Count = 
     More than 64 rounds are taken in 64 blocks, within which the query stays: there the bound is weaker. Tried from 2
     to 10,000 rounds; a delta takes 0.1 s for 2 rounds and 2 s from 64 rounds on, epsilon at a delta 2 to
     15 s. Several epochs take a minute: there only a few rules are tried, each played in every epoch.
+
+    Args:
+      rounds: batches in one epoch, at least 1.
+      noise_multiplier: standard deviation of the noise over the clipping norm, at least 0.2.
+      epochs: independently shuffled epochs, at least 1.
+
+    Returns:
+      The claim, for zero_out neighbours: any adaptive training of this kind leaks at least so much.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.adaptive_shuffle(rounds=2, noise_multiplier=1.0).delta(1.0), 4)
+      0.118
+      >>> round(guarantees.fixed_batch_shuffle(rounds=2, noise_multiplier=1.0).delta(1.0), 4)  # no adaptive queries
+      0.1172
     """
     require("noise_multiplier", noise_multiplier >= 0.2, ">= 0.2 (numerics)", noise_multiplier)
     sigma = float(noise_multiplier)

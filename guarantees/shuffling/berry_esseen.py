@@ -101,6 +101,22 @@ def shuffle_berry_esseen(*, rounds: float, noise_multiplier: float) -> BerryEsse
     Six terms: ``2B c mu + mu/sqrt(2 pi) + {...} mu^2 + mu^3/(4 sqrt(2 e pi)) + mu^4/(32 sqrt(2 e pi))`` and the
     tail term; valid where ``holds``. Its proof calls f symmetric (lemma D.1), which it is not; the bound is true
     all the same, and hundreds of times too large. Says nothing about fixed batches, which leak more.
+
+    Args:
+      rounds: batches in one epoch, at least 2; need not be an integer.
+      noise_multiplier: standard deviation of the noise over the clipping norm, above 0.
+
+    Returns:
+      The bound: ``delta``, its six ``terms``, whether it ``holds``; ``epochs(n)`` is the delta of n epochs.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> bound = guarantees.shuffle_berry_esseen(rounds=10**6, noise_multiplier=1.0)
+      >>> round(bound.delta, 4), bound.holds
+      (0.0107, True)
     """
     _check(rounds, noise_multiplier)
     x, mu = 1 / noise_multiplier**2, shuffle_mu(rounds=rounds, noise_multiplier=noise_multiplier)
@@ -125,11 +141,27 @@ def shuffle_berry_esseen(*, rounds: float, noise_multiplier: float) -> BerryEsse
 
 @checked
 def rounds_needed(*, delta: Share, noise_multiplier: Positive, exact: str | bool = "theorem") -> float:
-    """Rounds that make ``f(a) >= 1 - a - delta`` for the 0/1 pair, in three readings.
+    """Rounds that make ``f(a) >= 1 - a - delta`` for the 0/1 pair, in three readings. [vandijk2026, table 1]
 
-    ``exact=False`` or ``"closed_form"``: inequality (3), the two leading terms inverted (a real number);
-    ``exact=True`` or ``"theorem"``: the smallest M at which all six terms of theorem 4.1 and its condition (1)
-    hold; ``"truth"``: the smallest M whose total variation, computed, is at most delta. [vandijk2026, table 1]
+    Says nothing about fixed batches, which leak more.
+
+    Args:
+      delta: the total variation that is allowed, in (0, 1).
+      noise_multiplier: standard deviation of the noise over the clipping norm, above 0 and finite.
+      exact: ``False`` or ``"closed_form"``: inequality (3), the two leading terms inverted (a real number); ``True`` or
+        ``"theorem"``: the smallest M at which all six terms of theorem 4.1 and its condition (1) hold; ``"truth"``: the
+        smallest M, up to 1e8, whose total variation, computed, is at most delta.
+
+    Returns:
+      The number of rounds in one epoch.
+
+    Raises:
+      ValueError: an argument is out of range, or no number of rounds is enough at this noise multiplier.
+
+    Examples:
+      >>> import guarantees
+      >>> guarantees.rounds_needed(delta=0.01, noise_multiplier=1.0)
+      1140369
     """
     meanings = {False: "closed_form", True: "theorem"}
     meaning = meanings[exact] if isinstance(exact, bool) else exact

@@ -189,6 +189,21 @@ def fixed_batch_shuffle(*, rounds: Count, noise_multiplier: float) -> Claim:
     Data set: every other record at -1, the record at +1 ('with') or zeroed out ('without'); the batches without it
     sum to -b and betray where it is. A lower bound on the leak, and not the worst case that [conjecture 3.2] takes it
     for: adaptive queries leak more (``adaptive_shuffle``). NOT a guarantee: for that, ``fixed_batch_upper``.
+
+    Args:
+      rounds: batches in one epoch, at least 1.
+      noise_multiplier: standard deviation of the noise over the clipping norm, at least 0.2.
+
+    Returns:
+      The claim, for one epoch and zero_out neighbours.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.fixed_batch_shuffle(rounds=2, noise_multiplier=1.0).delta(1.0), 4)
+      0.1172
     """
     require("noise_multiplier", noise_multiplier >= 0.2, ">= 0.2 (numerics)", noise_multiplier)
     law = FixedBatchLaw(int(rounds), float(noise_multiplier))

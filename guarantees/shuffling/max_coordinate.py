@@ -139,6 +139,21 @@ def max_coordinate(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
 
     ``f_sub(a) = Phi(Phi^-1((1-a)^(1/M)) - 1/sigma) (1-a)^((M-1)/M)``. An upper bound of the true curve (a test the
     adversary can run), not a guarantee.
+
+    Args:
+      rounds: M, batches in one epoch, at least 1.
+      noise_multiplier: sigma, standard deviation of the noise over the clipping norm, above 0.
+
+    Returns:
+      The claim, for one epoch and zero_out neighbours.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.max_coordinate(rounds=10, noise_multiplier=1.0).delta(1.0), 4)
+      0.0021
     """
     return Claim(
         curve=TradeOff(LargestCoordinateLaw(rounds=rounds, with_shift=1 / noise_multiplier)),

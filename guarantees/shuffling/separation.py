@@ -20,6 +20,21 @@ def separation_bound(*, rounds: float, sampler: Sampler = "shuffle") -> float:
 
     For the 0/1 pair. The paper states it from M = 1 on, where it is minus infinity; M >= 2 is needed, and its proof
     drops a factor ``1 - 2/(M sqrt(4 pi ln M))``, which the exact separation makes up for (checked from M = 2 on).
+
+    Args:
+      rounds: M, batches in one epoch, at least 2; need not be an integer.
+      sampler: ``"shuffle"`` or ``"poisson"``.
+
+    Returns:
+      The separation: distance between the curve and the diagonal of random guessing, at most ``1/sqrt 2``.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.separation_bound(rounds=1000), 3)
+      0.316
     """
     require("rounds", rounds >= 2, ">= 2 (ln 1 = 0: the theorem says nothing at one round)", rounds)
     require("sampler", sampler in ("shuffle", "poisson"), "'shuffle' or 'poisson'", sampler)
@@ -29,7 +44,24 @@ def separation_bound(*, rounds: float, sampler: Sampler = "shuffle") -> float:
 
 @checked
 def noise_threshold(*, rounds: float) -> float:
-    """``1 / sqrt(2 ln M)``: below this noise multiplier ``separation_bound`` applies. [ertan2026, theorem 6.1]"""
+    """``1 / sqrt(2 ln M)``: below this noise multiplier ``separation_bound`` applies. [ertan2026, theorem 6.1]
+
+    More noise is necessary for a small separation, and not sufficient.
+
+    Args:
+      rounds: M, batches in one epoch, at least 2; need not be an integer.
+
+    Returns:
+      The noise multiplier.
+
+    Raises:
+      ValueError: ``rounds`` is below 2.
+
+    Examples:
+      >>> import guarantees
+      >>> round(guarantees.noise_threshold(rounds=1000), 3)
+      0.269
+    """
     require("rounds", rounds >= 2, ">= 2", rounds)
     return float(1 / np.sqrt(2 * np.log(rounds)))
 
@@ -39,6 +71,24 @@ def epsilon_floor(*, separation: float, delta: float) -> float:
     """Smallest epsilon that is compatible with a separation: ``ln((1 + k sqrt 2 - 2 delta)/(1 - k sqrt 2))``.
 
     From ``separation(epsilon, delta) = (e^eps - 1 + 2 delta) / ((1 + e^eps) sqrt 2)``. [ertan2026, lemma E.3]
+
+    A mechanism of this separation may have a much larger epsilon.
+
+    Args:
+      separation: k, distance between the curve and the diagonal of random guessing, in [0, 1/sqrt 2).
+      delta: where epsilon is asked, in [0, 1].
+
+    Returns:
+      Epsilon, at least 0.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> least = guarantees.separation_bound(rounds=1000)
+      >>> round(guarantees.epsilon_floor(separation=least, delta=1e-5), 2)  # with less noise than noise_threshold
+      0.96
     """
     variation = separation * np.sqrt(2)
     require("separation", 0 <= variation < 1, "in [0, 1/sqrt 2)", separation)

@@ -158,8 +158,7 @@ def jax_training(
         fixed
         key: an adversary knows the first weights.
       update: ``update(key, state, batch) -> state, released``: one step, with its own key. ``released`` is what the
-        claim
-        speaks about, usually the noisy gradient; what Adam makes of it is post-processing.
+        claim speaks about, usually the noisy gradient; what Adam makes of it is post-processing.
       sampler: one of ``mechanisms.sampling``, or ``sampler(key, records)`` that gives the numbers of the records in the
         batch (or, with two axes, in the batches of an epoch), or a boolean for every record. Where batches vary in
         size, places are left empty, and ``update`` takes (key, state, batch, mask) and must leave out those of mask 0.

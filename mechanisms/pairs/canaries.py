@@ -132,8 +132,7 @@ def gradient_canaries(
     """Canaries for a model with these weights: records whose gradients are known, orthogonal directions.
 
     Drawn from ``seed``, before anything is trained. [nasr2023; andrew2024] They show what a step does with a long
-    gradient
-    in one direction, not what it leaks about natural records.
+    gradient in one direction, not what it leaks about natural records.
 
     Args:
       weights: the model's, a pytree.

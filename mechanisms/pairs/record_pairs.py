@@ -24,8 +24,8 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
     Args:
       without: the dataset without the record.
       with_record: the dataset with it: under ``"add_remove"`` it has one record more, under ``"substitution"`` another
-        one
-        in one place, under ``"zero_out"`` the record where ``without`` has one whose gradient is zero at all weights.
+        one in one place, under ``"zero_out"`` the record where ``without`` has one whose gradient is zero at all
+        weights.
       relation: how they differ.
 
     Returns:
@@ -107,10 +107,9 @@ def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
 
     Zero-out replaces a record by one that contributes nothing: its gradient is zero whatever the weights are.
     [chua2024] A record of zeros is not enough: an image of zeros still moves the biases. The construction that works
-    for
-    every model is a weight among the parts of a record, which multiplies its loss: 1 for records, 0 for the null one.
-    Only
-    where the mechanism tells its per-example gradients does the audit check that the null record's gradient is zero.
+    for every model is a weight among the parts of a record, which multiplies its loss: 1 for records, 0 for the null
+    one. Only where the mechanism tells its per-example gradients does the audit check that the null record's gradient
+    is zero.
 
     Args:
       dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.

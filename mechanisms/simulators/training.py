@@ -34,8 +34,7 @@ class ManyRounds(Described):
     """Rounds ``sum of clipped gradients in the batch + noise_multiplier * clip * N(0, I)``, batch after batch.
 
     [chua2024, algorithm 1] The last ``group`` records are those that differ between neighbours. This simulates the
-    rule;
-    it says nothing about any library's code.
+    rule; it says nothing about any library's code.
 
     Args:
       sampler: how batches are formed, one of ``mechanisms.sampling``.

@@ -225,9 +225,8 @@ def torch_training(
 
     An update is the gradient with which the optimizer steps, after clipping and noise: what the claim speaks about; all
     that Adam or a schedule makes of it is post-processing. Final weights are those of the model that ``train`` gives
-    back,
-    with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors, arrays,
-    dicts of them) is released as it is.
+    back, with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors,
+    arrays, dicts of them) is released as it is.
 
     Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
     optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
@@ -237,8 +236,7 @@ def torch_training(
     Args:
       train: what is audited. With ``workers`` it must be importable.
       releases: the first ``"update"`` (the training is stopped there), the ``"transcript"`` of all updates, or the
-        ``"final"``
-        weights. An update is judged against one step's claim, the others against the whole training's.
+        ``"final"`` weights. An update is judged against one step's claim, the others against the whole training's.
       steps: ends a transcript early.
       workers: spawned processes that train; 0 trains here.
       timeout: seconds after which a worker counts as stuck.
