@@ -197,7 +197,8 @@ def default_battery(
 
     Examples:
       >>> import distinguishers, mechanisms
-      >>> pair, step = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0), mechanisms.gaussian_mechanism()
+      >>> pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+      >>> step = mechanisms.gaussian_mechanism(noise_multiplier=1.0)
       >>> distinguishers.default_battery(pair, mechanism=step, replay=True).name
       'battery'
     """

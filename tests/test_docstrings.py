@@ -16,7 +16,7 @@ from audit.conformance import SubsampledGaussianConformance
 NAMES = {
     audit: "run_audit run_suite from_scores one_run compare write_report load_records save_records plan ErrorCounts "
     "epsilon_lower_bound delta_lower_bound mu_lower_bound Fixed FromTheory Split Anytime Simultaneous",
-    distinguishers: "likelihood_ratio battery projection max_coordinate fit distinguisher",
+    distinguishers: " ".join(dir(distinguishers)),
     guarantees: " ".join(dir(guarantees)),
     mechanisms: "one_round many_rounds callable_step command_step torch_training jax_training worst_case_pair pair "
     "add_record replace_record zero_out gradient_canaries gaussian_mechanism scalar_pair",

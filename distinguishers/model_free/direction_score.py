@@ -49,9 +49,27 @@ class Along(OneScore):
 def along(score: Distinguisher, direction: np.ndarray) -> Along:
     """Read transcripts (rounds, coordinates), or updates, along a unit vector, and score what is seen.
 
-    ``score`` reads collapsed statistics of one dimension: the likelihood ratio of the training that the canary would
-    meet, ``likelihood_ratio(many_rounds(...).collapsed(), worst_case_pair(dimension=1, ...))``. The model may be
-    wrong, which costs power and never validity.
+    The model in ``score`` may be wrong, which costs power and never validity.
+
+    Args:
+      score: reads collapsed statistics of one dimension: the likelihood ratio of the training that the canary would
+        meet, ``likelihood_ratio(many_rounds(...).collapsed(), worst_case_pair(dimension=1, ...))``.
+      direction: a vector of length 1 (to 1e-4), of as many coordinates as an update has.
+
+    Returns:
+      The score. It accepts vectors, transcripts or both, as ``score`` does.
+
+    Raises:
+      ValueError: ``direction`` is no unit vector, or ``score`` reads no collapsed statistics.
+
+    Examples:
+      >>> import distinguishers, mechanisms
+      >>> batches = mechanisms.sampling.shuffle(batch_size=1)
+      >>> training = mechanisms.many_rounds(sampler=batches, clip=1.0, noise_multiplier=1.0, sees="isolated")
+      >>> pair = mechanisms.worst_case_pair(records=4, dimension=1, clip=1.0, relation="zero_out")
+      >>> model = distinguishers.likelihood_ratio(training.collapsed(), pair)
+      >>> distinguishers.along(model, [0.6, 0.8, 0.0]).accepts
+      ('transcript',)
     """
     vector = np.asarray(direction, np.float32)
     good = vector.ndim == 1 and abs(float(np.linalg.norm(vector.astype(np.float64))) - 1) < 1e-4

@@ -132,13 +132,33 @@ def normality_test(
     For each batch B of the common records and each choice 'differing record in or out', an intermediate
     distinguisher subtracts the batch's mean and divides by its noise under both hypotheses, and tests both vectors
     for being i.i.d. standard normal. If exactly one passes at ``level`` it votes for that hypothesis, otherwise for a
-    coin's (the paper's words have the two votes exchanged). ``level=None`` lets the smaller statistic win instead,
-    which decides what passing leaves to coins: both vectors have the same length, so statistics are ordered as their
-    p-values are. Score: share of votes for 'with' minus 1/2; 0 is the majority vote, ties broken by the key.
+    coin's (the paper's words have the two votes exchanged). Score: share of votes for 'with' minus 1/2; 0 is the
+    majority vote, ties broken by the key.
 
-    ``vote="majority"`` gives each subset of records one vote, as the paper; "weighted" its probability. Batches with
-    equal sums share their coin. Where both hypotheses normalise alike (a realised batch without the record) the vote
-    would be a mere coin and is left out. Weaker than the likelihood ratio: the mixture's weights are not used.
+    Batches with equal sums share their coin. Where both hypotheses normalise alike (a realised batch without the
+    record) the vote would be a mere coin and is left out. Weaker than the likelihood ratio: the mixture's weights are
+    not used.
+
+    Args:
+      mechanism: a model of one round, ``mechanisms.one_round(...)``, or its ``collapsed()``.
+      neighbours: the pair of gradients.
+      test: ``"chi_square"``, ``"kolmogorov_smirnov"``, ``"anderson_darling"``, ``"cramer_von_mises"`` or ``"moments"``.
+      vote: ``"majority"`` gives each subset of records one vote, as the paper; ``"weighted"`` its probability.
+      level: of the test, in (0, 1). None lets the smaller statistic win instead, which decides what passing leaves to
+        coins: both vectors have the same length, so statistics are ordered as their p-values are.
+
+    Returns:
+      The score.
+
+    Raises:
+      ValueError: an argument has another value, or the mechanism is no model of one round.
+
+    Examples:
+      >>> import distinguishers, mechanisms
+      >>> step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=1.0, noise_multiplier=1.0)
+      >>> pair = mechanisms.worst_case_pair(records=4, dimension=30, clip=1.0)
+      >>> distinguishers.normality_test(step, pair, level=None).parameters["test"]
+      'chi_square'
     """
     require("test", test in get_args(NormalTest), f"one of {get_args(NormalTest)}", test)
     require("vote", vote in get_args(Vote), f"one of {get_args(Vote)}", vote)

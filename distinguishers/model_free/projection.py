@@ -153,6 +153,23 @@ def ratio(neighbours: Neighbours) -> SpanScore:
     """Projection over the root mean square of the output outside the span: a mean, whatever the divisor.
 
     Where the divisor varies from release to release (realised batches), the plain projection drowns in its spread.
+    Blind to anything that scales the whole output.
+
+    Args:
+      neighbours: the pair, whose gradients span fewer directions than they have coordinates.
+
+    Returns:
+      The score.
+
+    Raises:
+      ValueError: the two datasets have equal sums, or their gradients span all coordinates.
+
+    Examples:
+      >>> import distinguishers, jax, jax.numpy as jnp, mechanisms
+      >>> score = distinguishers.ratio(mechanisms.worst_case_pair(records=4, dimension=4, clip=1.0))
+      >>> outputs = jnp.array([3.0, 1.0, -1.0, 1.0]), jnp.array([6.0, 2.0, -2.0, 2.0])
+      >>> [round(float(score(jax.random.key(0), output)), 3) for output in outputs]  # the divisor does not matter
+      [3.0, 3.0]
     """
     return _span_score("ratio", neighbours)
 
@@ -161,7 +178,23 @@ def ratio(neighbours: Neighbours) -> SpanScore:
 def contrast(neighbours: Neighbours) -> SpanScore:
     """Projection minus the mean of the other coordinates: finds noise that several coordinates share.
 
-    A generator that reuses one draw for many coordinates cancels here and leaves the gradient bare.
+    A generator that reuses one draw for many coordinates cancels here and leaves the gradient bare. With independent
+    noise it is about as good as ``projection``, and never better. It does not read collapsed statistics.
+
+    Args:
+      neighbours: the pair, whose gradients span fewer directions than they have coordinates.
+
+    Returns:
+      The score.
+
+    Raises:
+      ValueError: the two datasets have equal sums, or their gradients span all coordinates.
+
+    Examples:
+      >>> import distinguishers, jax, jax.numpy as jnp, mechanisms
+      >>> score = distinguishers.contrast(mechanisms.worst_case_pair(records=4, dimension=4, clip=1.0))
+      >>> round(float(score(jax.random.key(0), jnp.array([3.0, 2.0, 2.0, 2.0]))), 3)  # 1, and noise of 2 everywhere
+      1.0
     """
     return _span_score("contrast", neighbours)
 
@@ -170,9 +203,25 @@ def contrast(neighbours: Neighbours) -> SpanScore:
 def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> Norm:
     """``sign`` times the log mean square of the output: finds a noise scale that depends on the record.
 
-    Dividing by a count that the record raises makes outputs smaller, hence the default sign -1. With a pair, the
-    coordinates in the gradients' span are left out. No model needed; at 1.5 million coordinates float32 resolves
-    the score to 1e-7 (its standard deviation there is 1e-3).
+    Dividing by a count that the record raises makes outputs smaller, hence the default sign -1. No model needed; at 1.5
+    million coordinates float32 resolves the score to 1e-7 (its standard deviation there is 1e-3). Nearly blind to a
+    changed mean.
+
+    Args:
+      neighbours: a pair, whose gradients' span is left out; without one all coordinates count, and collapsed statistics
+        cannot be read.
+      sign: -1 if the record makes outputs smaller, 1 if it makes them larger.
+
+    Returns:
+      The score.
+
+    Raises:
+      ValueError: an argument has another value, or the pair's datasets are neither gradients nor equally long vectors.
+
+    Examples:
+      >>> import distinguishers, jax, jax.numpy as jnp
+      >>> round(float(distinguishers.norm()(jax.random.key(0), jnp.array([2.0, -2.0]))), 3)  # minus ln 4
+      -1.386
     """
     require("sign", sign in (-1, 1), "-1 or 1", sign)
     frame = None if neighbours is None else span_of(neighbours)[0]
