@@ -298,10 +298,29 @@ def mechanism(
 
     What answers every question of the contract comes back as it is. Anything else is asked once for what it has
     (``name``, ``parameters``, ``kind``, ``coordinates``, ...), and the rest is as in ``Described``. An object with
-    ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). ``parameters`` is what records say about a
-    function (diagnoses read ``clip`` and ``noise_multiplier``); ``releases`` says how much of a training it releases
-    (of a transcript, every array has the rounds first) and ``gradients(dataset)`` gives its per-example gradients, a
-    row for every record, not clipped. A wrong answer of the object is not found here: it shows when the trials run.
+    ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). A wrong answer of the object is not found
+    here: it shows when the trials run.
+
+    Args:
+      given: the function, traceable by JAX, or the object.
+      releases: how much of a training it releases: ``"update"``, ``"transcript"`` (every array has the rounds first) or
+        ``"final"``; by default what the object says, or else ``"update"``.
+      gradients: ``gradients(dataset)``, its per-example gradients, a row for every record, not clipped.
+      parameters: what records say about a function; diagnoses read ``clip`` and ``noise_multiplier``.
+
+    Returns:
+      The mechanism. ``run_audit`` calls this itself: only functions with something to add need it.
+
+    Raises:
+      ValueError: ``releases`` has another value, or ``clip`` or ``noise_multiplier`` is no number >= 0.
+      TypeError: ``given`` is neither a function of a key and a dataset nor an object with ``prepare``.
+
+    Examples:
+      >>> import jax, mechanisms
+      >>> def noisy_sum(key, gradients):
+      ...     return gradients.sum(0) + 2.0 * jax.random.normal(key, gradients.shape[1:])
+      >>> mechanisms.mechanism(noisy_sum, clip=1.0, noise_multiplier=2.0).parameters
+      {'clip': 1.0, 'noise_multiplier': 2.0}
     """
     own = releases is None and gradients is None and not parameters
     releases = getattr(given, "releases", "update") if releases is None else releases

@@ -26,9 +26,28 @@ class FlaxStep(Described):
     """The update of one round of DP-SGD on a Flax network and a dataset of images (image_pair).
 
     Per-example gradients by ``vmap(grad)``, then ``one_round``. An empty batch gives noise divided by the divisor (1
-    for the realised batch), or, with ``skip_empty``, leaves the parameters as they are, as DPSUR's sampler does.
-    DPSUR is ``normalise_by="realised_batch", skip_empty=True``; its test of the new model, which comes after and may
-    take the update back, is accounted by itself and is not part of this output. [fu2024; wang2026, section 5.1]
+    for the realised batch). DPSUR is ``normalise_by="realised_batch", skip_empty=True``; its test of the new model,
+    which comes after and may take the update back, is accounted by itself and is not part of this output.
+    [fu2024; wang2026, section 5.1]
+
+    The networks are this package's. For a model of your own: ``jax_training``.
+
+    Args:
+      network: ``"classifier"`` (26,010 parameters) or ``"denoiser"`` (1,485,217).
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      rate: probability with which each record joins the batch, in (0, 1].
+      clip: l2 norm to which gradients are clipped, above 0 and finite.
+      noise_multiplier: standard deviation of the noise over ``clip``, above 0 and finite.
+      skip_empty: whether an empty batch leaves the parameters as they are, as DPSUR's sampler does.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.flax_step(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
+      >>> step.coordinates
+      26010
     """
 
     network: str = "classifier"

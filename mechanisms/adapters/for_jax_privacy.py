@@ -29,12 +29,30 @@ RATE_STEPS = 2**30
 class JaxPrivacyStep(Described):
     """One step of JAX Privacy: a sampler's first batch, clipped_grad(normalize_by=...), gaussian_privatizer.
 
-    ``normalise_by`` is the caller's in JAX Privacy: a number fixed beforehand is post-processing, 'expected_batch'
-    computes N * rate from the dataset at hand and so tells N.
+    In one step balls-in-bins and b-min-sep sample as Poisson does: what sets them apart, over many steps, is not
+    audited. For that, and for a model of your own: ``jax_privacy_training``.
 
-    ``rate`` is the probability that a record is in the batch. In one step balls-in-bins (rate 1/bins) and b-min-sep
-    (``min_sep``, from a warm start) sample as Poisson does: what sets them apart, over many steps, is not audited.
-    'fixed_batch' draws N * rate records, which must be whole: datasets of one size (zero_out, substitution).
+    Args:
+      rate: probability that a record is in the batch, in (0, 1]: 1 over the bins for ``"balls_in_bins"``, at most
+        ``1 / min_sep`` for ``"b_min_sep"``; for ``"fixed_batch"`` N * rate must be whole.
+      clip: l2 norm to which gradients are clipped, above 0.
+      noise_multiplier: standard deviation of the noise over the sensitivity that the library computes, at least 0.
+      normalise_by: the caller's in JAX Privacy. A number above 0, fixed beforehand, is post-processing;
+        ``"expected_batch"`` computes N * rate from the dataset at hand and so tells N.
+      sampler: ``"poisson"``, ``"fixed_batch"`` (for datasets of one size: zero_out, substitution),
+        ``"balls_in_bins"`` or ``"b_min_sep"``, from a warm start.
+      min_sep: of ``"b_min_sep"``: steps between two batches of one record, at least 1.
+      workers: spawned processes that draw; 0 draws here.
+      timeout: seconds after which a worker counts as stuck.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0)
+      >>> step.libraries  # imported when it draws: pip install 'dpsgd-audit[jax-privacy]'
+      ('jax_privacy',)
     """
 
     rate: Rate
@@ -149,7 +167,26 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
     """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together.
 
     Batches of a fixed size are accounted as such (Poisson batches of twice the sensitivity, any neighbours), the others
-    as Poisson batches.
+    as Poisson batches. The accountant's numbers are taken as they are.
+
+    Args:
+      mechanism: ``mechanisms.jax_privacy_step(...)`` with noise.
+      deltas: where the accountant is asked, each in (0, 1). One is what users ask for; more make the claim stricter.
+
+    Returns:
+      The claim, for one step: add_remove neighbours, or any for batches of a fixed size.
+
+    Raises:
+      ValueError: the step adds no noise, or a delta is out of range.
+      ImportError: JAX Privacy is not installed.
+
+    Examples:
+      With ``pip install 'dpsgd-audit[jax-privacy]'``::
+
+        step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0)
+        pair = mechanisms.worst_case_pair(records=3, dimension=100, clip=1.0)
+        claim = mechanisms.jax_privacy_claim(step)
+        record = audit.run_audit(step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0))
     """
     from jax_privacy import __version__, accounting
 

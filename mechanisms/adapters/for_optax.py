@@ -25,10 +25,25 @@ MOST_RECORDS = 64
 class OptaxStep(Described):
     """The update that ``optax.contrib.differentially_private_aggregate`` makes of a batch of gradients.
 
-    ``transform`` 'dpsgd' is ``optax.contrib.dpsgd`` at learning rate 1, its first step: minus the aggregate,
-    with a seed of 32 bits, which is all that it takes.
-    ``rate`` 1 hands it the whole dataset, as its examples do with a batch; below 1 every record joins with that
-    probability. Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero.
+    Optax divides an empty batch by zero; here, as in a training loop that skips it, the update is zero. How batches are
+    drawn is this package's: Optax leaves that to its users.
+
+    Args:
+      clip: l2 norm to which gradients are clipped, above 0.
+      noise_multiplier: standard deviation of the noise of the sum over ``clip``, at least 0.
+      rate: 1 hands it the whole dataset, as its examples do with a batch; below 1 every record joins with that
+        probability, for datasets of at most 64 records.
+      transform: ``"aggregate"``, or ``"dpsgd"`` for ``optax.contrib.dpsgd`` at learning rate 1, its first step: minus
+        the aggregate, with a seed of 32 bits, which is all that it takes.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.optax_step(clip=1.0, noise_multiplier=2.0)
+      >>> mechanisms.optax_claim(step).describe()
+      "gaussian(mu=0.5, relation='add_remove')"
     """
 
     clip: AboveZero
@@ -92,7 +107,23 @@ optax_step = OptaxStep
 def optax_claim(mechanism: OptaxStep) -> Claim:
     """What Optax documents: 'the DPSGD algorithm' of Abadi et al. with this noise multiplier, that is SGM.
 
-    Optax has no accountant; its example computes one step as a subsampled Gaussian mechanism.
+    Optax has no accountant; its example computes one step as a subsampled Gaussian mechanism. Its division by the
+    realised batch is not covered, and is what an audit finds.
+
+    Args:
+      mechanism: ``mechanisms.optax_step(...)`` with noise.
+
+    Returns:
+      The claim, for one step and add_remove neighbours.
+
+    Raises:
+      ValueError: the step adds no noise.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.optax_step(clip=1.0, noise_multiplier=2.0, rate=0.1)
+      >>> mechanisms.optax_claim(step).describe()
+      'subsampled_gaussian(rate=0.1, noise_multiplier=2.0)'
     """
     require("noise_multiplier", mechanism.noise_multiplier > 0, "> 0 for a claim", mechanism.noise_multiplier)
     if mechanism.rate == 1.0:

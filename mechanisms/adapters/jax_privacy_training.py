@@ -44,17 +44,34 @@ PER_EXAMPLE = ("has_aux", "return_values", "return_grad_norms")
 class JaxPrivacyTraining(BatchMechanism):
     """The training that a DPExecutionPlan describes, in the loop that JAX Privacy documents for it.
 
-    - ``plan``: a DPExecutionPlan, a configuration whose ``plan`` is one, or a function that makes one from a key, for
-      noise whose key cannot be set from outside (a dense noising matrix closes over it).
-    - ``loss(weights, batch)``, as ``plan.clipped_grad`` calls it: by default on batches of one record. ``arguments``
-      are the other ones that the loop gives ``plan.clipped_grad``: ``{"keep_batch_dim": False}``, ``batch_argnums``
-      (the parts of a dataset that is a tuple, one argument each), ``microbatch_size``.
-    - ``weights``, the first ones, the same in every trial, and ``optimizer``, any of Optax.
+    Every trial draws its batches from ``batch_iterator(records, rng=seed)`` and its noise from a key of its own, in
+    place of the plan's: a fixed ``noise_seed`` is not seen, and it is for the caller to keep it secret. Batches are
+    padded as the library pads them. It does not audit a loop of your own around the plan: ``jax_training``.
 
-    Released are the first noisy ``update``, the ``transcript`` of all, or with ``final`` how far the weights have come,
-    start minus end. ``steps`` ends the training before the plan's batches do. Every trial draws its batches from
-    ``batch_iterator(records, rng=seed)`` and its noise from a key of its own, in place of the plan's: a fixed
-    ``noise_seed`` is not seen, and it is for the caller to keep it secret. Batches are padded as the library pads them.
+    Args:
+      plan: a DPExecutionPlan, a configuration whose ``plan`` is one, or a function that makes one from a key, for
+        noise whose key cannot be set from outside (a dense noising matrix closes over it).
+      loss: ``loss(weights, batch)``, as ``plan.clipped_grad`` calls it: by default on batches of one record.
+      weights: the first ones, the same in every trial.
+      optimizer: any of Optax.
+      releases: the first noisy ``"update"``, the ``"transcript"`` of all, or with ``"final"`` how far the weights have
+        come, start minus end.
+      steps: ends the training before the plan's batches do.
+      arguments: the other arguments that the loop gives ``plan.clipped_grad``: ``{"keep_batch_dim": False}``,
+        ``batch_argnums`` (the parts of a dataset that is a tuple, one argument each), ``microbatch_size``.
+
+    Raises:
+      ValueError: an argument is not of that kind, or ``arguments`` has a ``prng_argnum``: losses draw nothing.
+
+    Examples:
+      With ``pip install 'dpsgd-audit[jax-privacy,accountants]'``::
+
+        strategy = np.array([1.0, 0.5])
+        config = BandMFExecutionPlanConfig(
+            iterations=6, strategy=strategy, sampling_prob=0.5, noise_multiplier=1.0, epsilon=None, delta=None
+        )
+        training = mechanisms.jax_privacy_training(config, loss, weights, optax.adam(0.1))
+        record = audit.run_audit(training, pair, claim=training.claim(), trials=400, risk=0.05, key=jax.random.key(0))
     """
 
     plan: Any = dataclasses.field(kw_only=False)

@@ -138,7 +138,25 @@ def _renamed(pair: Neighbours, name: str) -> Neighbours:
 
 @checked
 def opposite_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
-    """All common gradients ``-clip * e``, the extra one ``clip * e``."""
+    """All common gradients ``-clip * e``, the extra one ``clip * e``: ``worst_case_pair`` with its defaults.
+
+    Args:
+      records: common records, without the differing one, at least 1.
+      dimension: coordinates of a gradient, at least 1.
+      clip: the clipping norm of the step, above 0 and finite.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.opposite_pair(records=4, dimension=100, clip=0.1)
+      <Neighbours 'opposite_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
+    """
     pair = worst_case_pair(records=records, dimension=dimension, clip=clip, relation=relation)
     return _renamed(pair, "opposite_pair")
 
@@ -149,6 +167,23 @@ def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation =
 
     It leaks more than opposite gradients at 3 records, dimension 6, noise multiplier 1, rate .1 (total
     variation .3713 against .3666). Under zero_out and substitution the two datasets are equal.
+
+    Args:
+      records: common records, without the differing one, at least 1.
+      dimension: coordinates of a gradient, at least 1.
+      clip: the clipping norm of the step, above 0 and finite.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.zero_pair(records=4, dimension=100, clip=0.1)
+      <Neighbours 'zero_pair': add_remove, 4 records without; gradient of length 0, others 0, bound 0.1>
     """
     pair = worst_case_pair(records=records, dimension=dimension, clip=clip, shared=0.0, extra=0.0, relation=relation)
     return _renamed(pair, "zero_pair")
@@ -160,6 +195,23 @@ def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Rela
 
     It leaks more than opposite gradients at 3 records, dimension 6, noise multiplier .5, rate .5 (total
     variation .464 against .458).
+
+    Args:
+      records: common records, without the differing one, from 1 to 4096.
+      dimension: coordinates of a gradient, more than ``records``.
+      clip: the clipping norm of the step, above 0 and finite.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.orthogonal_pair(records=4, dimension=100, clip=0.1)
+      <Neighbours 'orthogonal_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
     """
     _check(records, dimension, clip, relation)
     require("records", records <= ORTHOGONAL_LIMIT, f"at most {ORTHOGONAL_LIMIT} when orthogonal", records)
@@ -209,9 +261,27 @@ def neighbours_from_gradients(
 ) -> Neighbours:
     """The pair made of given per-example gradients (records, dimension) and the extra record's gradient.
 
-    ``replacement`` stands in the extra record's place under substitution. The gradients are stored by their
-    coordinates in their common span, so that low rank can be collapsed; where finding the span would take more
-    than 2e10 multiplications they stay dense arrays, which only the full simulator reads.
+    The gradients are stored by their coordinates in their common span, so that low rank can be collapsed; where finding
+    the span would take more than 2e10 multiplications they stay dense arrays, which only the full simulator reads.
+
+    They are the gradients of one moment: a mechanism that reads them says nothing about later steps of a training.
+
+    Args:
+      gradients: of the common records, not clipped, shape (records, dimension); finite.
+      extra: the differing record's gradient.
+      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
+      replacement: the gradient in the extra record's place, under substitution and only there.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: shapes do not fit, a number is not finite, or ``replacement`` is missing or out of place.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.neighbours_from_gradients([[1.0, 0.0], [0.0, 1.0]], [3.0, 4.0])
+      <Neighbours 'neighbours_from_gradients': add_remove, 2 records without; gradient of length 5, others 1>
     """
     common = _matrix(gradients, "gradients")
     others = [np.atleast_2d(np.asarray(extra))]

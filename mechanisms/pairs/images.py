@@ -25,12 +25,28 @@ def image_pair(
 ) -> Neighbours:
     """Consecutive images of a set, without and with one more (add_remove) or with another last one (substitution).
 
-    A dataset is float32 of shape (records, 785): 784 pixels in [0, 1], row by row, and the label. ``source`` is
-    ``mnist`` or ``fashion_mnist`` (the first 32 training records), or the common beginning of the paths of two IDX
-    files: ``/data/train`` reads ``/data/train-images-idx3-ubyte`` and ``/data/train-labels-idx1-ubyte``, or those
-    with ``.gz``. [lecun1998; xiao2017]
+    A dataset is float32 of shape (records, 785): 784 pixels in [0, 1], row by row, and the label. [lecun1998; xiao2017]
 
     An image is not a gradient: only mechanisms that hold a network read these pairs, and no zero_out exists for them.
+
+    Args:
+      source: ``"mnist"`` or ``"fashion_mnist"`` (the first 32 training records), or the common beginning of the paths
+        of two IDX files: ``/data/train`` reads ``/data/train-images-idx3-ubyte`` and
+        ``/data/train-labels-idx1-ubyte``, or those with ``.gz``.
+      records: images without the differing one, at least 1.
+      first: which image comes first, counted from 0.
+      relation: ``"add_remove"`` or ``"substitution"``.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range, the files are not there or not of that kind, or hold too few images.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.image_pair(records=3).with_record.shape
+      (4, 785)
     """
     require("relation", relation in RELATIONS_OF_IMAGES, f"one of {RELATIONS_OF_IMAGES}", relation)
     rows = labelled_images(source)[first : first + records + 1]

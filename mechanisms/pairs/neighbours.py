@@ -107,6 +107,28 @@ class Neighbours:
 
     A dataset is whatever the mechanism reads: a GradientTable (handed to ordinary mechanisms as a dense array), an
     array of gradients, images and labels, ... ``mechanisms.pair`` and its like build pairs of a user's own data.
+
+    Sizes and shapes are checked where records can be counted. That the two differ in those records alone is for whoever
+    builds them by hand to see to.
+
+    Args:
+      without: the dataset without the record.
+      with_record: the dataset with it.
+      relation: ``"add_remove"`` (``with_record`` is longer by ``group``), ``"zero_out"`` or ``"substitution"`` (both
+        have one length).
+      name: what records call the pair.
+      parameters: what records say about it.
+      group: in how many records they differ: a promise about one says nothing about two.
+      index: the place of the differing record, the last one by default.
+      told_lengths: what somebody who knows the model found of the gradients' lengths.
+
+    Raises:
+      ValueError: the relation does not fit the sizes, the records' shapes differ, or a dataset is empty.
+
+    Examples:
+      >>> import mechanisms, numpy as np
+      >>> mechanisms.Neighbours(without=np.zeros((3, 2)), with_record=np.ones((4, 2)), relation="add_remove")
+      <Neighbours 'given': add_remove, 3 records without>
     """
 
     without: Any
@@ -115,11 +137,8 @@ class Neighbours:
     name: str = "given"
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     group: Count = 1
-    """In how many records they differ: a promise about one says nothing about two."""
     index: int = -1
-    """The place of the differing record, the last one by default."""
     told_lengths: GradientLengths | None = None
-    """What somebody who knows the model found of the gradients' lengths."""
 
     @property
     def gradient_lengths(self) -> GradientLengths | None:

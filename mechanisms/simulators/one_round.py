@@ -100,6 +100,24 @@ class CollapsedRound(Described):
     The update in the span of the gradients, with the mean square of the rest: the same law, O(1) in the dimension. The
     noise outside the span is independent of everything, so its mean square is one scaled chi-square; a group of equal
     gradients enters the batch by a binomial count. [wang2026, definitions 2.7-2.9]
+
+    It reads GradientTables only, which ``worst_case_pair`` and its like hold, and simulates the rule: it says nothing
+    about any library's code.
+
+    Args:
+      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
+      rate: probability with which each record joins the batch, in (0, 1].
+      clip: l2 norm to which gradients are clipped, above 0 and finite.
+      noise_multiplier: standard deviation of the noise over ``clip``, above 0 and finite.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import mechanisms
+      >>> given = dict(normalise_by="expected_batch", rate=0.5, clip=1.0, noise_multiplier=1.0)
+      >>> mechanisms.collapsed_round(**given) == mechanisms.one_round(**given).collapsed()
+      True
     """
 
     normalise_by: Normaliser

@@ -108,6 +108,20 @@ class LaplaceMechanism(Described):
 
     The sum of the records plus ``sensitivity / epsilon`` times standard Laplace noise a coordinate. The records are
     not clipped: the pair must keep the sensitivity.
+
+    Args:
+      epsilon: above 0 and finite.
+      sensitivity: largest l1 norm of a record, above 0 and finite.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees, mechanisms
+      >>> step, pair = mechanisms.laplace_mechanism(epsilon=0.5), mechanisms.scalar_pair()
+      >>> claim = guarantees.laplace(epsilon=0.5)  # what it promises on this pair
+      >>> step.name, pair.name, claim.name
+      ('laplace_mechanism', 'scalar_pair', 'laplace')
     """
 
     epsilon: float
@@ -135,7 +149,21 @@ laplace_mechanism = LaplaceMechanism
 class RandomisedResponseMechanism(Described):
     """Randomised response on bits, epsilon-DP when one bit changes. [warner1965; kairouz2015]
 
-    Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped.
+    Every bit is told truly with probability ``e^epsilon / (1 + e^epsilon)``, else flipped. Datasets are arrays of zeros
+    and ones; nothing else is refused.
+
+    Args:
+      epsilon: at least 0 and finite.
+
+    Raises:
+      ValueError: ``epsilon`` is out of range.
+
+    Examples:
+      >>> import guarantees, mechanisms
+      >>> step, pair = mechanisms.randomised_response_mechanism(epsilon=1.0), mechanisms.bit_pair()
+      >>> claim = guarantees.randomised_response(epsilon=1.0)  # what it promises on this pair
+      >>> step.name, pair.name, claim.name
+      ('randomised_response_mechanism', 'bit_pair', 'randomised_response')
     """
 
     epsilon: float
@@ -189,7 +217,16 @@ def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") 
 
 
 def bit_pair() -> Neighbours:
-    """One record whose bit is 0 without and 1 with: what randomised response is asked."""
+    """One record whose bit is 0 without and 1 with: what randomised response is asked.
+
+    Returns:
+      The pair, of relation ``"substitution"``.
+
+    Examples:
+      >>> import mechanisms
+      >>> mechanisms.bit_pair()
+      <Neighbours 'bit_pair': substitution, 1 records without>
+    """
     return Neighbours(
         without=np.zeros((1,), np.float32),
         with_record=np.ones((1,), np.float32),

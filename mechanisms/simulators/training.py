@@ -287,7 +287,21 @@ def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
 class Repeated(Described):
     """``times`` independent releases of one mechanism on the same dataset, all of them seen.
 
-    With ``one_round`` this is training on Poisson batches with any normaliser and gradients that do not change.
+    With ``one_round`` this is training on Poisson batches with any normaliser and gradients that do not change: no
+    release depends on an earlier one.
+
+    Args:
+      step: a mechanism that JAX can trace, of one release (a vector or its collapsed statistics).
+      times: how many releases, at least 1.
+
+    Raises:
+      ValueError: ``step`` is none of these, or ``times`` is below 1.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.one_round(normalise_by="realised_batch", rate=0.5, clip=1.0, noise_multiplier=1.0)
+      >>> mechanisms.repeated(step=step, times=3).kind
+      'transcript'
     """
 
     step: Mechanism

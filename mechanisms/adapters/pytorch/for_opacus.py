@@ -42,18 +42,40 @@ STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
 class OpacusStep(Described):
     """The update of one step of the installed Opacus, from the same initial weights in every trial.
 
-    ``network`` is ``linear``, whose per-example gradients are the rows of the dataset, or one that reads images
-    (image_pair): the ``classifier`` of 26,010 parameters or the ``denoiser`` of 1,485,217, whose own noise, too, comes
-    from the trial's seed.
-
     The loader has ``batch_size``, so Opacus samples at ``1/len(loader)`` and, under ``mean``, divides by
-    ``int(N / len(loader))``. ``expected_batch_size`` replaces that divisor after make_private, which is what a user
-    can do about it; ``physical_batch`` goes through BatchMemoryManager; ``layers`` splits the model's parameters;
-    ``infinite`` stands for every coordinate that is not finite (None refuses them): post-processing, so bounds hold;
-    ``version`` is another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
+    ``int(N / len(loader))``.
 
     Under adaptive clipping the update is audited and the adapted bound is not. Versions before 1.3 stop on an empty
     Poisson batch; here they take the next one, so what is audited is the step of a training that did not stop.
+
+    Args:
+      batch_size: of the loader, at least 1.
+      clip: ``max_grad_norm``, above 0.
+      noise_multiplier: standard deviation of the noise of the sum over ``clip``, at least 0.
+      loss_reduction: ``"mean"`` or ``"sum"``.
+      poisson_sampling: whether Opacus replaces the loader by one that draws Poisson batches.
+      clipping: ``"flat"``, ``"per_layer"`` or ``"adaptive"``.
+      grad_sample_mode: ``"hooks"``, ``"functorch"``, ``"ew"``, ``"ghost"`` or ``"fast"``.
+      network: ``"linear"``, whose per-example gradients are the rows of the dataset, or one that reads images
+        (image_pair): the ``"classifier"`` of 26,010 parameters or the ``"denoiser"`` of 1,485,217, whose own noise
+        comes, too, from the trial's seed.
+      layers: into how many the linear model's parameters are split.
+      physical_batch: largest batch that BatchMemoryManager computes at once; by default it is not used.
+      expected_batch_size: replaces the divisor after make_private, which is what a user can do about it.
+      infinite: a number that stands for every coordinate that is not finite (None refuses them): post-processing, so
+        bounds hold.
+      version: another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
+      workers: spawned processes that train; 0 trains here. At least 1 with ``version``.
+      timeout: seconds after which a worker counts as stuck.
+
+    Raises:
+      ValueError: an argument is out of range, or ``version`` is given without workers.
+
+    Examples:
+      >>> import mechanisms
+      >>> step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0)
+      >>> step.libraries  # imported when it draws: pip install 'dpsgd-audit[opacus]'
+      ('torch', 'opacus')
     """
 
     batch_size: Count

@@ -43,8 +43,29 @@ def opacus_claim(
     """What Opacus's own accountant promises after one step: its epsilon at each of the deltas, together.
 
     The step is taken on both datasets; where their accounts differ (the sampling rate is 1/len(loader)) the weaker
-    promise is the claim. One delta is what users ask for; more make the claim stricter, at about a second each.
-    A step of another ``version`` is accounted for by that version, in a process of its own.
+    promise is the claim, and a warning says so. A step of another ``version`` is accounted for by that version, in a
+    process of its own. The accountant's numbers are taken as they are.
+
+    Args:
+      mechanism: ``mechanisms.opacus_step(...)`` with noise.
+      neighbours: the pair on which it will be audited.
+      accountant: ``"prv"``, ``"rdp"`` or ``"gdp"``; versions below 1.0 have ``"rdp"`` only.
+      deltas: where the accountant is asked, each in (0, 1). One is what users ask for; more make the claim stricter, at
+        about a second each.
+
+    Returns:
+      The claim, for one step and add_remove neighbours.
+
+    Raises:
+      ValueError: the step adds no noise, or an argument is out of range.
+
+    Examples:
+      With ``pip install 'dpsgd-audit[opacus]'``::
+
+        pair = mechanisms.worst_case_pair(records=3, dimension=100, clip=0.1)
+        step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0)
+        claim = mechanisms.opacus_claim(step, pair)
+        record = audit.run_audit(step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0))
     """
     require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
