@@ -91,6 +91,14 @@ class Dominance:
     other_beta: float
 
 
+def _outwards(end: float, sign: int) -> str:
+    """An end of a range in four digits, rounded so that the range never shrinks."""
+    shown = float(f"{end:.4g}")
+    if sign * shown < sign * end:
+        shown += sign * 10.0 ** (np.floor(np.log10(abs(end))) - 3)
+    return f"{shown:.4g}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpsilonRange:
     """Epsilon at one delta as it was computed, and between which numbers the curve's numerical error leaves it."""
@@ -125,13 +133,16 @@ class EpsilonRange:
 
     @property
     def says(self) -> str:
-        """The number, and where it is not known, why not."""
-        if self.known:
+        """The number; where it is not known, why not; where it rests on certified curves alone, that it does."""
+        if self.known and (self.error <= self.delta or self.at_least == self.at_most):
             return f"{self.epsilon:.4g}"
         why = f"numerical error {self.error:.1g} at delta {self.delta:g}"
-        if np.isfinite(self.at_most):
-            return f"{self.at_least:.4g} to {self.at_most:.4g} ({why})"
-        return f"not known: {why}"
+        if np.isinf(self.at_most):
+            return f"not known: {why}"
+        if self.known:
+            own = f"the curve's own numerical error {self.error:.1g} exceeds delta {self.delta:g}"
+            why = f"certified from both sides: {own}"
+        return f"{_outwards(self.at_least, -1)} to {_outwards(self.at_most, 1)} ({why})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -271,7 +271,8 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit with 3 also if something that the trials made was not made again (--rerun 1)",
+        help="take nothing from the cache folder, and exit with 3 also if something that the trials made was not made "
+        "again (--rerun 1)",
     )
     _speech(parser)
 

@@ -20,6 +20,7 @@ from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild
 from audit.verify.suite import missing, repeated
 from guarantees.checks import require
+from guarantees.laws.kept import found_on_disk
 
 State = Literal["right", "wrong", "not computed", "not checked"]
 """Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
@@ -68,6 +69,8 @@ class Verified:
 
     checks: tuple[Check, ...]
     primary: tuple[Primary, ...]
+    from_cache: int = 0
+    """Curves and searched numbers that an earlier command had left on disk, and that were not computed again."""
 
     def any(self, state: State) -> bool:
         """Whether a check ended so."""
@@ -89,6 +92,7 @@ def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite |
     checks = [Check(audit="", what="suite", state="wrong", says=says) for says in repeated(records)]
     checks += [Check(audit="", what="suite", state="not computed", says=says) for says in missing(records)]
     primary: list[Primary] = []
+    before = found_on_disk()
     for record in records:
         if not record.ran:
             checks.append(dataclasses.replace(_emptied(record), audit=record.name))
@@ -101,7 +105,7 @@ def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite |
             found.append(again[0])
         checks += [dataclasses.replace(check, audit=record.name) for check in found]
         primary += _primary(record, own, drawn_again=again is not None and again[1])
-    return Verified(checks=tuple(checks), primary=tuple(primary))
+    return Verified(checks=tuple(checks), primary=tuple(primary), from_cache=found_on_disk() - before)
 
 
 def _emptied(record: AuditRecord) -> Check:

@@ -63,6 +63,19 @@ def test_a_summary_says_which_epsilons_are_not_known():
     assert summary.ranges[1].says == f"{summary.ranges[1].epsilon:.4g}"
 
 
+def test_a_number_between_certified_curves_says_so_where_the_curves_error_exceeds_delta():
+    """Such a number rests on the two curves alone; printed ends never tighten what is certified."""
+    near = TradeOff(coarse(TRUE, 0.1, safe=MORE, leaked=TRUE)).epsilon_range(1e-5)
+    assert near.known
+    assert near.at_least * 0.999 <= float(near.says.split()[0]) <= near.at_least
+    assert near.at_most <= float(near.says.split()[2]) <= near.at_most * 1.001
+    assert near.says.endswith("(certified from both sides: the curve's own numerical error 0.1 exceeds delta 1e-05)")
+    small = dataclasses.replace(near, delta=0.2)
+    assert small.says == f"{near.epsilon:.4g}"
+    same = dataclasses.replace(near, at_least=5.32011, epsilon=5.32014, at_most=5.32016)
+    assert same.says.startswith("5.32 to 5.321 (certified")
+
+
 def test_what_is_proven_of_a_training_brackets_an_independent_number():
     setting = {"rate": 1e-2, "noise_multiplier": 0.8, "steps": 100}
     found = guarantees.poisson_training(**setting, accountant="certified").epsilon_range(1e-5)

@@ -12,6 +12,7 @@ from audit.record.stored import save_records
 from audit.verify.leaves import agree
 from audit.verify.records import verify
 from guarantees import claim_from_history
+from guarantees.laws import kept
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,19 @@ def test_the_exit_code_tells_right_wrong_and_not_computed(record, tmp_path, caps
     found = json.loads(capsys.readouterr().out)
     assert [check["what"] for check in found["checks"] if check["state"] == "wrong"] == ["verdict"]
     assert {each["key"] for each in found["primary"]} >= {"grids", "key", "policy", "risk", "claim.parameters"}
+
+
+def test_what_came_from_the_cache_folder_is_said_and_strict_reads_nothing_there(record, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("DPSGD_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept, "WORTH_KEEPING", 0.0)
+    run((record,), tmp_path)
+    assert "cache folder" not in capsys.readouterr().out
+    run((record,), tmp_path)
+    assert "came from the cache folder of an earlier command: --strict computes them all." in capsys.readouterr().out
+    run((record,), tmp_path, "--json")
+    assert json.loads(capsys.readouterr().out)["from_cache"] > 0
+    run((record,), tmp_path, "--json", "--strict")
+    assert json.loads(capsys.readouterr().out)["from_cache"] == 0
 
 
 def test_names_are_printed_as_data(record, tmp_path, capsys):
