@@ -306,7 +306,7 @@ def mechanism(
       releases: how much of a training it releases: ``"update"``, ``"transcript"`` (every array has the rounds first) or
         ``"final"``; by default what the object says, or else ``"update"``.
       gradients: ``gradients(dataset)``, its per-example gradients, a row for every record, not clipped.
-      parameters: what records say about a function; diagnoses read ``clip`` and ``noise_multiplier``.
+      **parameters: what records say about a function; diagnoses read ``clip`` and ``noise_multiplier``.
 
     Returns:
       The mechanism. ``run_audit`` calls this itself: only functions with something to add need it.

@@ -100,16 +100,44 @@ def noise_tails(
     divisor: AboveZero = 1.0,
     thresholds: tuple[float, ...] = (JAX_END, TORCH_END),
 ) -> NoiseTails:
-    """Count the upper tail of at least ``draws`` noise-only coordinates of outputs without the record.
+    """Count the upper tail of noise-only coordinates of outputs without the record: where does the noise end?
 
     Under a normal law ``P(largest <= x) = Phi(x)^draws`` and the number beyond a threshold is binomial. If the
     coordinate along the record has the same noise X (in standard deviations), the event 'beyond t' gives
 
         delta >= q P(X > t - 1/sigma) - (e^epsilon - 1 + q) P(X > t),
 
-    both rates replaced by Clopper-Pearson limits. [clopper1934] ``clip``, ``noise_multiplier`` and ``divisor`` (a
-    public constant) set the unit; ``thresholds`` must not come from these draws, and share the risk. Memory does not
-    grow with ``draws``. The bound rests on the assumption that it carries: it is no verdict.
+    both rates replaced by Clopper-Pearson limits. [clopper1934] Memory does not grow with ``draws``. The bound rests on
+    the assumption that it carries: it is no verdict.
+
+    Args:
+      mechanism: what ``audit.run_audit`` takes; its outputs are vectors.
+      neighbours: gradients along the first coordinates, with more coordinates than they span (``worst_case_pair``).
+      claim: the promise, for its epsilon at ``delta``.
+      clip: the clipping norm of the step, above 0.
+      noise_multiplier: sigma, standard deviation of the noise over ``clip``, above 0.
+      draws: noise-only coordinates to count, at least; millions at a time.
+      key: made by ``jax.random.key``.
+      risk: half of it is spent on whether the noise ends, half on all deltas together; in (0, 1).
+      delta: where the claim's epsilon is asked.
+      rate: q, probability with which each record joins the batch, in (0, 1].
+      divisor: the public constant that the sum is divided by, above 0.
+      thresholds: in standard deviations of the noise, each above 0. They must not come from these draws, and share the
+        risk; by default where JAX's and PyTorch's float32 normals end.
+
+    Returns:
+      What was found: ``ends``, ``p_value``, ``largest``, ``delta``, ``points``, and ``says``, all of it in a sentence.
+
+    Raises:
+      ValueError: an argument is out of range, or an output is not finite or of another length than the pair's.
+
+    Examples:
+      Ten million draws::
+
+        step = mechanisms.gaussian_mechanism(noise_multiplier=1.0)
+        pair = mechanisms.worst_case_pair(records=3, dimension=1000, clip=1.0)
+        given = dict(claim=guarantees.gaussian(mu=1.0), clip=1.0, noise_multiplier=1.0, draws=10**7)
+        print(audit.noise_tails(step, pair, key=jax.random.key(0), **given).says)
     """
     require_risk(risk)
     require("thresholds", thresholds and all(t > 0 for t in thresholds), "numbers > 0", thresholds)

@@ -156,10 +156,40 @@ def diagnose_mechanism(
     read_as: Neighbours | None = None,
     executor: Executor = LOCAL,
 ) -> tuple[Diagnosis, ...]:
-    """Draw ``trials`` outputs per side, apart from those of any audit with another key, and diagnose them.
+    """Draw outputs on both datasets and diagnose them: which part of the noise or of the sum looks wrong.
 
-    ``read_as`` is the pair of gradients where ``neighbours`` are records that a network reads (gradient_pair).
-    ``deadline`` (a time.monotonic() value) may leave fewer, which has nothing to do with what they are.
+    Each answer is a test of its own under the assumption that it states. Answers explain and never decide: a verdict is
+    ``run_audit``'s, and "nothing wrong" does not mean private.
+
+    Args:
+      mechanism: what ``audit.run_audit`` takes.
+      neighbours: the pair of datasets.
+      key: made by ``jax.random.key``; with another key than an audit's the outputs are others than the audit's.
+      clip: the bound that the code was given, above 0 and finite; without it and ``noise_multiplier`` only questions
+        that need neither are asked.
+      noise_multiplier: standard deviation of the noise over ``clip``, above 0 and finite.
+      rate: probability with which each record joins the batch, in (0, 1].
+      trials: outputs per dataset, at least 20.
+      risk: probability that any question is answered "wrong" where nothing is, in (0, 1).
+      deadline: a ``time.monotonic()`` value; it may leave fewer trials, which has nothing to do with what they are.
+      read_as: the pair of gradients where ``neighbours`` are records that a network reads.
+      executor: who draws the trials; by default this process.
+
+    Returns:
+      One answer a question, the most telling first: ``question``, ``wrong``, ``says``, ``p_value``, ``assumes``.
+
+    Raises:
+      ValueError: an argument is out of range.
+      TimeoutError: the deadline left fewer than 20 trials per dataset.
+
+    Examples:
+      Drawing and testing takes some seconds::
+
+        step = mechanisms.gaussian_mechanism(noise_multiplier=0.5)
+        pair = mechanisms.worst_case_pair(records=3, dimension=20, clip=1.0)
+        given = dict(clip=1.0, noise_multiplier=1.0, trials=200)  # the noise is said to be twice as large
+        for answer in audit.diagnose_mechanism(step, pair, key=jax.random.key(0), **given):
+            print(answer.wrong, answer.says)
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
     seen, sides = read_as or neighbours, executor.sides(mechanism, neighbours)

@@ -62,16 +62,22 @@ def plan_one_run(*, claim: Claim, canaries: Count, delta: Delta = 1e-5, risk: Sh
     """What ``audit.one_run`` can prove if canaries leak as much as a claim allows, and what limits every test.
 
     Args:
-      claim: How much one canary leaks at most. The plan supposes that each leaks just this, independently.
-      canaries: How many there are, each included by a fair coin of its own.
-      delta: At which epsilon is to be proven.
-      risk: Of a false bound.
+      claim: how much one canary leaks at most. The plan supposes that each leaks just this, independently.
+      canaries: how many there are, each included by a fair coin of its own; at least 2.
+      delta: at which epsilon is to be proven, in [0, 1).
+      risk: of a false bound, in (0, 1).
 
     Returns:
       The expected bound and a limit. Both are computed on lattices and not certified: they advise, they prove nothing.
 
     Raises:
-      ValueError: for no canaries, or a risk outside (0, 1).
+      ValueError: an argument is out of range.
+
+    Examples:
+      Some seconds on a lattice of losses::
+
+        print(audit.plan_one_run(claim=guarantees.gaussian(mu=1.0), canaries=1000))
+        # ... expect to prove an epsilon of about 1.64; no valid test proves more than 1.88 in half of all runs
     """
     require_risk(risk)
     require("canaries", canaries >= 2, "at least 2", canaries)

@@ -102,7 +102,15 @@ class Finding:
 class Policy(abc.ABC):
     """Which test is judged, on how many trials, and how. One file per policy, one line in the catalogue.
 
-    A policy that takes the planned trials and counts them inherits ``count`` as it is.
+    ``audit.Fixed``, ``FromTheory``, ``Split``, ``Simultaneous`` and ``Anytime`` are policies. One of your own decides
+    its test in ``fix``, before the trials that judge it, and compares the counts with the claim in ``judge``. A policy
+    that takes the planned trials and counts them inherits ``count`` as it is. That its bounds hold at the goal's risk
+    is for whoever writes it to prove: nothing here checks that.
+
+    Examples:
+      >>> import audit
+      >>> isinstance(audit.Split(), audit.Policy), audit.Split().kind
+      (True, 'split')
     """
 
     kind: str

@@ -181,44 +181,77 @@ class AuditRecord:
 
     ``verdict`` and ``reason`` are the answer; ``epsilon(delta)``, ``delta(epsilon)`` and ``mu`` are proven lower
     bounds, which hold together with probability at least ``1 - risk``. A bound of 0 shows nothing, and none of them is
-    an upper bound on what leaks.
+    an upper bound on what leaks. ``audit.save_records`` and ``audit.load_records`` keep records in a file.
+
+    Examples:
+      Of an audit that was run::
+
+        record = audit.run_audit(step, pair, claim=claim, trials=20_000, risk=0.05, key=jax.random.key(0))
+        print(record.verdict, record.reason)
+        print(record.epsilon(1e-5), record.delta(0.0), record.mu)
+        audit.save_records((record,), "records.json")
     """
 
     name: str
+    """What the audit is called in suites and reports."""
     verdict: Verdict
+    """``"violation"``, ``"no_violation_found"``, ``"inconclusive"`` or ``"could_not_run"``."""
     reason: str
+    """Why, in one sentence."""
     p_value: float
     """Smallest risk at which this audit alone would say 'violation'."""
     adjusted_p_value: float
     """Smallest risk of the whole suite at which it would; the p-value itself outside a suite."""
     expect: Verdict
+    """The verdict that counts as a success."""
     risk: float
+    """Probability, at most, that any statement of the record is wrong."""
     report_delta: float
+    """The delta at which epsilon is reported."""
     trials: int
+    """Outputs drawn and judged, half of them on each dataset."""
     trials_planned: int
+    """What was asked for; more than ``trials`` where a deadline or the data ended the audit."""
     fit_trials: int
+    """Outputs that chose the test and were then thrown away, beside ``trials``."""
     policy: Mapping[str, Any]
+    """How thresholds were fixed: the policy's name and parameters."""
     stops_early: bool
     """Whether the data may have ended the audit: then its counts are no fixed sample."""
     points: tuple[ProvenPoint, ...]
+    """The judged tests, with their counts and the limits on their error rates that hold together."""
     numbers: tuple[ProvenNumber, ...]
     """Proven number by number, each by its own test at its own share; empty where all is read off the points."""
     budget: RiskBudget
     """How the risk is spent, the verdict among it: fixed before the trials."""
     claim: ClaimPart
+    """What was promised, with its curve."""
     mechanism: Part
+    """What was audited, by name and parameters."""
     neighbours: Part
+    """The pair of datasets, by name and parameters."""
     distinguisher: Part
+    """What scored the outputs, by name and parameters."""
     grids: tuple[ScoreGrid, ...]
+    """How many scores fell where, on each dataset: one grid for every score."""
     band: Band
+    """Points along the first score's curve that hold together."""
     theory: Curve | None
+    """The exact curve, where the distinguisher knows it."""
     detectable_advantage_excess: float | None
+    """Smallest advantage above the claim that this test would have found with power 0.8; None: no such leak."""
     detectable_epsilon: float | None
+    """Smallest epsilon of a Gaussian mechanism, at the reported delta, that it would have found so; None: no such."""
     trials_needed: int | None
+    """After an inconclusive verdict: trials that would be enough; None where no feasible number would."""
     key: str
+    """The key of all its randomness, by its implementation and numbers."""
     environment: Mapping[str, str]
+    """Versions, device and platform."""
     started: str
+    """When, in UTC."""
     seconds: float
+    """How long it took."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """After a violation: what looks wrong. They explain and never decide."""
     violated_at: ViolatedAt | None = None
@@ -244,6 +277,7 @@ class AuditRecord:
     one_run: OneRunPart | None = None
     """Of one training with many canaries, which has no trials: the coins that were guessed."""
     schema: int = SCHEMA
+    """Which version of the file's format it is."""
 
     def __repr__(self) -> str:
         """What a session shows of it: the answer. All that it holds is in `to_json`."""

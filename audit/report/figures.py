@@ -149,7 +149,23 @@ def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
 def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
     """Draw a record's trade-off curves on axes of matplotlib: claimed, exact where known, observed, proven, ceiling.
 
-    On logarithmic axes the points that drive epsilon are seen. A legend is for the caller to add.
+    The observed curve is a count and proves nothing: only what is labelled "proven" holds at the record's risk.
+
+    Args:
+      record: a record with a curve: one of ``audit.run_audit`` whose trials were drawn (``record.drawn``).
+      axes: of matplotlib. A legend is for the caller to add.
+      logarithmic: whether both axes are logarithmic, where the points that drive epsilon are seen.
+
+    Raises:
+      ValueError: ``record`` is no AuditRecord.
+
+    Examples:
+      The first record of a file, as a picture::
+
+        figure, axes = matplotlib.pyplot.subplots()
+        audit.draw(audit.load_records("records.json")[0], axes, logarithmic=True)
+        axes.legend()
+        figure.savefig("curves.png")
     """
     curve, most = record.claim.curve, ceiling(record)
     axes.plot(curve.alpha, curve.beta, color=CLAIM, label="claimed", linewidth=1.6)

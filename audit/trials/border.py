@@ -12,7 +12,22 @@ from collections.abc import Iterator
 
 
 class MechanismError(RuntimeError):
-    """User code failed while it was audited."""
+    """User code failed while it was audited.
+
+    The message says what failed and on which dataset; ``__cause__`` is the user's own exception. A ``sys.exit`` of the
+    code under audit arrives as one, too.
+
+    Examples:
+      >>> import audit, guarantees, jax, mechanisms
+      >>> def step(key, gradients):
+      ...     raise RuntimeError("no GPU")
+      >>> given = dict(claim=guarantees.gaussian(mu=1.0), trials=100, risk=0.05, key=jax.random.key(0))
+      >>> try:
+      ...     audit.run_audit(step, mechanisms.scalar_pair(), **given)
+      ... except audit.MechanismError as error:
+      ...     print(error)
+      'step' failed on the side 'without': RuntimeError: no GPU
+    """
 
 
 class Terminated(KeyboardInterrupt):

@@ -55,9 +55,29 @@ class ClusterError(RuntimeError):
 def dask_executor(scheduler: str | None = None, *, workers: Count | None = None) -> DaskExecutor:
     """The workers of a Dask cluster: of the one whose scheduler has this address, or of one started here.
 
-    ``scheduler`` is an address (tcp://host:8786) or a scheduler file; ``workers`` is how many to wait for there.
-    Without a scheduler so many processes are started on this machine (default: one a processor). Close it, or use it
-    in ``with``.
+    Close it, or use it in ``with``. Records are the same as without it. Dask runs whatever code its members send:
+    connect only to a cluster whose members you trust (docs/cluster.md).
+
+    Args:
+      scheduler: an address (``tcp://host:8786``) or a scheduler file (``.json``); by default processes are started on
+        this machine.
+      workers: how many to wait for there (by default 1), or to start here (by default one a processor).
+
+    Returns:
+      The executor, for ``audit.Execution`` and ``audit.run_suite``.
+
+    Raises:
+      ImportError: Dask Distributed is not installed.
+      ClusterError: no scheduler answers, too few workers join, or theirs are other versions than here.
+
+    Examples:
+      With ``pip install 'dpsgd-audit[cluster]'``, in a script under ``if __name__ == "__main__":``::
+
+        with audit.dask_executor(workers=2) as executor:
+            execution = audit.Execution(executor=executor)
+            record = audit.run_audit(
+                step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0), execution=execution
+            )
     """
     distributed = _distributed()
     if scheduler is None:

@@ -32,7 +32,18 @@ NOT_FINITE = (
 
 
 class NonFiniteScoreError(ValueError):
-    """A trial gave a score that is NaN or infinite."""
+    """A trial gave a score that is NaN or infinite.
+
+    The message names the trial and the dataset. Such trials are never left out: that would bias the counts.
+
+    Examples:
+      Where the audited code may overflow::
+
+        try:
+            record = audit.run_audit(step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0))
+        except audit.NonFiniteScoreError as error:
+            print(error)  # the score of trial 0 on the side 'without' is not finite: ...
+    """
 
 
 class WrongCountsError(RuntimeError):

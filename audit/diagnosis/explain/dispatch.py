@@ -86,12 +86,12 @@ def explain(
     Raises:
       TypeError: ``mechanism`` is no mechanism.
 
-    Example:
-      >>> import mechanisms
+    Examples:
+      >>> import audit, jax, mechanisms
       >>> def bare(key, gradients):
       ...     return gradients.sum(axis=0)
       >>> pair = mechanisms.worst_case_pair(records=3, dimension=2, clip=1.0)
-      >>> [found.kind.value for found in explain(bare, pair, key=jax.random.key(0)).findings]
+      >>> [found.kind.value for found in audit.explain(bare, pair, key=jax.random.key(0)).findings]
       ['released_without_noise']
     """
     step = as_mechanism(mechanism)
