@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from audit.commands.arguments import COMMANDS
-from audit.trials.border import Terminated, contained
+from audit.trials.user_code_errors import Terminated, contained
 
 BAD_INPUT = 2
 INTERRUPTED = 130

@@ -22,13 +22,13 @@ from audit.record.derive import Audited, Subject, derive
 from audit.record.environment import describe_environment, describe_key
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.agreement import require_agreement
-from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
 from audit.trials.execution import USUAL, Execution
 from audit.trials.fit_trials import learn
 from audit.trials.keys import audit_keys
 from audit.trials.repeats import repeatable
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
+from audit.trials.user_code_errors import contained
 from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner

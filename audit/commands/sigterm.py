@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-from audit.trials.border import Terminated
+from audit.trials.user_code_errors import Terminated
 
 
 @contextlib.contextmanager

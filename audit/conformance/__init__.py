@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from audit.conformance.cases import STEP_CASES, TRAINING_CASES, Case
-from audit.trials.border import contained
+from audit.trials.user_code_errors import contained
 from guarantees.checks import require
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
-from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.threefry import fold_in
+from audit.trials.user_code_errors import contained
 from mechanisms.pairs.gradient_pairs import told_pair
 from mechanisms.pairs.neighbours import Neighbours
 

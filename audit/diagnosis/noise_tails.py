@@ -12,8 +12,8 @@ from scipy import special
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
 from audit.bounds.rounding import at_least
-from audit.trials.border import contained
 from audit.trials.both_sides import Auditable, both_sides
+from audit.trials.user_code_errors import contained
 from distinguishers.model_free.directions import span_of
 from guarantees.checks import AboveZero, Count, Rate, Share, checked, require
 from guarantees.claim import Claim

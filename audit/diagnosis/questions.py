@@ -14,9 +14,9 @@ from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, read_signal
 from audit.record.diagnosis_answer import Diagnosis, not_asked
-from audit.trials.border import contained
 from audit.trials.both_sides import Auditable
 from audit.trials.executor import LOCAL, Executor
+from audit.trials.user_code_errors import contained
 from guarantees.checks import Positive, Rate, Share, checked, require
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout

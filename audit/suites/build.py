@@ -31,8 +31,8 @@ from audit.suites.parts import (
     takeable,
     taken,
 )
-from audit.trials.border import passes, sentence
 from audit.trials.both_sides import Auditable
+from audit.trials.user_code_errors import passes, sentence
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
 from dpsgd_audit.face import ByName

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from audit.suites.file import AuditSpec, SuiteError
-from audit.trials.border import passes, sentence
+from audit.trials.user_code_errors import passes, sentence
 
 
 def load(path: str, word: str, spec: AuditSpec) -> Any:

@@ -16,10 +16,10 @@ from audit.planning.plan import Plan
 from audit.planning.refutable import refutable
 from audit.policies.catalogue import default_policy
 from audit.suites.build import Built
-from audit.trials.border import contained
 from audit.trials.both_sides import both_sides
 from audit.trials.fit_trials import learn
 from audit.trials.threefry import split
+from audit.trials.user_code_errors import contained
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner, known_curve
 from mechanisms.pairs.gradient_lengths import GradientLengths

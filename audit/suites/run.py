@@ -25,13 +25,13 @@ from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
 from audit.suites.file import AuditSpec, Suite
 from audit.suites.unrun import unrun
-from audit.trials.border import contained, sentence
 from audit.trials.both_sides import is_foreign
 from audit.trials.execution import Execution
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
+from audit.trials.user_code_errors import contained, sentence
 from audit.trials.workers import ForeignError
 from guarantees.checks import checked
 from mechanisms.adapters.environments import Environment

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from audit.trials.border import blamed
 from audit.trials.foreign import ForeignSides
 from audit.trials.source import Scored
 from audit.trials.traced import TracedSides
+from audit.trials.user_code_errors import blamed
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.contract import mechanism as as_mechanism

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from audit.trials.border import contained
+from audit.trials.user_code_errors import contained
 from audit.trials.versions import differences, versions
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from audit.trials.border import MechanismError
+from audit.trials.user_code_errors import MechanismError
 from mechanisms.release import Layout
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from audit.trials.border import MechanismError, blamed
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
@@ -32,6 +31,7 @@ from audit.trials.source import (
     piece_size,
 )
 from audit.trials.threefry import split
+from audit.trials.user_code_errors import MechanismError, blamed
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.contract import Mechanism, OutputKind, Step, release_on

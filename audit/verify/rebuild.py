@@ -23,8 +23,8 @@ from audit.record.record import AuditRecord
 from audit.suites.claim_names import BUILDABLE
 from audit.suites.each_audit import among, key_text, risk_of_each
 from audit.suites.file import Suite, SuiteError
-from audit.trials.border import sentence
 from audit.trials.source import Tally
+from audit.trials.user_code_errors import sentence
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 

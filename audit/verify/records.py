@@ -13,7 +13,7 @@ from audit.record.unrun import emptied
 from audit.risk import RiskBudget
 from audit.suites.each_audit import key_text, risk_of_each
 from audit.suites.file import Suite
-from audit.trials.border import sentence
+from audit.trials.user_code_errors import sentence
 from audit.trials.versions import version_of
 from audit.verify.leaves import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.primary import SENTENCES, Source, primary_keys

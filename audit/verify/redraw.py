@@ -13,11 +13,11 @@ from audit.record.derive import Audited
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.file import Suite
-from audit.trials.border import contained
 from audit.trials.both_sides import both_sides, steps_taken
 from audit.trials.fit_trials import learn
 from audit.trials.keys import AuditKeys, audit_keys
 from audit.trials.source import Scored, Source
+from audit.trials.user_code_errors import contained
 from audit.verify.detection import detection, unlikely_errors
 from audit.verify.leaves import ABSENT, agree, leaves, told
 from audit.verify.parts import Parts, key_of, recorded_parts, stated_parts

@@ -11,8 +11,8 @@ import pytest
 import audit
 import guarantees
 import mechanisms
-from audit.trials.border import MechanismError
 from audit.trials.both_sides import both_sides
+from audit.trials.user_code_errors import MechanismError
 from mechanisms.pairs.gradient_pairs import GradientsError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

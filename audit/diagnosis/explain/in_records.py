@@ -10,7 +10,7 @@ from audit.diagnosis.explain.dispatch import TRACERS, Stated, explain
 from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
 from audit.diagnosis.explain.places import INSTALLED, Frame, is_ours, relative
 from audit.record.diagnosis_answer import Diagnosis
-from audit.trials.border import contained
+from audit.trials.user_code_errors import contained
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 
 MOST = 3

@@ -24,8 +24,8 @@ from audit.cli import CONTINUES, main
 from audit.record.stored import load_records
 from audit.resume import checkpoint
 from audit.trials import traced
-from audit.trials.border import Terminated
 from audit.trials.source import StaleCountsError, Tally, empty_tally
+from audit.trials.user_code_errors import Terminated
 
 ROOT = Path(__file__).resolve().parents[3]
 ROWS = mechanisms.pair(np.zeros((1, 3)), np.array([[1.0, 0.0, 0.0]]), relation="zero_out")

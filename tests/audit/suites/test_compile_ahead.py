@@ -13,9 +13,9 @@ from audit.suites.build import Built, build_suite
 from audit.suites.compile_ahead import compile_programs, compiled_ahead, is_ours
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
-from audit.trials.border import MechanismError
 from audit.trials.both_sides import both_sides
 from audit.trials.executor import LOCAL
+from audit.trials.user_code_errors import MechanismError
 from distinguishers.contract import OneScore
 from mechanisms.contract import OutputKind
 from mechanisms.simulators.one_round import OneRound

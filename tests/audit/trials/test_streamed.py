@@ -11,9 +11,9 @@ import pytest
 import distinguishers
 import mechanisms
 from audit.trials import traced
-from audit.trials.border import MechanismError
 from audit.trials.keys import trial_keys, trial_number
 from audit.trials.programs import is_summed
+from audit.trials.user_code_errors import MechanismError
 from distinguishers.contract import OneScore
 from distinguishers.exact.transcripts import LargestRound
 from mechanisms import sampling

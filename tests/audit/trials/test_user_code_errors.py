@@ -11,7 +11,7 @@ from audit.cli import main
 from audit.suites.build import build
 from audit.suites.file import SuiteError, parse_suite
 from audit.trials import remote
-from audit.trials.border import MechanismError, Terminated, blamed, contained
+from audit.trials.user_code_errors import MechanismError, Terminated, blamed, contained
 from audit.trials.workers import Batch, ForeignError, Local
 
 

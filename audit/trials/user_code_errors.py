@@ -1,4 +1,4 @@
-"""The border to code of the user's: whatever way out it takes, what arrives here is an error of ours.
+"""Errors of the user's code: whatever way out it takes, what arrives here is an error of ours.
 
 A step that calls ``sys.exit(0)`` must not end a run with exit code 0 and no report.
 """
