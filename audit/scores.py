@@ -16,7 +16,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
 from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import Against, Judgement, against_band, against_jointly, judge_statements
-from audit.verdict.numbers import ProvenNumber, against, prove, questions
+from audit.verdict.proven_numbers import ProvenNumber, against, prove, questions
 from audit.verdict.verdict import Verdict
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim

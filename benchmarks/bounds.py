@@ -31,7 +31,7 @@ from audit.policies.chosen import FromTheory
 from audit.risk import STOPPING_WEIGHTS, look_share, shared
 from audit.scores import chosen_tests, from_scores
 from audit.verdict.judgement import against_jointly
-from audit.verdict.numbers import against, prove, questions
+from audit.verdict.proven_numbers import against, prove, questions
 
 TRUTH = guarantees.gaussian(mu=1.0)
 DELTA, RISK = 1e-5, 0.05

@@ -18,7 +18,7 @@ from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, ta
 from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
 from audit.power.power import refutation_power, tv_alternative
 from audit.risk import STOPPING_WEIGHTS, Statement, shared
-from audit.verdict.numbers import questions
+from audit.verdict.proven_numbers import questions
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.families.textbook import gaussian

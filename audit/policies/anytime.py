@@ -28,7 +28,7 @@ from audit.risk import STOPPING_WEIGHTS, RiskBudget, look_share, shared
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.judgement import Against, against_points, judge_statements
-from audit.verdict.numbers import against, prove, questions
+from audit.verdict.proven_numbers import against, prove, questions
 from audit.verdict.violated import by_counts, by_points
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff

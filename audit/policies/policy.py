@@ -19,7 +19,7 @@ from audit.risk import ROUNDING, RiskBudget, on_points
 from audit.trials import source
 from audit.trials.source import Source, Tally
 from audit.verdict.judgement import Judgement
-from audit.verdict.numbers import ProvenNumber
+from audit.verdict.proven_numbers import ProvenNumber
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 

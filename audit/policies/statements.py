@@ -14,7 +14,7 @@ from audit.policies.rectangles import against_first_band, first_band
 from audit.risk import RiskBudget, Statement
 from audit.trials.source import Tally
 from audit.verdict.judgement import Against, against_jointly, against_points, judge_statements
-from audit.verdict.numbers import against, prove, questions
+from audit.verdict.proven_numbers import against, prove, questions
 
 NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 

@@ -16,7 +16,7 @@ from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.bounds.rounding import at_least, at_most
 from audit.record.diagnosis_answer import Diagnosis
 from audit.risk import RiskBudget, Statement
-from audit.verdict.numbers import ProvenNumber
+from audit.verdict.proven_numbers import ProvenNumber
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
 from mechanisms.pairs.gradient_lengths import GradientLengths

@@ -21,7 +21,7 @@ from audit.report.latex import latex
 from audit.report.story import story
 from audit.report.table import print_table
 from audit.report.text import record_lines
-from audit.verdict.numbers import against, promise
+from audit.verdict.proven_numbers import against, promise
 from guarantees.laws.law import Certificate
 from guarantees.summary import summarise
 from guarantees.trade_off import TradeOff

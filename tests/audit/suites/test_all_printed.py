@@ -11,7 +11,7 @@ from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.verdict.holm import holm
 from audit.verdict.judgement import against_jointly
-from audit.verdict.numbers import against, prove
+from audit.verdict.proven_numbers import against, prove
 
 RISK = 0.2
 EACH = RISK / 2

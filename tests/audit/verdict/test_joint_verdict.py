@@ -12,7 +12,7 @@ from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.supporting_lines import tabulate
 from audit.power.power import detectable, is_conclusive, refuting, trials_needed
 from audit.verdict.judgement import Against, judge_statements
-from audit.verdict.numbers import against, prove
+from audit.verdict.proven_numbers import against, prove
 
 CLAIM = guarantees.gaussian(mu=1.0)
 

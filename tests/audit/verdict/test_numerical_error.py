@@ -7,7 +7,7 @@ from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import refutes
 from audit.verdict.judgement import p_value
-from audit.verdict.numbers import promise
+from audit.verdict.proven_numbers import promise
 from guarantees.claim import Claim
 from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.textbook import GaussianLaw

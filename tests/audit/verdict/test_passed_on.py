@@ -12,7 +12,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.supporting_lines import tabulate
 from audit.risk import FOR_EXCESS, RiskBudget, shared
 from audit.verdict.judgement import against_jointly
-from audit.verdict.numbers import against, prove
+from audit.verdict.proven_numbers import against, prove
 from audit.verdict.violated import EXCESSES, proven_excess
 
 BUDGET = RiskBudget(risk=0.2, verdict=0.1, epsilon=0.1)
