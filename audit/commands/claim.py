@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from audit.commands.compiled import laws_kept
+from audit.commands.disk_cache import laws_kept
 from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.character_plot import claim_line, print_plot

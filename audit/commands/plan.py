@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from audit.commands.compiled import laws_kept
+from audit.commands.disk_cache import laws_kept
 from audit.commands.run import suite_of
 from audit.report.escaping import json_text
 from audit.suites.file import SuiteError

@@ -47,7 +47,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         require_writable(path)
     _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
-    from audit.commands.compiled import keep_compiled, laws_kept
+    from audit.commands.disk_cache import keep_compiled, laws_kept
     from audit.record.stored import load_records, save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress

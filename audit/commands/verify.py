@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from audit.commands.compiled import laws_kept
+from audit.commands.disk_cache import laws_kept
 from audit.record.read import SchemaError
 from audit.record.record import plain
 from audit.record.stored import WRITTEN_BY, load_records

@@ -3,7 +3,7 @@ import os
 import jax
 import pytest
 
-from audit.commands import compiled
+from audit.commands import disk_cache
 from guarantees.laws import kept
 
 
@@ -12,7 +12,7 @@ def untouched(monkeypatch, tmp_path):
     """A process in which nobody has said where programs are kept; JAX's own settings come back afterwards."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
-    for name in (*compiled.OF_JAX, compiled.SETTING):
+    for name in (*disk_cache.OF_JAX, disk_cache.SETTING):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jax.config.update("jax_compilation_cache_dir", None)
@@ -22,7 +22,7 @@ def untouched(monkeypatch, tmp_path):
 
 
 def test_programs_are_kept_in_the_users_cache_folder(untouched):
-    folder = compiled.keep_compiled()
+    folder = disk_cache.keep_compiled()
     assert folder is not None
     assert folder.is_dir()
     assert folder.parent == untouched / "dpsgd-audit" / "compiled"
@@ -31,24 +31,24 @@ def test_programs_are_kept_in_the_users_cache_folder(untouched):
 
 def test_a_users_own_setting_is_respected(untouched, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(untouched / "theirs"))
-    assert compiled.keep_compiled() is None
+    assert disk_cache.keep_compiled() is None
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     jax.config.update("jax_compilation_cache_dir", str(untouched / "theirs"))
-    assert compiled.keep_compiled() is None
+    assert disk_cache.keep_compiled() is None
     jax.config.update("jax_compilation_cache_dir", None)
-    monkeypatch.setenv(compiled.SETTING, "off")
-    assert compiled.keep_compiled() is None
+    monkeypatch.setenv(disk_cache.SETTING, "off")
+    assert disk_cache.keep_compiled() is None
     assert jax.config.jax_compilation_cache_dir is None
-    monkeypatch.setenv(compiled.SETTING, str(untouched / "chosen"))
-    folder = compiled.keep_compiled()
+    monkeypatch.setenv(disk_cache.SETTING, str(untouched / "chosen"))
+    folder = disk_cache.keep_compiled()
     assert folder is not None
     assert folder.parent == untouched / "chosen"
 
 
 def test_a_folder_that_cannot_be_made_is_done_without(untouched, monkeypatch):
     (untouched / "file").write_text("")
-    monkeypatch.setenv(compiled.SETTING, str(untouched / "file"))
-    assert compiled.keep_compiled() is None
+    monkeypatch.setenv(disk_cache.SETTING, str(untouched / "file"))
+    assert disk_cache.keep_compiled() is None
     assert jax.config.jax_compilation_cache_dir is None
 
 
@@ -58,24 +58,24 @@ def test_a_folder_that_others_can_write_to_is_done_without(untouched, capsys, sh
     (untouched / "dpsgd-audit" / "compiled").mkdir(parents=True)
     for place in ("dpsgd-audit", "dpsgd-audit/compiled"):
         (untouched / place).chmod(0o775 if place == shared else 0o700)
-    assert compiled.keep_compiled() is None
+    assert disk_cache.keep_compiled() is None
     assert f"{untouched / shared} can be written to by others; `chmod go-w` it" in capsys.readouterr().err
     assert jax.config.jax_compilation_cache_dir is None
 
 
 def test_laws_are_kept_beside_the_programs_while_a_command_runs(untouched, monkeypatch):
     before = kept._Shelf.folder
-    with compiled.laws_kept() as folder:
+    with disk_cache.laws_kept() as folder:
         assert folder is not None
         assert folder.parent == untouched / "dpsgd-audit" / "laws"
         assert kept._Shelf.folder == folder != before
     assert kept._Shelf.folder == before
     # what JAX keeps is another matter
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(untouched / "theirs"))
-    with compiled.laws_kept() as again:
+    with disk_cache.laws_kept() as again:
         assert again == folder
-    monkeypatch.setenv(compiled.SETTING, "off")
-    with compiled.laws_kept() as none:
+    monkeypatch.setenv(disk_cache.SETTING, "off")
+    with disk_cache.laws_kept() as none:
         assert none is None
 
 
@@ -83,7 +83,7 @@ def test_laws_are_kept_beside_the_programs_while_a_command_runs(untouched, monke
 def test_laws_that_others_could_change_are_not_used(untouched, capsys):
     (untouched / "dpsgd-audit" / "laws").mkdir(parents=True)
     (untouched / "dpsgd-audit" / "laws").chmod(0o777)
-    with compiled.laws_kept() as folder:
+    with disk_cache.laws_kept() as folder:
         assert folder is None
         assert kept._Shelf.folder is None
     assert "laws are not kept" in capsys.readouterr().err
