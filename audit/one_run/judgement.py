@@ -10,7 +10,7 @@ from audit.bounds.counted_guesses import Guesses
 from audit.bounds.rounding import at_least
 from audit.bounds.sharp_guesses import SMALLEST, Side, profile_of, sharp_tail
 from audit.one_run.result import OneRunJudgement
-from audit.power.power import EPSILON_FACTOR, POWER, TV_EXCESS
+from audit.power.power import EPSILON_FACTOR, OF_THE_ROOM, POWER, TV_EXCESS
 from guarantees.claim import Claim
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.distributions import binom
@@ -104,9 +104,13 @@ def _power(each: Guesses, needed: int, chance: float) -> float:
 
 
 def _leak(claim: Claim, *, delta: float) -> float:
-    """How often guesses are right under the leak that should be found: advantage 0.1 or half an epsilon more."""
+    """How often guesses are right under the leak that should be found.
+
+    1.5 times the claimed epsilon, or an advantage 0.1 above the claim's that leaves half of its wrong guesses.
+    """
     epsilon = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
-    return float(min(1.0, max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + TV_EXCESS / 2)))
+    more = min(TV_EXCESS / 2, OF_THE_ROOM * float(expit(-epsilon)))
+    return float(max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + more))
 
 
 def _critical(asked: _Judge, each: Guesses) -> int | None:

@@ -14,12 +14,15 @@ from audit.bounds.supporting_lines import one_pair, tabulate
 from audit.goal import Goal
 from guarantees.claim import Claim
 from guarantees.laws.kept import kept
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import crossing
+from guarantees.trade_off import TradeOff
 
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
+OF_THE_ROOM = 0.5
+"""No advantage above the claim counts as moderate that takes more than this part of what is left to 1."""
 POWER = 0.8
 ONE_BY_ONE = (2,) * 14
 TOGETHER = (16, 32, 32)
@@ -47,12 +50,55 @@ class Detectable:
     """The smallest leaks that a test of this size would have found with power 0.8.
 
     ``tv_excess``: advantage of the best attack above what the claim allows; ``epsilon``: that of a Gaussian mechanism,
-    at the audit's delta. None: no leak of that kind can be found at this size.
+    at the audit's delta. None: no leak of that kind can be found at this size. ``conclusive``: a moderate leak is
+    among those found (``Moderate``).
     """
 
     tv_excess: float | None
     epsilon: float | None
     conclusive: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Moderate:
+    """The largest leaks of moderate size: an audit that would miss them too has nothing to say.
+
+    A Gaussian mechanism (``epsilon``) with 1.5 times the claimed epsilon, or with an advantage 0.1 above that of the
+    Gaussian mechanism that has the claimed epsilon. An advantage above what the claim itself allows (``tv_excess``)
+    counts only for claims that no Gaussian mechanism keeps, pure epsilons, and where nothing is claimed at the audit's
+    delta: an (epsilon, delta) claim allows an advantage that Gaussian mechanisms reach only with many times its epsilon.
+    """
+
+    tv_excess: float | None
+    epsilon: float | None
+
+
+def moderate(claim: Claim, *, delta: float) -> Moderate:
+    """The leaks that an audit of this claim must be able to find."""
+    claimed = claim.epsilon_range(delta).promised
+    pure = claim.law.smallest_delta == 0 and np.isfinite(claim.epsilon_range(0.0).promised)
+    if pure or not np.isfinite(claimed):
+        _, room = tv_alternative(claim, 0.0)
+        excess = float(min(TV_EXCESS, OF_THE_ROOM * room))
+        return Moderate(tv_excess=excess, epsilon=EPSILON_FACTOR * claimed if np.isfinite(claimed) else None)
+    return Moderate(tv_excess=None, epsilon=max(EPSILON_FACTOR * claimed, _more_advantage(claimed, delta)))
+
+
+def _more_advantage(epsilon: float, delta: float) -> float:
+    """Epsilon of the Gaussian mechanism whose advantage is 0.1 above that of the one with this epsilon; 0 if none."""
+    (noise,) = _noise_at(np.array([epsilon]), delta)
+    advantage = 1 - 2 * ndtr(-0.5 / noise) + TV_EXCESS
+    return float(TradeOff(GaussianLaw(mu=2 * ndtri((1 + advantage) / 2))).epsilon(delta)) if advantage < 1 else 0.0
+
+
+def _noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
+    """The noise multipliers 1 / mu of the Gaussian mechanisms that have these epsilons at a delta."""
+
+    # the tails themselves, not Claims, in 1 / mu, which they fall with
+    def excess(noise: np.ndarray, own: np.ndarray) -> np.ndarray:
+        return gaussian_delta(own, 1 / noise) - delta
+
+    return crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
 
 
 def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
@@ -85,12 +131,7 @@ def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray
     level, rate = ndtri(alpha), refutation_rates(alpha, goal)
 
     def alternatives(epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # the tails themselves, not Claims, in 1 / mu, which they fall with
-        def excess(noise: np.ndarray, own: np.ndarray) -> np.ndarray:
-            return gaussian_delta(own, 1 / noise) - goal.delta
-
-        noise = crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
-        beta = ndtr(-level - 1 / noise[:, None])
+        beta = ndtr(-level - 1 / _noise_at(epsilon, goal.delta)[:, None])
         best = np.array([int(np.argmax(rate(own))) for own in beta], int)
         return alpha[best], beta[np.arange(len(best)), best]
 
@@ -154,7 +195,7 @@ def detectable(
     test: TestKind | None = None,
     at_once: tuple[int, ...] = ONE_BY_ONE,
 ) -> Detectable:
-    """Smallest leaks found with power 0.8, and whether the default targets are among them.
+    """Smallest leaks found with power 0.8, and whether those of moderate size are among them.
 
     ``test`` is the kind of test that decides; by default the rectangle.
     ``at_once`` says into how many parts each step of a search divides what is left: many where power is found for many
@@ -180,8 +221,10 @@ def detectable(
     lines = tabulate(claim)
     decided_by = (lines.x, lines.y, lines.slope, alpha, room, claimed, delta, trials_per_side, risk, at_once)
     tv, epsilon = kept(f"the smallest leaks, {test.__name__}", decided_by, searched, holds=between, package="audit")
-    conclusive = (tv is not None and tv <= TV_EXCESS) or (
-        epsilon is not None and claimed > 0 and epsilon <= EPSILON_FACTOR * claimed
+    wanted = moderate(claim, delta=delta)
+    conclusive = any(
+        leak is not None and most is not None and leak <= most
+        for leak, most in ((tv, wanted.tv_excess), (epsilon, wanted.epsilon))
     )
     return Detectable(tv_excess=tv, epsilon=epsilon, conclusive=conclusive)
 
@@ -193,15 +236,18 @@ def _leaking(claim: Claim, *, delta: float, trials_per_side: int, power: Power) 
 
 
 def is_conclusive(claim: Claim, *, delta: float, trials_per_side: int, power: Power) -> bool:
-    """What ``detectable`` says of the default targets, one by one, in a fifth of the time: no leak is found out."""
+    """What ``detectable`` says of moderate leaks, one by one, in a fifth of the time: the smallest is not found out."""
     alpha, room = tv_alternative(claim, 0.0)
-    if _at_most(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, TV_EXCESS):
+    wanted = moderate(claim, delta=delta)
+    if wanted.tv_excess is not None and _at_most(
+        lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, wanted.tv_excess
+    ):
         return True
-    claimed = claim.epsilon_range(delta).promised
-    if not (np.isfinite(claimed) and claimed > 0):
+    if wanted.epsilon is None:
         return False
+    claimed = claim.epsilon_range(delta).promised
     leaking = _leaking(claim, delta=delta, trials_per_side=trials_per_side, power=power)
-    return _at_most(leaking, claimed, 2 * claimed + 10.0, EPSILON_FACTOR * claimed)
+    return _at_most(leaking, claimed, 2 * claimed + 10.0, wanted.epsilon)
 
 
 def _at_most(power: Callable[[np.ndarray], np.ndarray], low: float, high: float, most: float) -> bool:
@@ -244,7 +290,7 @@ def _smallest(
 def trials_needed(
     claim: Claim, *, delta: float, risk: float, test: TestKind, more_than: int = 1, at_most: int = 2**30
 ) -> int | None:
-    """Smallest even number of trials, both sides together, at which a default target has power 0.8.
+    """Smallest even number of trials, both sides together, at which a moderate leak is found with power 0.8.
 
     To two per cent, looked for above ``more_than`` per side; None where ``at_most`` per side would not do.
     """

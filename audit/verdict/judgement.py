@@ -71,8 +71,8 @@ def judge(
     """Compare what is proven at ``risk`` with the claim.
 
     ``points_at(r)`` gives points that hold together with probability 1 - r; ``largest_share`` is the part of the
-    risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or neither default
-    target (advantage excess 0.1, epsilon x 1.5) would have been found with power 0.8.
+    risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or no leak of moderate
+    size (``power.Moderate``) would have been found with power 0.8.
     """
     points = points_at(risk)
     return conclude(
@@ -241,12 +241,20 @@ def conclude(
     why = (
         "no counts of this size could refute the claim"
         if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0
-        else "these trials would miss a leak of the stated size too often"
+        else f"these trials would too often miss {_moderate(claim, delta)}"
     )
     advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"
     return Judgement(
         verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
     )
+
+
+def _moderate(claim: Claim, delta: float) -> str:
+    """The leak that an audit of this claim should find."""
+    wanted, claimed = power.moderate(claim, delta=delta), claim.epsilon_range(delta).promised
+    if wanted.tv_excess is not None:
+        return f"an advantage {wanted.tv_excess:.2g} above the claim"
+    return f"a Gaussian leak with epsilon {wanted.epsilon:.3g} at delta {delta:.3g}, where {claimed:.3g} is claimed"
 
 
 def _findable(found: power.Detectable, *, claimed: float) -> str:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from joint_judge import judge_jointly
 
@@ -38,3 +40,50 @@ def test_the_joint_test_says_that_nothing_could_refute_only_where_no_error_at_al
     assert few(0, 5).verdict == "violation"
     assert "no counts" not in few(2, 5).reason
     assert "no counts" in few(1, 2).reason
+
+
+PAIR_OF_NUMBERS = guarantees.epsilon_delta(epsilon=3.0, delta=1e-5)
+"""Allows an advantage of 0.905, so that hardly any Gaussian leak shows there."""
+
+
+def judged(claim, trials_per_side):
+    counts = ErrorCounts(
+        false_alarms=trials_per_side // 4,
+        trials_without=trials_per_side,
+        misses=trials_per_side // 4,
+        trials_with=trials_per_side,
+    )
+    return judge_jointly(counts, claim, risk=0.01, delta=1e-5)
+
+
+def test_an_audit_that_would_miss_three_times_the_claimed_epsilon_is_inconclusive():
+    """1,000 trials per side find Gaussian leaks from epsilon 10.9 on where 3 is claimed."""
+    found = judged(PAIR_OF_NUMBERS, 1000)
+    assert found.detectable.tv_excess < 0.1
+    assert found.detectable.epsilon > 3 * 3.0
+    assert found.verdict == "inconclusive"
+    assert "would too often miss a Gaussian leak with epsilon 4.5 at delta 1e-05, where 3 is claimed" in found.reason
+    assert 100_000 < found.trials_needed < 10_000_000
+    assert judged(PAIR_OF_NUMBERS, found.trials_needed // 2).verdict == "no_violation_found"
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 2.0])
+def test_what_counts_for_a_gaussian_claim_is_what_its_advantage_says(mu):
+    """A Gaussian leak whose advantage is 0.1 above the claim's shows at the claim's best level or better elsewhere."""
+    claim = guarantees.gaussian(mu=mu)
+    found = judged(claim, 1000).detectable
+    assert (found.tv_excess <= 0.1, found.conclusive) == (True, True)
+
+
+def test_a_pure_epsilon_is_judged_by_advantages_of_which_some_are_left():
+    """No Gaussian mechanism keeps it; where hardly any advantage is left, 0.1 more is a release without noise."""
+    sizes = [power.moderate(guarantees.epsilon_delta(epsilon=own, delta=0.0), delta=1e-5) for own in (1.0, 3.0, 6.0)]
+    room = [1 / (1 + math.exp(own)) for own in (1.0, 3.0, 6.0)]
+    assert [size.tv_excess for size in sizes] == pytest.approx([0.1, room[1] / 2, room[2] / 2])
+    assert judged(guarantees.epsilon_delta(epsilon=3.0, delta=0.0), 150).verdict == "inconclusive"
+    assert judged(guarantees.epsilon_delta(epsilon=3.0, delta=0.0), 2000).verdict == "no_violation_found"
+
+
+def test_where_nothing_is_claimed_at_the_audits_delta_the_advantage_counts():
+    claim = guarantees.epsilon_delta(epsilon=0.0, delta=0.36)
+    assert power.moderate(claim, delta=1e-5) == power.Moderate(tv_excess=0.1, epsilon=None)

@@ -96,7 +96,7 @@ def judged(step, model):
         step,
         PAIR,
         likelihood_ratio(ours(model), PAIR),
-        claim=jax_privacy_claim(step),
+        claim=jax_privacy_claim(step, deltas=(1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
         trials=2000,
         risk=0.05,
         key=jax.random.key(2),
