@@ -14,7 +14,7 @@ from guarantees.laws.large_losses import LARGE
 from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, exchanged
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
-from guarantees.shuffling.shuffle_bound import ShuffleBound, shuffle_bound
+from guarantees.shuffling.shuffle_bound import FAINT, ShuffleBound, shuffle_bound
 from guarantees.shuffling.stop_loss import Kind
 from guarantees.trade_off import TradeOff
 
@@ -53,9 +53,14 @@ class UpperLaw(LossLaw):
         return False
 
     def delta(self, epsilon: float, kind: Kind) -> float:
-        """The smallest bound at one epsilon >= 0, and never above the total variation, which has no direction."""
+        """The smallest bound at one epsilon >= 0, and never above the total variation, which has no direction.
+
+        The total variation takes seconds: where the bound is faint already it is not asked.
+        """
         found = self.bound.delta(kind, epsilon)
-        return found if kind == "with_given_without" else min(found, self.bound.delta("with_given_without", 0.0))
+        if kind == "with_given_without" or found <= FAINT:
+            return found
+        return min(found, self.bound.delta("with_given_without", 0.0))
 
     def tails(self, threshold: Array) -> Tails:
         """See the class: one line per threshold."""

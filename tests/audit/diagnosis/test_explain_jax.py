@@ -184,7 +184,7 @@ def test_a_plan_of_jax_privacy_is_followed(microbatch):
 
     def training(multiplier):
         plan = execution_plan.BandMFExecutionPlanConfig(
-            iterations=3,
+            iterations=2,
             strategy=[1.0],
             sampling_prob=0.5,
             noise_multiplier=multiplier,

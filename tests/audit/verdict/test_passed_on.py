@@ -16,7 +16,7 @@ from audit.verdict.proven_numbers import against, prove
 from audit.verdict.violated import EXCESSES, proven_excess
 
 BUDGET = RiskBudget(risk=0.2, verdict=0.1, epsilon=0.1)
-TRIALS = 10
+TRIALS = 7
 CLAIMED = 0.2
 CLAIM = guarantees.randomised_response(epsilon=CLAIMED)
 EXCESS = EXCESSES[10]

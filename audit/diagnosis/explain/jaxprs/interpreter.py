@@ -381,7 +381,7 @@ def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
     return (
         equation.primitive.name,
         place_of(equation, within).nearest,
-        tuple((len(getattr(aval, "shape", ())), str(getattr(aval, "dtype", ""))) for aval in avals),
+        tuple((len(getattr(aval, "shape", ())), getattr(aval, "dtype", None)) for aval in avals),
     )
 
 

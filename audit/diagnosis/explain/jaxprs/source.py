@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from audit.diagnosis.explain.places import (
@@ -33,7 +34,12 @@ class Within:
 
 def place_of(equation: Any, within: Within | None = None) -> Place:
     """Where an equation was written: frames up to the replay that had it traced."""
-    traceback = equation.source_info.traceback
+    return _place_of(equation.source_info.traceback, within)
+
+
+# a replay comes by one equation dozens of times
+@functools.lru_cache(maxsize=4096)
+def _place_of(traceback: Any, within: Within | None) -> Place:
     if traceback is None:
         return NOWHERE if within is None else within.at
     frames = []

@@ -184,7 +184,7 @@ def host(array: Any) -> np.ndarray:
     if jnp.issubdtype(getattr(array, "dtype", np.dtype(bool)), jax.dtypes.prng_key):
         return np.asarray(jax.random.key_data(array))
     found = np.asarray(array)
-    return found.astype(np.float32) if found.dtype.name in ROUNDING and found.dtype.itemsize < 4 else found
+    return found.astype(np.float32) if found.dtype.itemsize < 4 and found.dtype.name in ROUNDING else found
 
 
 def rounding(array: Any) -> float:
