@@ -18,7 +18,16 @@ from jax.sharding import Mesh
 from audit.trials.cells import NONE_BROKEN
 from audit.trials.devices import device_mesh, devices_in, shares
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
-from audit.trials.programs import Programs, Release, Scoring, is_summed, programs_of, release_of, scoring_of
+from audit.trials.programs import (
+    Programs,
+    Release,
+    Scoring,
+    TracedRelease,
+    is_summed,
+    programs_of,
+    release_of,
+    scoring_of,
+)
 from audit.trials.separate_scoring import Draw, separate
 from audit.trials.source import (
     NOT_FINITE,
@@ -36,7 +45,7 @@ from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
 from mechanisms.contract import Mechanism, OutputKind, Step, release_on
 from mechanisms.contract import mechanism as as_mechanism
-from mechanisms.pairs.neighbours import Neighbours, prepare
+from mechanisms.pairs.neighbours import Neighbours, prepare, records_in
 from mechanisms.randomness.bits import Words
 from mechanisms.release import Layout, layout_of
 from mechanisms.structure import is_structured
@@ -177,7 +186,7 @@ class TracedSides:
         without, with_record = self.neighbours.without, self.neighbours.with_record
         first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
         return first, compile_program(
-            self.mechanism, with_record, distinguisher, side="with", chunk=chunk, beside=first
+            self.mechanism, with_record, distinguisher, side="with", chunk=first.chunk, beside=first
         )
 
     def layout(self) -> Layout:
@@ -258,13 +267,18 @@ def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
         raise
 
 
-def chunk_size(kind: OutputKind, output: Any) -> int:
-    """Trials drawn at once, from one output (or its shape) and the device."""
+def chunk_size(kind: OutputKind, output: Any, *, records: int = 0, own_code: bool = True) -> int:
+    """Trials drawn at once, from one output (or its shape), the dataset's size and the device.
+
+    Our simulators hold a number for each record of a trial; other code may hold an output for each.
+    """
     entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(output)))
     if jax.default_backend() == "cpu":
         room, most = CHUNK_ENTRIES, LARGEST_CHUNK
     else:
         collapsed = kind in ("collapsed", "collapsed_transcript")
+        if not collapsed:
+            entries = max(entries, records if own_code else records * entries)
         room, most = LARGEST_COLLAPSED_CHUNK if collapsed else DEVICE_CHUNK_ENTRIES, LARGEST_DEVICE_CHUNK
     return int(np.clip(room // entries, 1, most))
 
@@ -293,7 +307,8 @@ def compile_program(
         scoring = beside.scoring if beside is not None and same else scoring_of(score, output)
         programs = programs_of(release, scoring)
         programs.score.eval_shape(release, scoring, key, trial_number(0))
-    size = chunk or chunk_size(step.kind, output)
+    held = {"records": records_in(dataset) or 0, "own_code": not isinstance(release, TracedRelease)}
+    size = chunk or chunk_size(step.kind, output, **held)
     if chunk is None and is_summed(release, scoring):
         size = max(size, min(SUMMED_CHUNK, chunk_size(step.kind, programs.read.eval_shape(release, scoring, key))))
     return Program(

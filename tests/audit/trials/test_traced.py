@@ -120,3 +120,11 @@ def test_chunks_fit_the_device_whatever_the_dimension():
         assert traced.chunk_size("vector", jnp.zeros(size)) == max(1, room // size)
     most = traced.LARGEST_CHUNK if cpu else traced.LARGEST_DEVICE_CHUNK
     assert traced.chunk_size("vector", PAIR.without) == most
+
+
+def test_chunks_on_a_device_leave_room_for_the_records(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    output, room = jnp.zeros(100), traced.DEVICE_CHUNK_ENTRIES
+    assert traced.chunk_size("vector", output, records=60_000) == room // 60_000
+    assert traced.chunk_size("vector", output, records=200, own_code=False) == room // (100 * 200)
+    assert traced.chunk_size("collapsed", jnp.zeros(4), records=60_000) == traced.LARGEST_COLLAPSED_CHUNK // 4
