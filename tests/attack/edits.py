@@ -21,9 +21,9 @@ import numpy as np
 from audit.record.read import SchemaError
 from audit.record.record import AuditRecord
 from audit.record.stored import from_json
-from audit.verify import records as verification
+from audit.verify import procedure as verification
 from audit.verify.leaves import key_of, leaves, under
-from audit.verify.records import verify
+from audit.verify.procedure import verify
 
 SEEN = ("refused", "wrong")
 ONE_BY_ONE = 3

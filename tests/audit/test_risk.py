@@ -11,7 +11,7 @@ from audit.goal import Goal
 from audit.policies.catalogue import POLICIES
 from audit.record.stored import from_json
 from audit.risk import WEIGHTS, RiskBudget, on_points, shared
-from audit.verify.records import verify
+from audit.verify.procedure import verify
 
 GOAL = Goal(claim=RIGHT, delta=1e-5, trials_per_side=100, risk=0.05)
 FIXED = {

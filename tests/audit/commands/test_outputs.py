@@ -20,7 +20,7 @@ from audit.record.files import FileError, replacing, write_whole
 from audit.report.figures import label
 from audit.resume.checkpoint import locked
 from audit.trials.keys import key_from_seed
-from audit.verify.records import Check, Verified
+from audit.verify.procedure import Check, Verified
 from mechanisms.adapters import private_folder
 from mechanisms.adapters.for_command import chosen_environment, command_step
 

@@ -14,7 +14,7 @@ from audit.cli import main
 from audit.report.latex import files
 from audit.report.statement import model_card, statement
 from audit.report.text import record_lines
-from audit.verify.records import verify
+from audit.verify.procedure import verify
 
 CLAIM = guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)
 

@@ -12,7 +12,7 @@ from audit.record.compare import compare
 from audit.record.read import SchemaError
 from audit.record.stored import from_json, load_records
 from audit.suites.exit_codes import exit_code
-from audit.verify.records import verify
+from audit.verify.procedure import verify
 
 FAILING = """
 [[audit]]

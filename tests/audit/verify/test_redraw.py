@@ -22,7 +22,7 @@ from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.keys import key_from_seed
 from audit.verify.parts import recorded_parts
-from audit.verify.records import TRIALS, verify
+from audit.verify.procedure import TRIALS, verify
 from mechanisms.catalogue import COLLAPSED
 
 RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"

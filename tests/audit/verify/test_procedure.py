@@ -10,7 +10,7 @@ from audit.cli import main
 from audit.policies.catalogue import POLICIES
 from audit.record.stored import save_records
 from audit.verify.leaves import agree
-from audit.verify.records import verify
+from audit.verify.procedure import verify
 from guarantees import claim_from_history
 from guarantees.laws import kept
 
