@@ -20,19 +20,16 @@ def execute(arguments: argparse.Namespace) -> int:
     """Replay every audit's code, or that of the one that is named; 1 if anything looks wrong."""
     suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
-    from audit.diagnosis.explain.dispatch import promised
     from audit.suites.build import build_suite
     from audit.suites.run import audit_key
 
     told: dict[str, Explanation] = {}
     for audit in build_suite(suite, _wanted(suite, arguments.audit)):
-        own = dict(audit.mechanism.parameters)
         told[audit.spec.name] = explain(
             audit.mechanism,
             audit.neighbours,
             key=audit_key(suite.seed, audit.spec.name),
-            clip=own.get("clip") or None,
-            noise_multiplier=promised(audit.claim) or own.get("noise_multiplier") or None,
+            claim=audit.claim,
         )
         if not arguments.json and not arguments.quiet:
             print(printable(_text(audit, told[audit.spec.name])))

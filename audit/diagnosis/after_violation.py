@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from typing import Any
 
 import jax
 
 from audit.diagnosis.claim_alone import moves_more_than_allowed
-from audit.diagnosis.explain.dispatch import Stated, promised
+from audit.diagnosis.explain.dispatch import Stated, positive, promised
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.signal import read_signal
@@ -74,8 +73,8 @@ def _lines(
     if deadline is not None and time.monotonic() >= deadline:
         return ()
     own = record.mechanism.parameters
-    noise_multiplier = promised(record.claim) or _positive(own.get("noise_multiplier"))
-    stated = Stated(clip=_positive(own.get("clip")), noise_multiplier=noise_multiplier)
+    noise_multiplier = promised(record.claim) or positive(own.get("noise_multiplier"))
+    stated = Stated(clip=positive(own.get("clip")), noise_multiplier=noise_multiplier)
     return line_answers(mechanism, neighbours, key=key, stated=stated)
 
 
@@ -170,16 +169,10 @@ def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     All are unknown where the claim is about several outputs. A number chosen beforehand may divide them.
     """
     own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
-    source, clip = (own, own.get("clip")) if _positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
-    clip, noise = _positive(clip), _positive(source.get("noise_multiplier"))
+    source, clip = (own, own.get("clip")) if positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
+    clip, noise = positive(clip), positive(source.get("noise_multiplier"))
     rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
-    rate = next((found for found in map(_positive, rates) if found is not None), 1.0)
+    rate = next((found for found in map(positive, rates) if found is not None), 1.0)
     if clip is None or noise is None or (record.claim.times > 1 and record.releases != "transcript"):
         return None, None, 1.0
     return clip, noise, min(rate, 1.0)
-
-
-def _positive(value: Any) -> float | None:
-    """A number above zero, or None."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-    return float(value) if good else None

@@ -11,6 +11,7 @@ import jax
 
 from audit.diagnosis.explain.findings import Covered, Explanation, not_followed
 from guarantees.checks import AboveZero, checked
+from guarantees.families.event_text import noise_multiplier_of
 from mechanisms.contract import mechanism as as_mechanism
 
 if TYPE_CHECKING:
@@ -55,8 +56,17 @@ class Named(Protocol):
 def promised(claim: Named) -> float | None:
     """The noise multiplier that a claim speaks of, where one is enough to say what it promises of a release."""
     own = claim.parameters
-    found = 1 / own["mu"] if claim.name == "gaussian" and own.get("mu") else own.get("noise_multiplier")
-    return found if isinstance(found, int | float) and 0 < found < float("inf") else None
+    if claim.name == "gaussian" and own.get("mu"):
+        return positive(1 / own["mu"])
+    if isinstance(own.get("event"), str):
+        return positive(noise_multiplier_of(own["event"]))
+    return positive(own.get("noise_multiplier"))
+
+
+def positive(value: Any) -> float | None:
+    """A number above zero, or None."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+    return float(value) if good else None
 
 
 def explain(
@@ -76,8 +86,9 @@ def explain(
       mechanism: what ``audit.run_audit`` takes.
       neighbours: the pair of datasets.
       key: from ``jax.random.key``; the draws of the replay.
-      clip: the clipping norm that the code is said to use, if it is known.
-      noise_multiplier: the noise's deviation over the clipping norm that is promised; the claim's by default.
+      clip: the clipping norm that the code is said to use; what the mechanism was told by default.
+      noise_multiplier: the noise's deviation over the clipping norm that is promised; by default the claim's, and where
+        the claim has none, what the mechanism was told.
       claim: the promise; its ``noise_multiplier`` is what each release is compared with.
 
     Returns:
@@ -95,8 +106,11 @@ def explain(
       ['released_without_noise']
     """
     step = as_mechanism(mechanism)
-    if noise_multiplier is None and claim is not None:
-        noise_multiplier = promised(claim)
+    own = dict(step.parameters)
+    if clip is None:
+        clip = positive(own.get("clip"))
+    if noise_multiplier is None:
+        noise_multiplier = (None if claim is None else promised(claim)) or positive(own.get("noise_multiplier"))
     stated = Stated(clip=clip, noise_multiplier=noise_multiplier)
     if step.tracer not in TRACERS:
         why = f"{step.name} runs code that cannot be followed operation by operation"

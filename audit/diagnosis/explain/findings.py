@@ -35,9 +35,10 @@ SENTENCES = {
     Kind.CLIPPED_AFTER_SUM: "The sum over records of {origin} is bounded at {at}, after the sum: no record is bounded "
     "by itself.",
     Kind.NOT_CLIPPED: "A record {scale:g} times larger moves the release at {at} {times:.3g} times further: nothing "
-    "bounds what is summed at {origin}.",
-    Kind.NOISE_SCALE_FROM_DATA: "The noise drawn at {draw} is scaled at {at} by a number that depends on {origin}.",
-    Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}.",
+    "bounds what is summed at {origin}{leaves}.",
+    Kind.NOISE_SCALE_FROM_DATA: "The noise's deviation depends on {what}: the number that scales it comes from "
+    "{origin}{then}.",
+    Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}{others}.",
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
     Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
     "adds, drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is "
@@ -152,6 +153,28 @@ def found(kind: Kind, *, beside: Iterable[Place] = (), **words: object) -> Findi
     places = [*(word for word in words.values() if isinstance(word, Place)), *beside]
     said = {name: spelled(word) if isinstance(word, Place) else word for name, word in words.items()}
     return Finding(kind=kind, lines=frames_of(places), says=SENTENCES[kind].format(**said))
+
+
+def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
+    """Noise whose deviation depends on the data: where its scale comes from, then where it is scaled and drawn."""
+    told = {place.nearest: word for place, word in ((origin, ""), (draw, "drawn"), (at, "scaled"))}
+    if draw.nearest == at.nearest != origin.nearest:
+        told[at.nearest] = "drawn and scaled"
+    where = {place.nearest: spelled(place) for place in (at, draw)}
+    steps = [f"{word} at {where[own]}" for own, word in told.items() if own != origin.nearest]
+    then = f"; it is {' and '.join(steps)}" if steps else ""
+    return found(Kind.NOISE_SCALE_FROM_DATA, origin=origin, beside=[at, draw], what=what, then=then)
+
+
+def without_noise(leaf: str, at: Place, noisy: Place | None) -> Finding:
+    """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs."""
+    leaf = f"{leaf[0].upper()}{leaf[1:]}" if leaf.startswith("the ") else leaf
+    if noisy is None:
+        return found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others="")
+    told = f"; noise is added to others at {spelled(noisy)}"
+    # the line that left it out stands first
+    lines = frames_of([noisy, at])
+    return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
 
 
 def not_followed(why: str, *places: Place) -> Finding:

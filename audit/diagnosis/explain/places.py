@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import linecache
 import os
 import sysconfig
 import traceback
@@ -57,6 +59,35 @@ def is_ours(path: str) -> bool:
     """Whether a file belongs to this toolkit."""
     root = Path(__file__).parents[3]
     return any(path.startswith(f"{root / name}{os.sep}") for name in PACKAGES)
+
+
+def function_around(frame: Frame) -> Frame:
+    """The function that a line stands in, by its file and its first line; line 0 for one outside of all functions."""
+    path, line = frame
+    starts = [start for start, end in _functions(path) if start <= line <= end]
+    return path, max(starts, default=0)
+
+
+def among_records(at: Place, readers: set[Frame]) -> Place:
+    """Where a number that a program holds comes from: the first caller whose function has records in its hands.
+
+    A helper that only adds noise is given the number; a function that reads records and adds noise may make it itself.
+    """
+    for depth, frame in enumerate(at.own):
+        if function_around(frame) in readers:
+            return Place(own=at.own[depth:], library=at.library if depth == 0 else ())
+    return at
+
+
+@functools.lru_cache(maxsize=256)
+def _functions(path: str) -> tuple[tuple[int, int], ...]:
+    """First and last lines of the functions with a name in a file; none where it cannot be read."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return ()
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
 
 
 def place_of_error(error: BaseException) -> Place:

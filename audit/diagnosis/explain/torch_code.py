@@ -15,10 +15,12 @@ from audit.diagnosis.explain.findings import (
     Round,
     broken_off,
     found,
+    noise_scale,
     not_followed,
     ranked,
+    without_noise,
 )
-from audit.diagnosis.explain.places import NOWHERE, frames_of, place
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, place
 from mechanisms.adapters.batch import trial_seeds
 from mechanisms.pairs.neighbours import materialise
 
@@ -51,11 +53,12 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         seen = _looked_at(replay, code, *sides, seed=seed, noise_multiplier=stated.noise_multiplier)
     except Exception as error:
         return Explanation(findings=(broken_off(error),))
+    readers = set(map(function_around, seen.read))
     if not seen.draws:
         why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
     return Explanation(
-        findings=ranked(_finding(fact) for fact in seen.facts),
+        findings=ranked(_finding(fact, readers) for fact in seen.facts),
         rounds=tuple(
             Round(
                 number=cost.number,
@@ -85,10 +88,19 @@ def _shows(seen: Any) -> int:
     return CAUSE if kinds - {Kind.TOO_LITTLE_NOISE} else len(kinds)
 
 
-def _finding(fact: Any) -> Finding:
+def _noise_scale(places: dict[str, Place], readers: set[Frame]) -> Finding:
+    at, draw = places["at"], places["draw"]
+    if places["origin"] is not NOWHERE:
+        return noise_scale(places["origin"], at=at, draw=draw, what="the records")
+    return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
+
+
+def _finding(fact: Any, readers: set[Frame]) -> Finding:
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
-        return found(Kind.NOISE_SCALE_FROM_DATA, **places, origin="the records or on their number")
+        return _noise_scale(places, readers)
+    if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
+        return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
     return found(Kind(fact.kind), **places, **fact.words)

@@ -20,7 +20,7 @@ def test_every_kind_has_a_sentence():
 def test_lines_begin_with_the_users_own_and_end_with_the_librarys():
     where = place([(jax.__file__, 7), ("/home/me/train.py", 12), (jax.__file__, 9), ("/home/me/main.py", 3)])
     assert where.library == ((jax.__file__, 7),)
-    told = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'bias'", at=where)
+    told = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'bias'", at=where, others="")
     assert told.lines == (("/home/me/train.py", 12), ("/home/me/main.py", 3), (jax.__file__, 7))
     assert told.says == "'bias' is released without noise: it comes from train.py:12 (in __init__.py:7)."
 
@@ -44,9 +44,9 @@ def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
         multiplier=0.5,
         stated=1.0,
     )
-    bare = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=USER)
+    bare = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=USER, others="")
     twice = found(Kind.KEY_USED_TWICE, first=USER, second=USER, how="")
-    clip = found(Kind.NOT_CLIPPED, scale=50.0, times=50.0, at=USER, origin=USER)
+    clip = found(Kind.NOT_CLIPPED, scale=50.0, times=50.0, leaves="", at=USER, origin=USER)
     assert [one.kind for one in ranked([little, bare, twice, bare])] == [twice.kind, bare.kind, little.kind]
     assert [one.kind for one in ranked([little, clip])] == [Kind.NOT_CLIPPED]
 
@@ -79,7 +79,7 @@ def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():
 
 
 def test_a_place_that_is_not_known_is_said_to_be():
-    assert "an unknown line" in found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=NOWHERE).says
+    assert "an unknown line" in found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=NOWHERE, others="").says
 
 
 def test_a_program_in_another_language_is_not_covered():

@@ -279,7 +279,7 @@ def test_outputs_that_one_line_releases_without_noise_are_one_finding():
 
     (found,) = told(step).findings
     assert found.kind == Kind.RELEASED_WITHOUT_NOISE
-    assert found.says.startswith("The output['a'] (also ['b'], ['c'], ['d']) is released without noise")
+    assert found.says.startswith("The leaf ['a'] of the output (also ['b'], ['c'], ['d']) is released without noise")
 
 
 def test_noise_times_zero_covers_nothing_and_is_no_second_use_of_a_key():

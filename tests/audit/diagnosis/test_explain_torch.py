@@ -11,6 +11,7 @@ from mechanisms import Neighbours, callable_step, opacus_step, torch_training, w
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
+from diagnosis import helped_torch as helped  # noqa: E402
 from diagnosis import torch_steps as steps  # noqa: E402
 from diagnosis import torch_styles as styles  # noqa: E402
 from diagnosis import torch_unseen as unseen  # noqa: E402
@@ -205,3 +206,23 @@ def test_a_rate_that_changes_with_the_number_of_records_is_named():
     assert told.kind == "randomness_from_data"
     assert "at rates 0.25 and 0.2" in told.says
     assert told.lines[0][0].endswith("uniform_sampler.py")
+
+
+@pytest.mark.parametrize("name", ["noise_by_the_number_of_records", "noise_by_the_largest"])
+def test_noise_scaled_by_records_is_named_where_the_scale_is_computed(name):
+    step = getattr(helped, name)
+    found = explain(callable_step(step), helped.pair(), key=KEY, noise_multiplier=helped.NOISE).findings[0]
+    source, start = inspect.getsourcelines(step)
+    (line,) = [start + offset for offset, text in enumerate(source) if "# BUG" in text]
+    assert (found.kind, found.lines[0]) == ("noise_scale_from_data", (helped.__file__, line)), found
+
+
+def test_leaves_that_the_clipping_leaves_out_are_named():
+    told = explain(callable_step(helped.biases_not_clipped), helped.pair(), key=KEY, noise_multiplier=helped.NOISE)
+    (found,) = told.findings
+    assert found.kind == "not_clipped"
+    assert " for " in found.says
+    assert "bias" in found.says
+    assert "weight" not in found.says
+    right = explain(callable_step(helped.right), helped.pair(), key=KEY, noise_multiplier=helped.NOISE)
+    assert right.findings == ()

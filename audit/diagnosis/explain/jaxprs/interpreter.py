@@ -21,8 +21,8 @@ from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.meeting import Meetings
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, settled
-from audit.diagnosis.explain.places import Place, is_library, spelled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
+from audit.diagnosis.explain.places import Place, function_around, is_library, spelled
 
 CALLS = {
     "jit": "jaxpr",
@@ -38,6 +38,7 @@ CALLS = {
 }
 """Equations that only call another program, and where they keep it."""
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
+COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 MOST_KEYS = 2**16
 """Keys of one draw that are compared with those of others."""
 
@@ -153,7 +154,18 @@ class Lockstep:
             self._split(ins[0], place)
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
+        if name in COMPARISONS:
+            self._chosen_by_count(ins, place)
+        if any(value.tag is not None for value in ins):
+            self.meetings.readers.update(map(function_around, place.own))
         return self._apart(one, other, ins, ins_b, place)
+
+    def _chosen_by_count(self, ins: Sequence[Value], place: Place) -> None:
+        """Draws that are compared with a number which the number of records changes: a rate that tells it."""
+        drawn = [value for value in ins if value.noise and not value.values]
+        rates = [value for value in ins if not (value.noise or value.values or value.random)]
+        if drawn and any(others_differ(value) for value in rates):
+            self.find(found(Kind.RANDOMNESS_FROM_DATA, draw=drawn[0].draw or place, origin=f" ({COUNT})"))
 
     def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
         """One equation run on each side by itself."""

@@ -108,6 +108,8 @@ def labelled(
         out.uncoupled = None
     if _is_shifted(name, out, ins):
         out.uncoupled = out.uncoupled or at
+    if out.differs and out.tag is None:
+        out.since = first(value.since for value in differing) or at
     _weights(name, out, ins, at)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:

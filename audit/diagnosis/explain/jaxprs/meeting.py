@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.findings import Finding, Kind, found, noise_scale
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, is_shared, variance_after
 from audit.diagnosis.explain.jaxprs.together import Together
-from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Part, Release, Value, host
-from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Part, Release, Scaled, Value, host
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, spelled
 
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
@@ -24,6 +24,8 @@ class Meetings:
     """All places of one run where noise met data."""
 
     find: Callable[[Finding], None]
+    readers: set[Frame] = dataclasses.field(default_factory=set)
+    """Functions of the user's that were running while records were read."""
     releases: list[Release] = dataclasses.field(default_factory=list)
     together: Together = dataclasses.field(default_factory=Together)
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
@@ -56,10 +58,7 @@ class Meetings:
             return out
         differing = [value for value in data if value.differs]
         if differing and out.scaled is None:
-            out.scaled = (
-                out.at or NOWHERE,
-                differing[0].origin or (differing[0].at if differing[0].values else COUNT) or COUNT,
-            )
+            out.scaled = Scaled(out.at or NOWHERE, differing[0].since, _what(differing[0]))
         out.values = False
         out.variance = variance_after(name, params, primitive, ins, which, np.shape(out.a))
         if out.variance is not None and not np.any(out.variance):
@@ -108,8 +107,9 @@ class Meetings:
 
     def _facts(self, release: Release, data: Value, noise: Value, drawn: np.ndarray) -> None:
         if noise.scaled is not None:
-            at, origin = noise.scaled
-            self.find(found(Kind.NOISE_SCALE_FROM_DATA, at=at, draw=release.draw, origin=origin))
+            at = noise.scaled.at
+            origin = noise.scaled.since or among_records(at, self.readers)
+            self.find(noise_scale(origin, at=at, draw=release.draw, what=noise.scaled.what))
         if data.uncoupled is not None:
             self.unfollowed.append(
                 (
@@ -169,6 +169,13 @@ def changed_after_release(at: Place, origin: Origin) -> Finding:
     """A released value met raw data."""
     beside = [origin] if isinstance(origin, Place) else []
     return found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=f" (from {_spoken(origin)})", beside=beside)
+
+
+def _what(scale: Value) -> str:
+    """What a number that scales noise depends on."""
+    if isinstance(scale.origin, str):
+        return scale.origin
+    return "the records" if scale.values else "the number of records in the batch" if scale.random else COUNT
 
 
 def _spoken(origin: Origin) -> str:

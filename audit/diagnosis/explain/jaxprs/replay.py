@@ -24,7 +24,7 @@ from audit.diagnosis.explain.findings import (
 from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.looks import GROWN, SCALES, clipped_together, looked_again
-from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once, traced
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed, run_once, traced
 from audit.diagnosis.explain.jaxprs.value import Release
 from audit.diagnosis.explain.places import Place, spelled
 from audit.trials.threefry import fold_in
@@ -206,17 +206,38 @@ def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: State
         return []
     allowed = program.reach * (1 + SLACK) / stated.noise_multiplier if stated.noise_multiplier else 0.0
     usual = max((release.cost for release in known), default=0.0)
-    findings = []
+    findings: list[Finding] = []
+    bounded: list[Release] = []
+    unbounded: dict[tuple[Place, Place], list[tuple[Release, float]]] = {}
     for base, small, large in zip(known, less, more, strict=True):
         if small.unknown or not small.cost or not np.isfinite(large.cost):
             continue
         origin = small.origin if isinstance(small.origin, Place) else small.at
         if large.cost > max(GROWN * small.cost, GROWN * usual, allowed):
-            larger, times = SCALES[1] / SCALES[0], large.cost / small.cost
-            findings.append(found(Kind.NOT_CLIPPED, origin=origin, at=small.at, scale=larger, times=times))
-        elif small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
+            unbounded.setdefault((origin, small.at), []).append((small, large.cost / small.cost))
+            continue
+        bounded.append(small)
+        if small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
             findings.append(found(Kind.CLIPPED_AFTER_SUM, at=small.nonlinear, origin=origin))
-    return findings
+    return findings + [
+        _not_clipped([one for one, _ in own], bounded, origin=origin, at=at, times=max(times for _, times in own))
+        for (origin, at), own in unbounded.items()
+    ]
+
+
+def _not_clipped(
+    grown: Sequence[Release], bounded: Sequence[Release], *, origin: Place, at: Place, times: float
+) -> Finding:
+    """Where the rest of the record is bounded, what bounds it has left these out: its line stands first."""
+    clips = {one.weighted for one in bounded} - {one.weighted for one in grown}
+    clip = next(iter(clips)) if len(clips) == 1 else None
+    names = [one.output for one in grown if one.output] if bounded else []
+    leaves = f" for {listed(names)}" if names else ""
+    words = {"leaves": leaves, "scale": SCALES[1] / SCALES[0], "times": times}
+    if clip is None:
+        return found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
+    told = found(Kind.NOT_CLIPPED, clip=clip, origin=origin, at=at, **words)
+    return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(clip)}.")
 
 
 def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
@@ -267,7 +288,8 @@ def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[
         kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA}
         return [finding for finding in findings if finding.kind in kept]
     # what one step releases without noise changes every record of the next one
-    bare = {finding.lines[0] for finding in findings if finding.kind == Kind.RELEASED_WITHOUT_NOISE and finding.lines}
+    # its lines: where others get their noise, if they do, and where it was summed
+    bare = {frame for finding in findings if finding.kind == Kind.RELEASED_WITHOUT_NOISE for frame in finding.lines[:2]}
     findings = [
         finding
         for finding in findings

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found, not_followed
+from audit.diagnosis.explain.findings import Finding, not_followed, without_noise
 from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
 from audit.diagnosis.explain.jaxprs.meeting import changed_after_release
-from audit.diagnosis.explain.jaxprs.value import Tag, Value
+from audit.diagnosis.explain.jaxprs.value import Release, Tag, Value
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
@@ -25,7 +25,6 @@ LEAST_SHARE = 0.6
 BEFOREHAND = "a number that was computed from the dataset before the release"
 FEWEST = 3
 """Records without which one more can be left out."""
-OUTPUT = "the output"
 MOST_NAMED = 4
 """Outputs that one sentence names beside the first."""
 
@@ -118,7 +117,7 @@ def _program(
         sides=(sides[0], sides[1]),
         leaves=tuple(zip(*leaves, strict=True)),
         rows=rows,
-        names=tuple(f"{OUTPUT}{name}" for name in names),
+        names=tuple(names),
         counts=(counted, more),
         group=pair.group,
         index=pair.index,
@@ -165,7 +164,11 @@ def run_once(
     # a sum tells less than each of its parts, which may be released beside it
     for out in sorted(outs, key=lambda value: len(value.open)):
         lockstep.meetings.together.see(out.open)
-    return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs)))
+    for name, out in zip(program.names, outs, strict=True):
+        for part in out.open:
+            if part.release is not None:
+                part.release.output = name
+    return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs, lockstep.meetings.releases)))
 
 
 def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:
@@ -184,7 +187,7 @@ def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
     return jnp.asarray(factors, column.dtype).reshape(-1, *[1] * (column.ndim - 1))
 
 
-def _all_left(names: Sequence[str], outs: Sequence[Value]) -> list[Finding]:
+def _all_left(names: Sequence[str], outs: Sequence[Value], releases: Sequence[Release]) -> list[Finding]:
     """Of the outputs that still differ; those that one line releases without noise in one sentence."""
     findings: list[Finding] = []
     bare: dict[Frame | None, list[tuple[str, Place]]] = {}
@@ -195,20 +198,26 @@ def _all_left(names: Sequence[str], outs: Sequence[Value]) -> list[Finding]:
             at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
             bare.setdefault(at.nearest, []).append((name, at))
     for own in bare.values():
-        leaf = _together([name for name, _ in own])
-        findings.append(found(Kind.RELEASED_WITHOUT_NOISE, leaf=f"{leaf[0].upper()}{leaf[1:]}", at=own[0][1]))
+        first, *others = [name for name, _ in own]
+        leaf, at = f"{_output(first)}{f' (also {listed(others)})' if others else ''}", own[0][1]
+        noisy = next((one.at for one in releases if isinstance(one.origin, Place) and one.origin == at), None)
+        findings.append(without_noise(leaf, at, noisy))
     return findings
 
 
-def _together(names: Sequence[str]) -> str:
-    first, *others = names
-    more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
-    return f"{first} (also {', '.join(name.removeprefix(OUTPUT) for name in more)})" if more else first
+def _output(name: str) -> str:
+    return f"the leaf {name} of the output" if name else "the output"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return ", ".join([*names[:MOST_NAMED], *more])
 
 
 def _left(name: str, out: Value) -> Finding | None:
     """Of an output that still differs: what was done to it after its noise; None where it had none."""
-    at = out.at or NOWHERE
+    at, name = out.at or NOWHERE, _output(name)
     if out.uncoupled is not None:
         return not_followed(f"{name} depends on a batch that N and N + 1 records draw differently", out.uncoupled)
     if out.opaque is not None:

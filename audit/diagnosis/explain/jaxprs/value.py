@@ -51,6 +51,17 @@ class Bent:
     """What was read there."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """Noise was multiplied by something that is not the same on both sides."""
+
+    at: Place
+    since: Place | None
+    """Where that began to differ; None where it is a constant of the program."""
+    what: str
+    """What it depends on."""
+
+
 @dataclasses.dataclass(eq=False)
 class Release:
     """Noise met data: how far the record moves it, and the variance of what covers it."""
@@ -77,6 +88,8 @@ class Release:
     bent: Bent | str | None = None
     sampled: bool = False
     """Whether what it covers depends on draws, as a sum over a drawn batch does."""
+    output: str = ""
+    """Where it stands in the output of the program, if it does."""
 
     @property
     def cost(self) -> float:
@@ -137,12 +150,14 @@ class Value:
     shared: bool = False
     """One number of noise stands in several coordinates."""
     draw: Place | None = None
-    scaled: tuple[Place, Origin] | None = None
+    scaled: Scaled | None = None
     tag: Tag | None = None
     summed: bool = False
     """A sum over records, for certain."""
     summed_by: float = 0.0
     origin: Origin | None = None
+    since: Place | None = None
+    """Where a number that is none of a record's began to differ; None for constants of the program."""
     mixed: Mixed | None = None
     nonlinear: Place | None = None
     single: bool = False
@@ -249,6 +264,13 @@ def settled(a: Any, b: Any, tag: Tag | None, *, each: bool = False) -> tuple[Any
     kept = rows if one.shape == other.shape else list(range(one.shape[tag.axis]))
     np.moveaxis(fixed, tag.axis, 0)[rows] = np.moveaxis(np.asarray(a), tag.axis, 0)[kept]
     return fixed, False
+
+
+def others_differ(value: Value) -> bool:
+    """Whether more than the record's own place differs."""
+    if not value.differs or value.tag is None:
+        return value.differs
+    return settled(value.a, value.b, value.tag)[1]
 
 
 def scaled_by_count(a: Any, b: Any, tag: Tag, counts: tuple[int, int]) -> bool:

@@ -64,6 +64,8 @@ class Cell:
     drawn: Stack = ()
     scaled: Stack = ()
     """Where noise first differed between the two sides."""
+    scale_of: Stack = ()
+    """Where the records were summed that it was scaled by, if it was by a tensor of theirs."""
     draws: frozenset[int] = frozenset()
     released: bool = False
     events: tuple[Event, ...] = ()
@@ -156,6 +158,7 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
         variance=variance,
         drawn=new.drawn or old.drawn,
         scaled=new.scaled or old.scaled,
+        scale_of=new.scale_of if new.scaled else old.scale_of,
         draws=new.draws | old.draws,
         released=new.released or old.released,
         events=tuple(dict.fromkeys((*new.events, *old.events))),

@@ -40,5 +40,7 @@ class Seen:
     draws: int = 0
     releases: int = 0
     opaque: tuple[str, ...] = ()
+    read: frozenset[tuple[str, int]] = frozenset()
+    """Frames that were open while records were read one by one."""
     again: bool = False
     """Whether another batch may show more, and is worth the time."""

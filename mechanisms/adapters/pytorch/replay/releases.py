@@ -44,8 +44,8 @@ class Releases:
         """Draws of the noise of releases that the record moves."""
         self.choosing: set[int] = set()
         """Draws that went into what they cover."""
-        self.scaled: list[tuple[Stack, Stack]] = []
-        """Where noise was scaled otherwise on the two sides, and where it was drawn."""
+        self.scaled: list[tuple[Stack, Stack, Stack]] = []
+        """Where noise was scaled otherwise on the two sides, where it was drawn, and where its scale comes from."""
         self.leaked: list[Stack] = []
         """Where something released became different on the two sides."""
         self.reached: list[Stack] = []
@@ -139,7 +139,7 @@ class Releases:
         if _size(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
             _size(meeting.noise), _size(other.noise)
         ):
-            self.scaled.append((covering.scaled or done.where, covering.drawn))
+            self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         hidden = meeting.variance != 0
         done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
         if cell.changed and cell.changed in self.leaked:

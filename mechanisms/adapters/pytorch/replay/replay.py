@@ -32,6 +32,8 @@ NEGLIGIBLE = 1000.0
 COMPANY = ((True, True, False), (True, True, True))
 """Which of the first three other records a Poisson batch holds, look by look: batches of n records and of n + 1, since
 groups of two or more in a batch do not show where the record begins a group of its own."""
+MUCH = 5.0
+"""Growth between two sizes of a record that only an unbounded one shows."""
 MOST_TWICE = 2**20
 """Numbers in the outputs of code that is looked at twice."""
 MOST_NAMED = 4
@@ -81,8 +83,8 @@ class Replay:
             self._about_mixing(one, other, (self._without, self._with))
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
-        for at, draw in dict.fromkeys(other.releases.scaled):
-            self._say("noise_scale_from_data", {"at": at, "draw": draw})
+        for at, draw, origin in dict.fromkeys(other.releases.scaled):
+            self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
         costs = [list(_costs(run.releases.events)) for run in largest]
         self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
         if self._facts and self._moves_without_draws(one):
@@ -114,6 +116,7 @@ class Replay:
             draws=len({draw.stack for draw in other.draws}),
             releases=len(releases),
             opaque=opaque,
+            read=frozenset(other.read),
             again=self._bank.in_company and sum(out.value.numel() for out in one.outputs.values()) <= MOST_TWICE,
         )
 
@@ -260,7 +263,9 @@ class Replay:
                 at = cell.summed or next((event.origin for event in cell.events), ())
                 bare[at].append(name)
         for at, names in bare.items():
-            self._say("released_without_noise", {"at": at}, leaf=_together(names))
+            noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
+            stacks = {"at": at, "noisy": noisy} if noisy else {"at": at}
+            self._say("released_without_noise", stacks, leaf=_together(names))
         return bool(other.releases.reached)
 
     def _about_choice(self, name: str, one: Run, other: Run, said: set[tuple[str, Stack]]) -> None:
@@ -341,11 +346,12 @@ class Replay:
             lengths.append(length)
             runs.append(run)
         times = lengths[1] / lengths[2]
-        if times > 5:
+        if times > MUCH:
             event = max(
                 (other.releases.events[number] for number in moved), key=lambda found: float(found.difference.norm())
             )
-            self._say("not_clipped", {"at": event.stack, "origin": event.origin}, scale=FACTOR, times=times)
+            stacks = {"at": event.stack, "origin": event.origin}
+            self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=_unbounded(other, runs, moved))
             return []
         return runs
 
@@ -406,6 +412,19 @@ def _together(names: list[str]) -> str:
     _, *others = dict.fromkeys(name.partition(OF_STEP)[0] for name in names)
     more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
     return f"{names[0]} (also {', '.join(more)})" if more else names[0]
+
+
+def _unbounded(other: Run, runs: list[Run], moved: list[int]) -> str:
+    """Which outputs hold what grows with the record, where others do not."""
+    large, small = (run.releases.events for run in runs)
+    grown = [number for number in moved if _size(large[number]) > MUCH * _size(small[number]) > 0]
+    own = [other.releases.events[number] for number in grown]
+    names = [
+        name
+        for name, out in other.outputs.items()
+        if out.cell is not None and any(event is one for event in out.cell.events for one in own)
+    ]
+    return f" for {_together(names)}" if names and len(grown) < len(moved) else ""
 
 
 def _took_part(one: Run, other: Run) -> bool:

@@ -64,6 +64,8 @@ class Run(TorchDispatchMode):
         """Where data became a number of Python's."""
         self.choosing: set[int] = set()
         """Draws that chose something."""
+        self.read: set[tuple[str, int]] = set()
+        """Frames that were open while records were read one by one."""
         self.lost: list[str] = []
         self.ranks = False
         """Whether values of records were picked by their size."""
@@ -234,14 +236,15 @@ class Run(TorchDispatchMode):
     def _noise(self, done: Operation) -> Cell:
         """Noise and constants, or noise and a number that depends on the data."""
         noisy = [cell for cell in done.cells if cell.noise]
-        scaled = next((cell.scaled for cell in noisy if cell.scaled), ())
+        scaled, scale_of = next(((cell.scaled, cell.scale_of) for cell in noisy if cell.scaled), ((), ()))
         if not self.ledger.alike(done) and not scaled:
-            scaled = done.where
+            scaled, scale_of = done.where, next((cell.summed for cell in done.cells if cell.data), ())
         return Cell(
             variance=shadow(done.out, noise.carried(done)),
             draws=done.draws,
             drawn=next((cell.drawn for cell in noisy if cell.drawn), ()),
             scaled=scaled,
+            scale_of=scale_of,
             released=any(cell.released for cell in noisy),
             events=done.events,
             opaque=done.opaque,
@@ -263,6 +266,8 @@ class Run(TorchDispatchMode):
         """Something that records reached and no noise covers."""
         self.ranks |= done.name in RANKING
         own = [cell for cell in done.cells if cell.data]
+        if any(not cell.summed for cell in own):
+            self.read.update(done.where)
         covered = [cell for cell in done.cells if cell.released and not cell.data]
         changed = next((cell.changed for cell in own if cell.changed), ())
         numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
