@@ -7,6 +7,7 @@ import dataclasses
 import decimal
 from collections.abc import Callable
 
+from audit.report.catalogue import FIGURES, PAGE, TEXTS
 from audit.suites.file import SuiteError, seconds
 
 
@@ -216,24 +217,11 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", nargs="+", metavar="RECORDS.json")
     parser.add_argument(
         "--format",
-        choices=[
-            "html",
-            "text",
-            "markdown",
-            "model-card",
-            "statement",
-            "junit",
-            "sarif",
-            "latex",
-            "csv",
-            "bibtex",
-        ],
-        default="html",
+        choices=[PAGE, *TEXTS],
+        default=PAGE,
         help="(default: %(default)s)",
     )
-    parser.add_argument(
-        "--figures", choices=["pdf", "pgf", "svg", "png"], help="one trade-off figure per audit instead"
-    )
+    parser.add_argument("--figures", choices=FIGURES, help="one trade-off figure per audit instead")
     parser.add_argument("--width", default="3.3in", help="of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)")
     parser.add_argument(
         "--out",

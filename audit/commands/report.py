@@ -9,38 +9,22 @@ from pathlib import Path
 from audit.record.files import make_folder, require_apart, write_whole
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records
-from audit.report.escaping import json_text, visible
+from audit.report.catalogue import PAGE, text_report
+from audit.report.escaping import json_text
 from audit.report.figures import save_figures, width_in_inches
-from audit.report.formats import junit, markdown, separated
-from audit.report.latex import bibtex, figures, files, latex
+from audit.report.latex import figures, files
 from audit.report.page import write_report
-from audit.report.sarif import sarif
-from audit.report.short_story import ten_lines
-from audit.report.statement import model_card, statement
-from audit.report.table import log_width
-
-FORMATS = {
-    "text": lambda records, title: "\n".join([visible(title), *ten_lines(records, width=log_width())]) + "\n",
-    "markdown": markdown,
-    "junit": junit,
-    "sarif": lambda records, title: sarif(records),
-    "latex": latex,
-    "csv": lambda records, title: separated(records),
-    "statement": statement,
-    "model-card": model_card,
-    "bibtex": lambda records, title: bibtex(records),
-}
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read record files and write one report, or one figure an audit."""
     records = tuple(itertools.chain.from_iterable(load_records(path) for path in arguments.records))
-    if arguments.figures or arguments.format == "html":
+    if arguments.figures or arguments.format == PAGE:
         written = _in_folder(records, arguments)
     elif arguments.format == "latex" and arguments.out and not Path(arguments.out).suffix:
         written = _files(records, arguments)
     else:
-        text = FORMATS[arguments.format](records, title=arguments.title)
+        text = text_report(records, arguments.format, title=arguments.title)
         if not arguments.out:
             _say(arguments, told={"format": arguments.format, "text": text}, text=text)
             return 0

@@ -13,6 +13,7 @@ import numpy as np
 
 from audit.record.files import replacing
 from audit.record.record import AuditRecord
+from audit.report.catalogue import FIGURES
 from audit.report.ceiling import ceiling
 from audit.report.drawings import falling, observed
 from audit.report.escaping import visible
@@ -20,7 +21,6 @@ from audit.report.latex import escape
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
 
-FORMATS = ("pdf", "pgf", "svg", "png")
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 CLAIM, EXACT, OBSERVED, PROVEN, CEILING = "#0072b2", "#777777", "#000000", "#d55e00", "#cc79a7"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -60,7 +60,7 @@ def width_in_inches(text: str) -> float:
 
 def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str, width: float) -> list[Path]:
     """A figure of each audit that ran, linear beside logarithmic, numbered as the records are; and one of them all."""
-    require("figures", ending in FORMATS, f"one of {FORMATS}", ending)
+    require("figures", ending in FIGURES, f"one of {FIGURES}", ending)
     paths = []
     for number, record in enumerate(records, start=1):
         if not record.drawn:
@@ -208,7 +208,7 @@ def save_claims(claims: Sequence[Claim], path: Path) -> None:
 
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
     """A proven number against a parameter, one line for every value of another; exact values and ceilings beside it."""
-    require("plot", path.suffix[1:] in FORMATS, f"a file ending in one of {FORMATS}", path.name)
+    require("plot", path.suffix[1:] in FIGURES, f"a file ending in one of {FIGURES}", path.name)
     records = [record for record in records if record.ran]
     require("records", len(records) > 0, "of an audit that ran", "none")
     rows = [(value_of(record, x), None if series is None else value_of(record, series), record) for record in records]

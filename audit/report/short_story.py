@@ -5,12 +5,18 @@ from __future__ import annotations
 import textwrap
 
 from audit.record.record import AuditRecord
-from audit.report.escaping import shown
+from audit.report.escaping import shown, visible
 from audit.report.story import at_delta, counted, largest_excess, listed, promised_epsilon, story
+from audit.report.table import log_width
 
 LABEL = 15
 LINES_EACH = 2
 NOT_LOOKED_AT = "other pairs, other attacks, other releases, time and memory; 'no violation found' never means private"
+
+
+def short_report(records: tuple[AuditRecord, ...], *, title: str) -> str:
+    """The title and the ten lines, as wide as a log is."""
+    return "\n".join([visible(title), *ten_lines(records, width=log_width())]) + "\n"
 
 
 def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:

@@ -19,9 +19,8 @@ RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final"
 ABSENCE = "Absence of a violation is no proof of privacy."
 
 
-def statement(records: tuple[AuditRecord, ...], *, title: str = "") -> str:
+def statement(records: tuple[AuditRecord, ...]) -> str:
     """What was tested, how often, by which bound, at which risk, and what came out, in sentences."""
-    del title
     risk = sum(record.risk for record in records)
     versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
     lines = [

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import audit
+from audit.report.catalogue import TEXTS, text_report
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
@@ -30,6 +31,13 @@ def test_a_history_is_written_as_what_was_composed(violation):
     said = methods((dataclasses.replace(violation, claim=claim),))
     assert r"The claim is subsampled Gaussian, composed ($\sigma = 1, q = 0.25, T = 4$)." in said
     assert formula(dataclasses.replace(claim, parameters={"history": "lost"})) == "claim from history"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_format_of_the_catalogue_is_written(violation, name):
+    text = text_report((violation,), name, title="A title of its own")
+    assert text.endswith("\n")
+    assert ("A title of its own" in text) == TEXTS[name].titled
 
 
 def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
