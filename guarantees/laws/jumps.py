@@ -179,7 +179,8 @@ def lowered(law: DiscreteLaw, by: float) -> DiscreteLaw:
 
     def half(one: LossLaw, losses: Array, steep: float) -> HalfProfile:
         eps = np.append(0.0, losses[(losses > 0) & np.isfinite(losses)])
-        delta = hockey_stick(one, eps) - by * np.exp(steep * eps)
+        with np.errstate(over="ignore"):
+            delta = hockey_stick(one, eps) - by * np.exp(steep * eps)
         # the chord down to nothing lies below the one that would end at a positive value
         last = max(int(np.argmax(delta < 0)) - 1, 0) if (delta < 0).any() else len(delta) - 1
         return HalfProfile(epsilon=eps[: last + 1], delta=np.append(delta[:last], 0.0))

@@ -232,8 +232,10 @@ class AdaptiveLaw(LossLaw):
         """Each strategy played in every epoch, and the pair's composition."""
         if times == 1:
             return self
-        pair = None if self.pair is None else composed_law([(self.pair, times)])
-        return dataclasses.replace(self, pair=pair, times=self.times * times)
+        if self.pair is None:
+            return dataclasses.replace(self, times=self.times * times)
+        pair = composed_law([(self.pair, times)])
+        return dataclasses.replace(self, pair=pair, times=self.times * times, error=pair.error)
 
 
 def _gain(tails: Tails, threshold: Array) -> Array:

@@ -66,6 +66,13 @@ def test_a_lowered_law_leaks_less_by_what_was_asked_at_least():
     assert less.delta(0.0) == pytest.approx(TradeOff(law).delta(0.0) - 0.01, abs=0.002)
 
 
+def test_a_law_with_losses_beyond_every_float_s_exponential_is_lowered_without_a_warning():
+    two = DiscreteLaw(atoms=np.array([-800.0, 800.0]), without=np.array([0.9, 0.1]), with_record=np.array([0.1, 0.9]))
+    less = TradeOff(lowered(two, 0.01))
+    assert less.delta(0.0) <= 0.79 + 1e-15
+    assert less.delta(799.0, WAYS[1]) == 0.0
+
+
 def test_few_steps_and_discrete_losses_are_composed_as_they_are():
     assert body_of(GaussianLaw(mu=1.0, rate=1e-3), 100) is None
     two = DiscreteLaw(atoms=np.array([-1.0, 1.0]), without=np.array([0.73, 0.27]), with_record=np.array([0.27, 0.73]))
