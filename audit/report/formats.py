@@ -81,9 +81,9 @@ def _row(record: AuditRecord) -> dict[str, object]:
 
 
 def _cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula, control characters dropped."""
-    plain = "".join(character for character in text if character.isprintable() or character in "\n\t")
-    return f"'{plain}" if plain.startswith(("=", "+", "-", "@", "\t")) else plain
+    """Text that no spreadsheet takes for a formula and no build's log for a command."""
+    plain = visible(text)
+    return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain
 
 
 def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:

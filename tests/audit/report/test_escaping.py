@@ -14,7 +14,7 @@ import guarantees
 from audit.record.compare import compare
 from audit.report import table
 from audit.report.escaping import json_text, markdown_text, printable, visible
-from audit.report.formats import github_annotations, junit, markdown
+from audit.report.formats import github_annotations, junit, markdown, separated
 from audit.report.page import write_report
 from audit.report.text import record_lines
 
@@ -68,6 +68,13 @@ def test_json_in_a_log_holds_no_command():
     data = {"##[group]a": ["##[error]", "\\##"]}
     assert "##" not in json_text(data)
     assert json.loads(json_text(data)) == data
+
+
+def test_csv_in_a_log_holds_no_command(record):
+    named = [dataclasses.replace(record, name=name) for name in ("  ::error::x", "a\n::error::x", "b ##[group]")]
+    lines = separated(tuple(named)).splitlines()
+    assert len(lines) == 4
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
 
 
 def test_every_format_shows_a_name_as_it_is(record, tmp_path):
