@@ -93,8 +93,20 @@ def flatten_rows(outputs: Any, trials: int, kind: OutputKind = "vector") -> tupl
             )
     layout = _layout([(name, array.shape[1:], array.dtype) for name, array in named], kind)
     rows = (trials,) if layout.rounds is None else (trials, layout.rounds)
-    parts = [np.asarray(array, np.float32).reshape(*rows, -1) for _, array in named]
+    parts = [_single(name, array).reshape(*rows, -1) for name, array in named]
     return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)), layout
+
+
+def _single(name: str, array: np.ndarray) -> np.ndarray:
+    """As float32; a finite number that has none there is refused by its value."""
+    with np.errstate(over="ignore"):
+        single = np.asarray(array, np.float32)
+    if array.dtype.itemsize > single.dtype.itemsize and (lost := np.isfinite(array) & ~np.isfinite(single)).any():
+        raise ValueError(
+            f"a release of {array[lost].flat[0]:.3g}{'' if name == PLAIN else f' in {name!r}'} is beyond 3.4e38, the "
+            "largest float32, which releases are kept in: scale it down, which changes nothing of what it tells."
+        )
+    return single
 
 
 def stack(outputs: Sequence[Any]) -> Any:

@@ -146,6 +146,7 @@ def run_suite(
                 except AuditError as error:
                     if not keep_going or isinstance(error.__cause__, FileError):
                         raise
+                    told(str(error))
                     spent = time.monotonic() - began
                     record = unrun(spec, audit, why=error.why, seconds=spent, **asked(spec))
             stated = {**record.environment, "code": code}
@@ -182,9 +183,11 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
 
 
 def _why(error: Exception, first: str, lines: list[str]) -> str:
-    """What a record says: of foreign code, whose traceback comes along, the error in its last line."""
-    told = re.sub(r"^(\w+\.)+(?=\w+: )", "", lines[-1]) if isinstance(error, ForeignError) else first
-    return f"{told.rstrip('.')}."
+    """What a record says: of foreign code, whose traceback comes along, the place and the error in its last line."""
+    if isinstance(error, ForeignError) and len(lines) > 1:
+        last = re.sub(r"^(\w+\.)+(?=\w+: )", "", lines[-1])
+        first = f"{lines[0]} {last}"
+    return f"{first.rstrip('.')}."
 
 
 def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:

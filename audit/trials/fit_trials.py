@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from audit.trials.both_sides import BothSides
-from audit.trials.source import FEWEST, NonFiniteScoreError, part_of, piece_size
+from audit.trials.source import FEWEST, NOT_FINITE_OUTPUT, NonFiniteScoreError, part_of, piece_size
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher, Learner
 
@@ -61,6 +61,6 @@ def _refuse(name: str, side: Any) -> None:
         good = np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
         if not good.all():
             raise NonFiniteScoreError(
-                f"the output of fit trial {int(np.argmin(good))} on the side '{name}' is not finite: check the "
-                "gradients for NaN and the divisor for zero."
+                f"the output of fit trial {int(np.argmin(good))} on the side '{name}' is not finite: "
+                f"{NOT_FINITE_OUTPUT}"
             )

@@ -13,7 +13,14 @@ import numpy as np
 
 from audit.trials.keys import trial_number, trials_from
 from audit.trials.programs import Scoring, programs_of, scoring_of
-from audit.trials.source import NonFiniteScoreError, Source, common_layout, complete
+from audit.trials.source import (
+    NOT_FINITE,
+    NOT_FINITE_OUTPUT,
+    NonFiniteScoreError,
+    Source,
+    common_layout,
+    complete,
+)
 from audit.trials.threefry import split
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
@@ -92,7 +99,7 @@ class BatchSource(Source):
         if not good.all():
             raise NonFiniteScoreError(
                 f"the {what} of trial {first + int(np.argmin(good))} on the side '{self.program.side}' is not finite: "
-                "check the gradients for NaN and the divisor for zero."
+                f"{NOT_FINITE_OUTPUT if what == 'output' else NOT_FINITE}"
             )
 
 

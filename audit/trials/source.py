@@ -31,6 +31,12 @@ NOT_FINITE = (
 )
 
 
+NOT_FINITE_OUTPUT = (
+    "check the gradients for NaN, the divisor for zero, and values beyond 3.4e38, the largest float32. Where one "
+    "dataset alone gives such outputs, that is the leak: let a finite row stand for them (docs/command-protocol.md)."
+)
+
+
 class NonFiniteScoreError(ValueError):
     """A trial gave a score that is NaN or infinite.
 

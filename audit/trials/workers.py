@@ -24,6 +24,11 @@ from mechanisms.release import Layout, flatten_rows
 START_SECONDS = 180.0
 """What a worker may take to import a library and build its objects, before its first batch."""
 
+ONE_SIDE = (
+    "; {} the record the same seed gives a release, so the failure alone tells the two datasets apart (to audit that, "
+    "release a row that stands for it: docs/command-protocol.md)"
+)
+
 Use = Callable[[int, np.ndarray], None]
 
 
@@ -86,21 +91,33 @@ class _Trials:
             raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
 
     def place(self, batch: Batch, seeds: np.ndarray) -> str:
-        """Which trial fails when each is drawn alone by freshly prepared code."""
+        """Which trial fails when each is drawn alone by freshly prepared code, and whether the other side's does."""
         where = f"on the side '{batch.side}' of {self.mechanism.name}"
         self.prepared.pop(batch.side, None)
         try:
             with contained():
                 draw = self.mechanism.prepare(self.datasets[batch.side])
         except Exception:
-            return f"preparing the trials {where} failed:"
+            return f"preparing the trials {where} failed{self._beside(batch.side, seeds[:1])}:"
         for index in range(len(seeds)):
+            own = seeds[index : index + 1]
             try:
                 with contained():
-                    flatten_rows(draw(seeds[index : index + 1]), 1, self.mechanism.kind)
+                    flatten_rows(draw(own), 1, self.mechanism.kind)
             except Exception:
-                return f"trial {batch.start + index} {where} (seed {seeds[index]}) failed:"
+                failed = f"trial {batch.start + index} {where} (seed {own[0]}) failed"
+                return f"{failed}{self._beside(batch.side, own)}:"
         return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
+
+    def _beside(self, side: str, seed: np.ndarray) -> str:
+        """What the other side gives for the seed of a trial that failed: an answer there is a leak by itself."""
+        other = "with" if side == "without" else "without"
+        try:
+            with contained():
+                flatten_rows(self.mechanism.prepare(self.datasets[other])(seed), 1, self.mechanism.kind)
+        except Exception:
+            return ""
+        return ONE_SIDE.format(other)
 
 
 class Local:

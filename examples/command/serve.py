@@ -36,6 +36,17 @@ def answers_apart():
     return own
 
 
+def single(release):
+    """The release as float32, which the protocol speaks; a number that has none there is refused by its value."""
+    given = np.asarray(release).ravel()
+    with np.errstate(over="ignore"):
+        sent = given.astype("<f4")
+    lost = np.isfinite(given) & ~np.isfinite(sent)
+    if lost.any():
+        sys.exit("serve.py: {:.3g} is beyond 3.4e38, the largest float32: scale the release".format(given[lost][0]))
+    return sent
+
+
 def serve(function, requests, answers):
     """Answer requests until there are no more."""
     rows, width = None, None
@@ -51,7 +62,7 @@ def serve(function, requests, answers):
             rows = np.frombuffer(exactly(requests, 4 * count * columns), "<f4").reshape(count, columns)
         elif kind == b"DRAW":
             for seed in np.frombuffer(exactly(requests, 8 * count), "<u8"):
-                released = np.asarray(function(int(seed), rows.copy()), "<f4").ravel()
+                released = single(function(int(seed), rows.copy()))
                 width = released.size if width is None else width
                 if released.size != width:
                     sys.exit("serve.py: one trial released {} numbers, another {}".format(width, released.size))

@@ -133,7 +133,8 @@ class CommandStep(Described):
 
         def draw(seeds: np.ndarray) -> np.ndarray:
             request = struct.pack("<4sII", b"DRAW", len(seeds), 0) + seeds.astype("<u8").tobytes()
-            answer = program.exchange(request, len(seeds) * width * 4)
+            asked = f"; {len(seeds)} times {width} float32 numbers, which outputs= sets"
+            answer = program.exchange(request, len(seeds) * width * 4, asked=asked)
             return np.frombuffer(answer, "<f4").reshape(len(seeds), width)
 
         return draw
@@ -289,16 +290,19 @@ class Program:
                 "start_timeout= out for a program that does not know it"
             )
 
-    def exchange(self, request: bytes, wanted: int, *, timeout: float | None = None) -> bytes:
-        """Write a request and read ``wanted`` bytes, both at once: neither side can block the other for ever."""
+    def exchange(self, request: bytes, wanted: int, *, timeout: float | None = None, asked: str = "") -> bytes:
+        """Write a request and read ``wanted`` bytes, both at once: neither side can block the other for ever.
+
+        ``asked`` says in words what they should be.
+        """
         try:
-            return self._exchange(request, wanted, self._timeout if timeout is None else timeout)
+            return self._exchange(request, wanted, self._timeout if timeout is None else timeout, asked)
         except BaseException:
             # also Ctrl-C, which a group of its own does not get from the terminal
             self._close()
             raise
 
-    def _exchange(self, request: bytes, wanted: int, timeout: float) -> bytes:
+    def _exchange(self, request: bytes, wanted: int, timeout: float, asked: str) -> bytes:
         deadline = time.monotonic() + timeout
         self._refuse_unasked()
         unsent, answer = memoryview(request), bytearray()
@@ -308,7 +312,7 @@ class Program:
             while unsent or len(answer) < wanted:
                 events = selector.select(timeout=max(0.0, deadline - time.monotonic()))
                 if not events:
-                    came = f"{len(answer)} of {wanted} bytes came{_printed(bytes(answer))}"
+                    came = f"{len(answer)} of {wanted} bytes came{asked}{_printed(bytes(answer))}"
                     self._fail(f"did not answer within {timeout:g} s ({came})")
                 for event, _ in events:
                     if event.fd == self._output:
@@ -318,7 +322,7 @@ class Program:
                         if not unsent:
                             selector.unregister(self._input)
         if len(answer) > wanted:
-            self._fail(f"answered {len(answer)} bytes where {wanted} were asked for{_printed(bytes(answer))}")
+            self._fail(f"answered {len(answer)} bytes where {wanted} were asked for{asked}{_printed(bytes(answer))}")
         return bytes(answer)
 
     def _refuse_unasked(self) -> None:

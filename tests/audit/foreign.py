@@ -26,6 +26,12 @@ def fails_sometimes(seed: int, dataset: np.ndarray) -> np.ndarray:
     return noisy_sum(seed, dataset)
 
 
+def fails_with_the_record(seed: int, dataset: np.ndarray) -> np.ndarray:
+    if dataset.any():
+        raise ValueError("one class only")
+    return noisy_sum(seed, dataset)
+
+
 def hangs(seed: int, dataset: np.ndarray) -> np.ndarray:
     time.sleep(60)
     return noisy_sum(seed, dataset)

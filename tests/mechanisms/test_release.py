@@ -81,3 +81,10 @@ def test_trials_of_several_forms_are_refused():
         stack([np.zeros(2), np.zeros(3)])
     with pytest.raises(ValueError, match=r"shape \(3, coordinates\), one row for every seed, got \(2, 1\) of 'a'"):
         flatten_rows({"a": np.zeros((2, 1))}, 3)
+
+
+def test_a_finite_number_beyond_float32_is_refused_by_its_value():
+    with pytest.raises(ValueError, match=r"a release of 1e\+300 is beyond 3.4e38, the largest float32"):
+        flatten_rows(np.array([[0.0, 1e300]]), 1)
+    rows, _ = flatten_rows(np.array([[np.inf, 3e38]]), 1)
+    assert np.isposinf(rows[0, 0])

@@ -124,7 +124,7 @@ def test_nothing_is_claimed_by_a_claim_that_could_not_be_built(folder, records):
 def test_every_report_has_it(folder, capsys):
     page = (folder / "out" / "index.html").read_text()
     assert '<option value="could_not_run">' in page
-    assert "Nothing was measured: CommandError: the program" in page
+    assert "CommandError: the program" in page
     assert "none of 200 planned" in page
     text = (folder / "markdown").read_text()
     assert "| silent program | – (4.38) | – (0.383) | could not run | **no** |" in text
@@ -132,7 +132,9 @@ def test_every_report_has_it(folder, capsys):
     assert "**silent program** could not run: " in text
     suite = ElementTree.fromstring((folder / "junit").read_text())[0]
     assert (suite.get("errors"), suite.get("failures")) == ("2", "0")
-    assert suite[0].find("error").get("message").startswith("could not run: CommandError: the program")
+    message = suite[0].find("error").get("message")
+    assert message.startswith("could not run: ")
+    assert "on the side 'without' of command_step" in message
     (run,) = json.loads((folder / "sarif").read_text())["runs"]
     assert run["results"] == []
     found = {}
@@ -162,7 +164,8 @@ def test_it_is_not_compared(records):
     for old, new, when in ((failed, now, "before"), (now, failed, "now")):
         (change,) = compare((old,), (new,), risk=0.01)
         assert change.state == "not_compared"
-        assert change.reason.startswith(f"it could not run {when}: CommandError: the program")
+        assert change.reason.startswith(f"it could not run {when}: ")
+        assert "on the side 'without' of command_step" in change.reason
     (change,) = compare((now,), (failed,), risk=0.01)
     assert (change.new_verdict, change.new_epsilon) == ("could_not_run", None)
 

@@ -76,8 +76,20 @@ def test_an_error_carries_the_foreign_traceback_and_the_trial(workers):
     assert "foreign.py" in text
 
 
+@pytest.mark.parametrize(("side", "function"), [(1, "fails_with_the_record"), (1, "fails_sometimes")])
+def test_a_failure_on_one_side_alone_is_told_as_the_leak_that_it_is(side, function):
+    with pytest.raises(ForeignError) as caught:
+        source(getattr(foreign, function), side=side).scores(0, 1000)
+    place, *_, last = str(caught.value).strip().splitlines()
+    alone = "without the record the same seed gives a release, so the failure alone tells the two datasets apart"
+    assert (alone in place) == (function == "fails_with_the_record")
+    assert ("docs/command-protocol.md" in place) == (function == "fails_with_the_record")
+    assert last == ("ValueError: one class only" if function == "fails_with_the_record" else "KeyError: 'weights'")
+
+
 def test_a_non_finite_output_names_its_trial():
-    with pytest.raises(NonFiniteScoreError, match=f"output of trial {failing_trial()} on the side 'without'"):
+    told = rf"output of trial {failing_trial()} on the side 'without' is not finite: .*largest float32\. Where one"
+    with pytest.raises(NonFiniteScoreError, match=told):
         source(foreign.gives_nan).scores(0, 1000)
 
 
