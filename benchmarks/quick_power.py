@@ -93,9 +93,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=420.0, help="for each bug")
     arguments = parser.parse_args()
     known = {fault.name: fault for fault in faults.zoo()}
-    print(
-        "| bug | trials | runs | found | found quick | at the first look | lost | won |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| bug | trials | runs | found | found quick | at the first look | lost | won |")
+    print("|---" * 8 + "|")
     for name in arguments.bugs:
         print(row(known[name], runs=arguments.runs, seconds=arguments.seconds), flush=True)
 
