@@ -31,7 +31,7 @@ from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, sc
 from audit.trials.user_code_errors import contained
 from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
-from distinguishers.contract import Distinguisher, Learner
+from distinguishers.contract import Distinguisher, Learner, pair_read
 from distinguishers.contract import distinguisher as as_distinguisher
 from guarantees.checks import IN_BODY, Delta, Share, checked, require
 from guarantees.claim import Claim
@@ -175,7 +175,7 @@ def run_audit(
         seconds=0.0,
         diagnose=diagnose,
         repeatable=same_again,
-        gradient_lengths=known_lengths(step, neighbours, getattr(given, "neighbours", None)),
+        gradient_lengths=known_lengths(step, neighbours, pair_read(given)),
     )
     record = derive(Audited(subject=subject, policy=rule, goal=goal, test=test, tally=tally, theory=chosen.curve))
     record = dataclasses.replace(record, seconds=time.monotonic() - began)

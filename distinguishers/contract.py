@@ -11,7 +11,8 @@ import numpy as np
 
 from guarantees.checks import checked
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import OutputKind, name_of
+from mechanisms.contract import OutputKind, name_of, parameters_of
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 if TYPE_CHECKING:
@@ -113,6 +114,16 @@ class Learner(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsPair(Protocol):
+    """What keeps the pair whose gradients it reads, as batteries and scores of one direction do."""
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """That pair; None where it reads none."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score(OneScore):
     """A user's function or callable object, made into a distinguisher by ``distinguisher``."""
@@ -182,7 +193,7 @@ def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
         given=given,
         takes_key=_takes_key(given),
         name=name_of(given),
-        parameters={**getattr(given, "parameters", {}), **parameters},
+        parameters={**parameters_of(given), **parameters},
         accepts=tuple(getattr(given, "accepts", ("any",))),
         curve=getattr(given, "curve", None),
     )
@@ -191,6 +202,11 @@ def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
 def known_curve(given: Distinguisher | Learner | None) -> TradeOff | None:
     """The curve that is known before any trial; what learns, or is yet to be chosen, knows none."""
     return None if given is None or isinstance(given, Learner) else given.curve
+
+
+def pair_read(given: Distinguisher | Learner) -> Neighbours | None:
+    """The pair whose gradients it reads, where it keeps one: what was worked out for it need not be again."""
+    return given.neighbours if isinstance(given, ReadsPair) else None
 
 
 def _takes_key(given: Callable[..., Any]) -> bool:

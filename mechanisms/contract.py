@@ -184,9 +184,22 @@ class BatchMechanism(Described, Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True)
+class _Usual(BatchMechanism):
+    """What is answered for an object that does not answer itself; to draw is the one thing that it must know."""
+
+
+USUAL = _Usual()  # pyright: ignore[reportAbstractUsage]
+
+
+def _asked(given: Any, question: str) -> Any:
+    """A user's answer to a question of the contract, or the usual one."""
+    return getattr(given, question, getattr(USUAL, question))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Filled:
-    """A user's object and every answer, its own or the default one."""
+    """A user's object and every answer, its own or the usual one."""
 
     given: Any
     name: str
@@ -225,13 +238,11 @@ class _Filled:
 
     def steps_on(self, dataset: Any) -> int | None:
         """The object's own answer, if it has any."""
-        own = getattr(self.given, "steps_on", None)
-        return None if own is None else own(dataset)
+        return _asked(self.given, "steps_on")(dataset)
 
     def collapsed(self) -> Mechanism | None:
         """The object's own, if it has any."""
-        own = getattr(self.given, "collapsed", None)
-        found = None if own is None else own()
+        found = _asked(self.given, "collapsed")()
         return None if found is None else mechanism(found)
 
     def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
@@ -265,9 +276,19 @@ class ForeignStep(_Filled):
         return self.given.prepare(dataset)
 
 
+def as_given(mechanism: Any) -> Any:
+    """The user's object itself, without what was answered for it."""
+    return mechanism.given if isinstance(mechanism, _Filled) else mechanism
+
+
 def name_of(given: Any) -> str:
     """What a user's object is called: by its own ``name``, as a function, or by its class."""
     return str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
+
+
+def parameters_of(given: Any) -> Mapping[str, Any]:
+    """What a user's object says that it was given; a function says nothing."""
+    return getattr(given, "parameters", {})
 
 
 @overload
@@ -323,7 +344,7 @@ def mechanism(
       {'clip': 1.0, 'noise_multiplier': 2.0}
     """
     own = releases is None and gradients is None and not parameters
-    releases = getattr(given, "releases", "update") if releases is None else releases
+    releases = _asked(given, "releases") if releases is None else releases
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     if isinstance(given, Mechanism | BatchMechanism) and own:
         return given
@@ -333,14 +354,12 @@ def mechanism(
         require(name, good, "a number >= 0, or None where it is not known", value)
     answers: dict[str, Any] = {
         "name": name_of(given),
-        "parameters": {**getattr(given, "parameters", {}), **parameters},
-        "kind": "transcript"
-        if releases == "transcript" and not hasattr(given, "kind")
-        else getattr(given, "kind", "vector"),
+        "parameters": {**parameters_of(given), **parameters},
+        "kind": "transcript" if releases == "transcript" and not hasattr(given, "kind") else _asked(given, "kind"),
         "releases": releases,
-        "libraries": tuple(getattr(given, "libraries", ())),
-        "reads_tables": bool(getattr(given, "reads_tables", False)),
-        "coordinates": getattr(given, "coordinates", None),
+        "libraries": tuple(_asked(given, "libraries")),
+        "reads_tables": bool(_asked(given, "reads_tables")),
+        "coordinates": _asked(given, "coordinates"),
         "own_gradients": gradients,
     }
     if callable(given):
@@ -351,6 +370,4 @@ def mechanism(
             "a mechanism is a function of a key and a dataset, or an object with prepare(dataset), got "
             f"{type(given).__name__}."
         )
-    return ForeignStep(
-        given=given, **answers, workers=getattr(given, "workers", 0), timeout=getattr(given, "timeout", 60.0)
-    )
+    return ForeignStep(given=given, **answers, workers=_asked(given, "workers"), timeout=_asked(given, "timeout"))

@@ -117,6 +117,8 @@ class Policy(abc.ABC):
     """The policy's name in suites and records."""
     stops_early: ClassVar[bool] = False
     """Whether the data decide when counting ends: then counts are no fixed sample."""
+    fit_trials: int = 0
+    """Outputs that a plan counts for choosing the test; policies that choose by theory draw none."""
 
     @abc.abstractmethod
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:

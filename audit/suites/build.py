@@ -37,7 +37,7 @@ from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
 from dpsgd_audit.face import ByName
 from guarantees.claim import Claim
-from mechanisms.adapters.environments import Environment
+from mechanisms.adapters.environments import Environment, NeedsEnvironment
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -150,9 +150,9 @@ class _Builder:
     def built(self) -> Built:
         """The audit."""
         spec = self._spec
-        step = self._mechanism(spec.mechanism)
+        step: Auditable = self._mechanism(spec.mechanism)
         _refuse_missing(step, spec)
-        needed = getattr(step, "installs", None)
+        needed = step.installs if isinstance(step, NeedsEnvironment) else None
         if needed is not None:
             with _placed(f"{spec.where}: audit {spec.name!r}"):
                 self._install(needed)

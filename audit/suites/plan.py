@@ -21,7 +21,7 @@ from audit.trials.fit_trials import learn
 from audit.trials.threefry import split
 from audit.trials.user_code_errors import contained
 from distinguishers.battery import default_battery
-from distinguishers.contract import Distinguisher, Learner, known_curve
+from distinguishers.contract import Distinguisher, Learner, known_curve, pair_read
 from mechanisms.pairs.gradient_lengths import GradientLengths
 from mechanisms.pairs.gradient_pairs import known_lengths
 
@@ -87,7 +87,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         seconds_before=before + pace * _fit_trials(audit),
     )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
-    lengths = known_lengths(audit.mechanism, audit.neighbours, getattr(given, "neighbours", None))
+    lengths = known_lengths(audit.mechanism, audit.neighbours, pair_read(given))
     return AuditPlan(
         name=audit.spec.name,
         claim=audit.claim.describe(),
@@ -106,9 +106,9 @@ def trials_drawn(audit: Built) -> int:
 
 
 def _fit_trials(audit: Built) -> int:
-    """Outputs on which the thresholds are chosen; policies that choose by theory draw none."""
+    """Outputs on which the thresholds are chosen."""
     rule = audit.policy or default_policy(known_curve(audit.distinguisher), audit.spec.trials)
-    return getattr(rule, "fit_trials", 0)
+    return rule.fit_trials
 
 
 class _Pilot(NamedTuple):

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from guarantees.checks import require
 from mechanisms.adapters.private_folder import private_folder, refuse_shared
@@ -26,6 +27,16 @@ LONGEST = 3600.0
 
 class NotInstalledError(ImportError):
     """An environment that is not here, or that could not be made: the message says which and why."""
+
+
+@runtime_checkable
+class NeedsEnvironment(Protocol):
+    """A mechanism that may need one."""
+
+    @property
+    def installs(self) -> Environment | None:
+        """What must be installed before it runs; None: nothing."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechanisms.adapters.batch import trial_seeds
-from mechanisms.contract import BatchMechanism, Mechanism, release_on
+from mechanisms.contract import BatchMechanism, Mechanism, as_given, release_on
 from mechanisms.pairs.neighbours import Neighbours, materialise, prepare
 from mechanisms.release import flatten, flatten_rows, host_array
 from mechanisms.structure import is_structured
@@ -128,7 +128,7 @@ def _moved_last(column: jax.Array, index: int, group: int) -> jax.Array:
 def _torch(mechanism: Any, neighbours: Neighbours, key: jax.Array) -> np.ndarray:
     """PyTorch's draws are kept and handed out again, with new ones for the record."""
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
-    code = getattr(mechanism, "given", mechanism).replayed
+    code = as_given(mechanism).replayed
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)
     outputs = replay.Replay(code, *sides, seed=seed, noise_multiplier=None).outputs()

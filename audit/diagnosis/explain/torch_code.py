@@ -22,6 +22,7 @@ from audit.diagnosis.explain.findings import (
 )
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, place
 from mechanisms.adapters.batch import trial_seeds
+from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
 
     # imports PyTorch
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
-    code = getattr(mechanism, "given", mechanism).replayed
+    code = as_given(mechanism).replayed
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)
     try:
