@@ -10,8 +10,8 @@ from audit.diagnosis.explain.dispatch import TRACERS, Stated, explain
 from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
 from audit.diagnosis.explain.places import INSTALLED, Frame, is_ours, relative
 from audit.record.diagnosis_answer import Diagnosis
+from audit.trials.both_sides import is_foreign
 from audit.trials.user_code_errors import contained
-from mechanisms.contract import BatchMechanism
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 
 MOST = 3
@@ -43,7 +43,7 @@ def line_answers(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stat
 
 
 def _findings(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated) -> tuple[Finding, ...]:
-    if isinstance(mechanism, BatchMechanism) and mechanism.workers:
+    if is_foreign(mechanism) and mechanism.workers:
         return (not_followed("code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"),)
     if entries(neighbours.with_record) > MOST_ENTRIES:
         return (not_followed(f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"),)
