@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.claim_alone import moves_more_than_allowed
+from audit.diagnosis.claim_alone import allowed_deviations, moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import Stated, positive, promised
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
@@ -99,12 +99,15 @@ def _answers(
         if mechanism.gradients_told is not False or _is_vector(neighbours.without):
             return (not_asked(reason),)
         untold = not_asked(f"{reason} {TELL}", code=NOT_TOLD)
-        return (untold, *_of_the_claim(record, mechanism, neighbours, key, deadline, executor))
+        return (untold, *_of_the_claim(record, mechanism, neighbours, key, deadline, executor, SHARE * record.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         return (not_asked("fewer than two coordinates carry noise alone."),)
     clip, noise_multiplier, rate = stated(record)
+    # where no number of the noise is known, the claim alone is asked as well: they share the risk
+    untold = clip is None and mechanism.gradients_told is not None
+    share = SHARE * record.risk / (2 if untold else 1)
     most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // signal.dimension)
-    return diagnose_mechanism(
+    answers = diagnose_mechanism(
         mechanism,
         neighbours,
         key=key,
@@ -112,11 +115,18 @@ def _answers(
         noise_multiplier=noise_multiplier,
         rate=rate,
         trials=max(FEWEST_TRIALS, most),
-        risk=SHARE * record.risk,
+        risk=share,
         deadline=deadline,
         read_as=read_as,
         executor=executor,
     )
+    if not untold or any(answer.wrong for answer in answers):
+        return answers
+    answers += _of_the_claim(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor, share)
+    if any(answer.wrong for answer in answers):
+        return answers
+    reason = "how large the noise should be, and what it is compared with, is not known."
+    return (*answers, not_asked(f"{reason} {TELL}", code=NOT_TOLD))
 
 
 def _is_vector(dataset: Any) -> bool:
@@ -130,6 +140,7 @@ def _of_the_claim(
     key: jax.Array,
     deadline: float | None,
     executor: Executor,
+    risk: float,
 ) -> tuple[Diagnosis, ...]:
     """The one question that needs nothing but outputs and the claim."""
     try:
@@ -141,7 +152,8 @@ def _of_the_claim(
     trials = max(FEWEST_TRIALS, min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // layout.entries))
     first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
     try:
-        return (moves_more_than_allowed(first, second, advantage=record.claim.advantage, risk=SHARE * record.risk),)
+        allowed = allowed_deviations(record.claim, delta=record.report_delta)
+        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk),)
     except ValueError:
         # too few came in time, or they do not vary
         return ()

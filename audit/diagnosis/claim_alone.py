@@ -6,20 +6,39 @@ import numpy as np
 from scipy.special import ndtri
 
 from audit.diagnosis.noise import Array
+from audit.power.power import noise_at
 from audit.record.diagnosis_answer import Diagnosis
+from audit.record.record import ClaimPart
 from guarantees.checks import require
 
 FEWEST = 10
 """Outputs per side in each half."""
 
 
-def moves_more_than_allowed(first: Array, second: Array, *, advantage: float, risk: float) -> Diagnosis:
+PURE = ("laplace", "randomised_response")
+"""Claims that no normal noise keeps, beside epsilons at delta 0: only their advantage says how far is allowed."""
+
+
+def allowed_deviations(claim: ClaimPart, *, delta: float) -> float:
+    """How many noise deviations the record may move a release with normal noise: mu, where the claim is Gaussian.
+
+    Unit normals ``s`` deviations apart have total variation ``2 Phi(s / 2) - 1``, which must not exceed the claim's
+    advantage, and at the record's delta the epsilon of ``s``-GDP, which must not exceed the claim's.
+    """
+    by_advantage = float(2 * ndtri((1 + claim.advantage) / 2)) if claim.advantage < 1 else float("inf")
+    pure = claim.name in PURE or (claim.name == "epsilon_delta" and not claim.parameters.get("delta"))
+    if pure or not claim.epsilon or not np.isfinite(claim.epsilon) or delta <= 0:
+        return by_advantage
+    (noise,) = noise_at(np.array([claim.epsilon]), delta)
+    return min(by_advantage, float(1 / noise))
+
+
+def moves_more_than_allowed(first: Array, second: Array, *, allowed: float, risk: float) -> Diagnosis:
     """How many noise deviations lie between the means of both sides, and how many the claim allows.
 
     One half of the outputs chooses the direction (mean difference over variance, coordinate by coordinate), the other
-    half is projected on it. Two unit normals ``s`` deviations apart have total variation ``2 Phi(s / 2) - 1``, so a
-    claim whose advantage (delta at epsilon 0) is ``a`` allows ``s <= 2 Phi^-1((1 + a) / 2)``: mu, if it is Gaussian.
-    The interval is the usual normal one for a standardised difference of means; other directions may show more.
+    half is projected on it. The interval is the usual normal one for a standardised difference of means; other
+    directions may show more.
     """
     half = min(len(first), len(second)) // 2
     require("outputs", half >= FEWEST, f"{2 * FEWEST} per side or more", len(first))
@@ -33,7 +52,6 @@ def moves_more_than_allowed(first: Array, second: Array, *, advantage: float, ri
     require("outputs", deviation > 0, "noisy: along the learned direction they do not vary", deviation)
     moved = float(with_record.mean() - without.mean()) / deviation
     error = float(np.sqrt(2 / half + moved**2 / (4 * half)) * ndtri(1 - risk / 2))
-    allowed = float(2 * ndtri((1 + advantage) / 2)) if advantage < 1 else float("inf")
     more = moved - error > allowed
     says = f"the record moves the release by {moved:.2g} noise deviations"
     says += f" ({max(moved - error, 0.0):.2g} to {moved + error:.2g}), and the claim allows {allowed:.2g}"

@@ -86,12 +86,12 @@ def moderate(claim: Claim, *, delta: float) -> Moderate:
 
 def _more_advantage(epsilon: float, delta: float) -> float:
     """Epsilon of the Gaussian mechanism whose advantage is 0.1 above that of the one with this epsilon; 0 if none."""
-    (noise,) = _noise_at(np.array([epsilon]), delta)
+    (noise,) = noise_at(np.array([epsilon]), delta)
     advantage = 1 - 2 * ndtr(-0.5 / noise) + TV_EXCESS
     return float(TradeOff(GaussianLaw(mu=2 * ndtri((1 + advantage) / 2))).epsilon(delta)) if advantage < 1 else 0.0
 
 
-def _noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
+def noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
     """The noise multipliers 1 / mu of the Gaussian mechanisms that have these epsilons at a delta."""
 
     # the tails themselves, not Claims, in 1 / mu, which they fall with
@@ -131,7 +131,7 @@ def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray
     level, rate = ndtri(alpha), refutation_rates(alpha, goal)
 
     def alternatives(epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        beta = ndtr(-level - 1 / _noise_at(epsilon, goal.delta)[:, None])
+        beta = ndtr(-level - 1 / noise_at(epsilon, goal.delta)[:, None])
         best = np.array([int(np.argmax(rate(own))) for own in beta], int)
         return alpha[best], beta[np.arange(len(best)), best]
 

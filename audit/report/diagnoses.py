@@ -11,7 +11,10 @@ def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     Lines of code come first, each with its place.
     """
     wrong = [f"{_place(answer)}{answer.says}" for answer in diagnoses if answer.wrong and not answer.follows]
-    return wrong or (["none of the questions found anything wrong."] if asked(diagnoses) else [])
+    if wrong or not asked(diagnoses):
+        return wrong
+    some = "questions that could be asked" if untold(diagnoses) else "questions"
+    return [f"none of the {some} found anything wrong."]
 
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

@@ -19,7 +19,7 @@ from audit.report.diagnoses import asked, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
 from audit.report.learned import learned_note, trials_note
-from audit.report.repeat import program
+from audit.report.repeat import NOT_REPEATABLE, program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
 from guarantees.checks import checked
@@ -88,6 +88,7 @@ def write_report(
         suite_risk=sum(record.risk for record in kept),
         command=visible(command),
         opened=opened,
+        not_repeatable=NOT_REPEATABLE,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
         style=_asset("style.css"),
         scripts=[_asset("table.js"), _asset("plots.js")],

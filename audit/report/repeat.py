@@ -8,6 +8,10 @@ from typing import Any
 
 from audit.record.record import AuditRecord, Part
 
+NOT_REPEATABLE = (
+    "trials that were drawn twice differed: the code does not draw from its seed alone, so the same seed gives other "
+    "counts. The bounds hold nevertheless."
+)
 OWN = "{name}  # your own: import it"
 
 

@@ -6,7 +6,7 @@ import textwrap
 
 from audit.record.record import AuditRecord
 from audit.report.escaping import shown, visible
-from audit.report.story import at_delta, counted, largest_excess, listed, promised_epsilon, story
+from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story
 from audit.report.table import log_width
 
 LABEL = 15
@@ -54,7 +54,9 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
         *([f"{trials:,} outputs"] if trials or not canaries else []),
         *([f"{canaries:,} canaries"] if canaries else []),
     ]
-    return f"{counted(len(records), 'audit')}, {' and '.join(drawn)} of {names}; neighbours: {how}"
+    odd = sum(record.repeatable is False for record in records)
+    again = f"; not repeatable: {counted(odd, 'audit')}" if odd else ""
+    return f"{counted(len(records), 'audit')}, {' and '.join(drawn)} of {names}; neighbours: {how}{again}"
 
 
 def _claims(records: tuple[AuditRecord, ...]) -> str:
@@ -73,6 +75,4 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     if not broken:
         return f"no violation found{more}; bounds hold {risk}"
     worst, says = largest_excess(records)
-    known = sum(record.verdict == "violation" == record.expect for record in records)
-    more = f" ({known} as expected){more}" if known else more
-    return f"{broken} of {len(records)} leak more than promised{more}, {risk}; most: {says} ({worst.name})"
+    return f"{leaking(records)}{more}, {risk}; most: {says} ({worst.name})"

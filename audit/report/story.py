@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
@@ -48,9 +49,8 @@ NOT_LOOKED_AT = (
 )
 
 
-MORE_TRIALS = (
-    "More trials are a second look, which this run has not paid for: state the risk of both runs together, or plan for "
-    "several from the start with --look 1 or --stop-early."
+NOT_PAID = (
+    "state the risk of both runs together, or plan for several looks from the start with --look 1 or --stop-early"
 )
 
 
@@ -59,6 +59,17 @@ LINES = "`dpsgd-audit explain` look for wrong lines"
 
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 """Verdicts that are neither a surprise nor a proof."""
+
+
+def look_again(records: Sequence[AuditRecord]) -> str:
+    """What to type after too few trials, and who pays for another look."""
+    needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
+    if not needed:
+        return f"More trials are a second look, which this run has not paid for: {NOT_PAID}."
+    command = f"`dpsgd-audit run SUITE --look {look + 1} --trials {needed}`"
+    if look:
+        return f"The next look, which its own part of the risk pays for: {command}."
+    return f"To look again: {command}. This run has not paid for a second look: {NOT_PAID}."
 
 
 def outcome(record: AuditRecord) -> str:
@@ -94,7 +105,7 @@ def remedy(record: AuditRecord) -> str:
     if record.verdict == "inconclusive" and record.one_run is not None:
         return "Do not read it as a pass. Train again with more canaries."
     if record.verdict == "inconclusive":
-        return f"Do not read it as a pass. {MORE_TRIALS}"
+        return f"Do not read it as a pass. {look_again([record])}"
     if not record.ran:
         return "Fix what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
@@ -193,12 +204,21 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     if not broken:
         return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
     worst, says = largest_excess(records)
-    known = sum(record.expect == "violation" for record in broken)
-    expected = f" ({known} as expected)" if known else ""
     return (
-        f"{len(broken)} of {counted(len(records), 'audit')} leak more than promised{expected}. The largest proven "
+        f"{_capital(leaking(records))}. The largest proven "
         f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
     )
+
+
+def leaking(records: Sequence[AuditRecord]) -> str:
+    """How many audits found a violation; those that the suite expects (controls) are counted apart."""
+    known = sum(record.verdict == "violation" == record.expect for record in records)
+    new = sum(record.verdict == "violation" for record in records) - known
+    expected = f"{counted(known, 'violation')} that the suite expects"
+    if not new:
+        return f"no violation beside the {expected}"
+    beside = f", beside the {expected}" if known else ""
+    return f"{new} of {counted(len(records) - known, 'audit')} leak more than promised{beside}"
 
 
 def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
@@ -227,8 +247,8 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return f"Do not rely on the promise of {names}{where}"
     if unrun := [record.name for record in surprises if not record.ran]:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
-    if any(record.verdict == "inconclusive" for record in surprises):
-        return f"The audits that could not tell prove nothing either way. {MORE_TRIALS}"
+    if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
+        return f"The audits that could not tell prove nothing either way. {look_again(open_ones)}"
     if surprises:
         return "An expected violation was not found: check whether the suite or the code has changed."
     known = sum(record.verdict == "violation" for record in records)

@@ -11,6 +11,7 @@ from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.diagnoses import looks_wrong, not_followed, untold
 from audit.report.escaping import shown
+from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
 
 LOG_WIDTH = 140
@@ -99,4 +100,6 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         for says in not_followed(record.diagnoses):
             console.print(f"{record.name}, which line? {says}", highlight=False, markup=False)
         for says in untold(record.diagnoses):
-            console.print(f"{record.name}, what looks wrong was {says}", highlight=False, markup=False)
+            console.print(f"{record.name}, {says}", highlight=False, markup=False)
+        if record.repeatable is False:
+            console.print(f"{record.name}: {NOT_REPEATABLE}", highlight=False, markup=False)

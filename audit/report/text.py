@@ -7,6 +7,7 @@ from audit.record.record import AuditRecord, OneRunPart
 from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.learned import learned_note, trials_note
+from audit.report.repeat import NOT_REPEATABLE
 from audit.report.table import readable
 
 
@@ -41,6 +42,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
         f"  because: {record.reason}",
         f"  key:     {record.key}",
+        *([f"  repeat:  {NOT_REPEATABLE}"] if record.repeatable is False else []),
         *_wrong_lines(record),
     ]
 

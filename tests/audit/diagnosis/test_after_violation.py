@@ -6,6 +6,8 @@ import foreign
 import jax
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 from toys import PAIR as SCALAR_PAIR
 from toys import Shift
 
@@ -14,7 +16,9 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.diagnosis import after_violation as after
-from audit.record.diagnosis_answer import Diagnosis
+from audit.diagnosis.claim_alone import allowed_deviations
+from audit.record.derive import claim_part
+from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.record import plain
 from audit.record.stored import from_json
 from audit.report.diagnoses import looks_wrong, untold
@@ -138,7 +142,8 @@ def test_fresh_outputs_never_come_from_the_audits_own_seeds():
     audited(pair=pair, diagnose=False, **given)
     assert set(seeds) < told
     # and at most one for each side of a replay that looks for the line
-    assert 0 <= len(told - set(seeds)) - 2 * after.MOST_TRIALS <= 2
+    # the claim alone is asked of others, as no noise multiplier is told
+    assert 0 <= len(told - set(seeds)) - 4 * after.MOST_TRIALS <= 2
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
@@ -267,3 +272,45 @@ def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
     assert low < 30**0.5 < high
     assert "the claim allows 0.3" in moved.says
     assert "Tell clip=" in "\n".join(record_lines(record))
+
+
+@pytest.mark.parametrize("claim", [guarantees.zcdp(rho=0.125), guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)])
+def test_where_no_noise_multiplier_is_known_the_claim_alone_is_asked_too(claim):
+    """Rows that can be gradients, a claim without a noise multiplier: half of the noise that the claim needs."""
+    rows = np.zeros((3, 8), np.float32)
+    rows[:, 0] = [0.0, 0.0, 1.0]
+
+    def quiet(seed, gradients):
+        return gradients.sum(0) + 0.7 * np.random.default_rng(seed).standard_normal(8)
+
+    record = audit.run_audit(
+        mechanisms.callable_step(quiet),
+        mechanisms.pair(rows[:2], rows),
+        lambda output: output[0],
+        claim=claim,
+        trials=4000,
+        risk=0.05,
+        key=KEY,
+    )
+    assert record.verdict == "violation"
+    moved = next(answer for answer in record.diagnoses if answer.code == "moves_more_than_allowed")
+    assert moved.wrong
+    assert sum(answer.risk for answer in record.diagnoses) <= 0.2 * record.risk * (1 + 1e-9)
+    assert any("noise deviations" in says for says in looks_wrong(record.diagnoses))
+    shown = "\n".join(record_lines(record))
+    assert "none of the" not in shown
+    silent = dataclasses.replace(
+        record, diagnoses=(dataclasses.replace(moved, wrong=False), not_asked("its noise is not known.", code=NOT_TOLD))
+    )
+    assert looks_wrong(silent.diagnoses) == ["none of the questions that could be asked found anything wrong."]
+
+
+def test_normal_noise_is_held_to_the_whole_claim_and_other_noise_to_its_advantage():
+    def allowed(claim):
+        return allowed_deviations(claim_part(claim, 1e-5), delta=1e-5)
+
+    assert allowed(guarantees.gaussian(mu=0.7)) == pytest.approx(0.7, rel=1e-6)
+    pair, pure = (guarantees.epsilon_delta(epsilon=1.0, delta=delta) for delta in (1e-5, 0.0))
+    exact = brentq(lambda mu: guarantees.gaussian(mu=mu).epsilon(1e-5) - 1.0, 0.1, 1.0)
+    assert allowed(pair) == pytest.approx(exact, rel=1e-6)
+    assert allowed(pure) == pytest.approx(2 * norm.ppf((1 + pure.total_variation) / 2))

@@ -20,8 +20,11 @@ from audit.report.character_plot import (
     speaks_unicode,
     trade_off_plot,
 )
+from audit.report.page import write_report
 from audit.report.short_story import ten_lines
 from audit.report.story import remedy, story
+from audit.report.table import print_table
+from audit.report.text import record_lines
 
 
 def drawn(rows, *, unicode, mark="*"):
@@ -137,3 +140,29 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
         assert "let `dpsgd-audit explain` look for wrong lines." in told
     assert "explain" not in remedy(ours) + story((ours,)).to_do
     assert "explain" not in remedy(violation) + story((violation,)).to_do
+
+
+def test_violations_that_the_suite_expects_are_counted_apart(violation):
+    control = dataclasses.replace(violation, expect="violation")
+    quiet = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", violated_at=None)
+    for records, told in (
+        ((violation, quiet), "1 of 2 audits leak more than promised"),
+        ((control, quiet), "no violation beside the 1 violation that the suite expects"),
+        ((violation, control, quiet), "1 of 2 audits leak more than promised, beside the 1 violation that the suite"),
+    ):
+        assert told in " ".join(" ".join(ten_lines(records, width=140)).split())
+        assert told.capitalize() in story(records).proven
+
+
+def test_code_that_does_not_draw_from_its_seed_is_called_so_everywhere(violation, tmp_path, capsys):
+    odd = dataclasses.replace(violation, repeatable=False)
+    for record, said in ((odd, True), (dataclasses.replace(violation, repeatable=True), False), (violation, False)):
+        print_table((record,), suite_risk=0.05)
+        shown = {
+            "terminal": " ".join(capsys.readouterr().out.split()),
+            "text": "\n".join(record_lines(record)),
+            "page": write_report((record,), tmp_path, title="t").read_text(),
+        }
+        for where, text in shown.items():
+            assert ("trials that were drawn twice differed" in text) == said, where
+        assert ("not repeatable: 1 audit" in " ".join(ten_lines((record,), width=140))) == said

@@ -88,13 +88,22 @@ def test_another_mechanism_or_code_is_another_audit(run):
 
 def test_what_a_report_advises_after_too_few_trials_is_paid_for():
     """Another seed, or more trials, would be a second look: every option that it names shares the risk over looks."""
-    says = remedy(SimpleNamespace(verdict="inconclusive", one_run=None))
-    advised = re.findall(r"--[a-z-]+(?: \d+)?", says)
-    assert advised
-    for option in advised:
-        given = parser().parse_args(["run", *option.split()])
-        assert given.look or given.stop_early
-        assert given.seed is None
+    for needed, look in ((1236, 0), (None, 0), (1236, 2)):
+        says = remedy(SimpleNamespace(verdict="inconclusive", one_run=None, trials_needed=needed, look=look))
+        commands = re.findall(r"`dpsgd-audit (.*?)`", says)
+        assert len(commands) == bool(needed)
+        advised = [
+            *commands,
+            *(f"run {word}" for words in re.findall(r"with (--look 1) or (--stop-early)", says) for word in words),
+        ]
+        for option in advised:
+            given = parser().parse_args(option.split())
+            assert given.look or given.stop_early
+            assert given.seed is None
+        if needed:
+            given = parser().parse_args(commands[0].split())
+            assert (given.look, given.trials) == (look + 1, needed)
+        assert ("state the risk of both runs together" in says) == (look == 0)
 
 
 @pytest.mark.parametrize("look", ["0", "21", "-3"])
