@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import json_text, printable
-from audit.suites.file import Suite, SuiteError, nearest
+from audit.suites.file import AuditSpec, Suite, SuiteError, nearest
 
 if TYPE_CHECKING:
     from audit.diagnosis.explain.findings import Explanation
     from audit.suites.build import Built
 
 FOUND = 1
+PROGRAM = (
+    "not followed, since a command_step runs in a process of its own, in whatever language. Python code is followed "
+    "where it runs in this one: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). Told clip=, "
+    "noise_multiplier= and gradients=, a run diagnoses the outputs of a program after a violation."
+)
+"""Said once for all programs of a suite, none of which is started."""
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -24,7 +30,13 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.suites.run import audit_key
 
     told: dict[str, Explanation] = {}
-    for audit in build_suite(suite, _wanted(suite, arguments.audit)):
+    wanted = _wanted(suite, arguments.audit)
+    if not arguments.json:
+        programs = [spec for spec in wanted if spec.mechanism.get("kind") == "command_step"]
+        wanted = [spec for spec in wanted if spec not in programs]
+        if programs and not arguments.quiet:
+            print(printable(f"{', '.join(spec.name for spec in programs)}: {PROGRAM}"))
+    for audit in build_suite(suite, wanted):
         told[audit.spec.name] = explain(
             audit.mechanism,
             audit.neighbours,
@@ -38,9 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
     return FOUND if any(explanation.suspicions for explanation in told.values()) else 0
 
 
-def _wanted(suite: Suite, name: str | None) -> list[Any] | None:
+def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:
     if name is None:
-        return None
+        return list(suite.audits)
     names = [spec.name for spec in suite.audits]
     if name not in names:
         raise SuiteError(

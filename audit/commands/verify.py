@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if not records:
         raise SchemaError(f"{path} holds no records, so there is nothing to verify; {WRITTEN_BY}.")
     with laws_kept_in(None) if arguments.strict else laws_kept():
-        found = verify(records, rerun=arguments.rerun, suite=suite)
+        found = verify(records, rerun=arguments.rerun, suite=suite, told=lambda says: _tell(says, arguments))
     if arguments.json:
         print(json.dumps(plain(found)))
     elif not arguments.quiet:
@@ -39,6 +40,12 @@ def execute(arguments: argparse.Namespace) -> int:
         return EXIT_UNEXPECTED
     incomplete = found.any("not computed") or (arguments.strict and not found.all_drawn)
     return EXIT_INCONCLUSIVE if incomplete else EXIT_EXPECTED
+
+
+def _tell(says: str, arguments: argparse.Namespace) -> None:
+    """On standard error, as progress goes: what is found is all that standard output has."""
+    if not arguments.quiet:
+        print(visible(says), file=sys.stderr, flush=True)
 
 
 def _print(found: Verified) -> None:

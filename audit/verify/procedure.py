@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from audit.record.record import AuditRecord
@@ -82,11 +82,18 @@ class Verified:
         return all(each.drawn_again for each in self.primary if each.source != "told")
 
 
-def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite | None = None) -> Verified:
+def verify(
+    records: Sequence[AuditRecord],
+    *,
+    rerun: float = 0.0,
+    suite: Suite | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> Verified:
     """Derive every record again from its primary values and compare all values; draw ``rerun`` of the trials again.
 
     Trials are drawn from what the record names, or from what the ``suite`` does: a user's own code only the suite can
-    name. Sentences are compared where this version made the record.
+    name. Sentences are compared where this version made the record. ``told`` is given a sentence before each audit that
+    is drawn again, which may take long.
     """
     require("rerun", 0 <= rerun <= 1, "in [0, 1]", rerun)
     checks = [Check(audit="", what="suite", state="wrong", says=says) for says in repeated(records)]
@@ -100,6 +107,9 @@ def verify(records: Sequence[AuditRecord], *, rerun: float = 0.0, suite: Suite |
             continue
         own, reason = _rebuilt(record, suite)
         found = [reason] if own is None and reason is not None else _compared(record, own)
+        if rerun and own is not None:
+            drawn = f"drawing {max(1, round(rerun * record.trials_per_side)):,} trials per side again"
+            told(f"{record.name!r}: {drawn}; the run drew {record.trials_per_side:,} in {record.seconds:.3g} s.")
         again = _redrawn(record, own, rerun, suite) if rerun else None
         if again is not None:
             found.append(again[0])

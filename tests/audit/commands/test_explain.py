@@ -88,6 +88,19 @@ def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, cap
     assert told["not_seen"]
 
 
+def test_programs_are_said_to_be_left_out_in_one_line_and_none_is_built(folder, capsys):
+    program = """
+[[audit]]
+name = "another"
+mechanism = { kind = "command_step", command = ["no-such-program"] }
+"""
+    (folder / "suite.toml").write_text(SUITE.partition("[[audit]]")[0] + program + program.replace("another", "third"))
+    assert cli.main(["explain", "suite.toml"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("another, third: not followed, since a command_step runs in a process of its own")
+    assert "clip=" in line
+
+
 def test_an_audit_that_the_suite_does_not_have_is_named(folder, capsys):
     assert cli.main(["explain", "suite.toml", "--audit", "hal"]) == 2
     assert "'hal' is not an audit of this suite (did you mean 'half'?)" in capsys.readouterr().err
