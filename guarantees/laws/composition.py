@@ -135,7 +135,8 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         finer = np.clip(1.25 * np.sqrt(gap / tolerance), 1.5, min(16.0, most_points / points))
         spacing = max(_fitting(spacing / finer, laws), finest)
     known = [sides(law)[1] for law, _ in laws]
-    if gap > COARSE * tolerance and (apart := _jumps_apart(laws, tolerance, most_points)) is not None:
+    apart = _jumps_apart(laws, tolerance, most_points) if gap > COARSE * tolerance else None
+    if apart is not None and apart.error < gap:
         return apart
     if any(one is not law for one, (law, _) in zip(known, laws, strict=True)):
         found = [law for law in known if law is not None]

@@ -37,6 +37,13 @@ def test_composing_jumps_apart_is_what_makes_a_coarse_lattice_do(coarse_and_fine
     assert together.at_least == 0.0
 
 
+def test_jumps_are_composed_apart_only_where_that_is_known_better(monkeypatch):
+    parts = [(GaussianLaw(mu=1.0, rate=1e-3), 10_000)]
+    vague = DiscreteLaw(np.array([-1.0, 1.0]), np.array([0.731, 0.269]), np.array([0.269, 0.731]), error=1.0)
+    monkeypatch.setattr(composition, "_jumps_apart", lambda *_: vague)
+    assert composed_law(parts, most_points=FEW).error < 1.0
+
+
 @pytest.mark.long
 def test_body_and_jump_are_pairs_and_leak_together_what_the_step_does():
     law = GaussianLaw(mu=1.0, rate=0.01)
