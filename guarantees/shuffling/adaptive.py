@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from functools import cached_property
 
 import numpy as np
 
@@ -99,6 +98,7 @@ class Strategies:
     rounds: int
     noise_multiplier: float
     _known: dict[tuple[Kind, float], Outcome] = dataclasses.field(default_factory=dict, repr=False)
+    _composed: dict[int, dict[Kind, Attained]] = dataclasses.field(default_factory=dict, repr=False)
 
     def outcome(self, kind: Kind, epsilon: float) -> Outcome:
         """Of the strategy for one epsilon, from the cache or computed."""
@@ -118,7 +118,12 @@ class Strategies:
         return joined([upper_events(self.outcome(kind, one), kind) for one in sorted(set(near))]).best(epsilon)
 
     def composed(self, times: int) -> dict[Kind, Attained]:
-        """By some strategies, each played in every epoch."""
+        """By some strategies, each played in every epoch; computed once, for the curve and for what it proves."""
+        if times not in self._composed:
+            self._composed[times] = self._compose(times)
+        return self._composed[times]
+
+    def _compose(self, times: int) -> dict[Kind, Attained]:
         event = fixed_batch_event(rounds=self.rounds, noise_multiplier=self.noise_multiplier, cut_step=0.0)
         high = float(event.epsilon(SMALLEST_DELTA))
         found: dict[Kind, list[Attained]] = {kind: [] for kind in KINDS}
@@ -162,12 +167,10 @@ class AdaptiveLaw(LossLaw):
         """Every threshold has a strategy of its own."""
         return False
 
-    @cached_property
-    def _composed(self) -> dict[Kind, Attained]:
-        return self.strategies.composed(self.times)
-
     def _event(self, kind: Kind, epsilon: float) -> tuple[float, float]:
-        return self.strategies.event(kind, epsilon) if self.times == 1 else self._composed[kind].best(epsilon)
+        if self.times == 1:
+            return self.strategies.event(kind, epsilon)
+        return self.strategies.composed(self.times)[kind].best(epsilon)
 
     def _game_tails(self, threshold: Array) -> Tails:
         t = np.asarray(threshold, float)

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import first
 from guarantees.shuffling.barycentre import RATIOS
 from guarantees.shuffling.displacement import Displacement, dominating_atoms
 
@@ -23,6 +24,8 @@ CUTS = np.geomspace(1.5, 1e6, 249)
 """Cuts B, in units of the variance over the drift."""
 SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
 """Parts of the drift ``N (E - 1)`` that the pool's own term may take."""
+NARROW = 6
+"""Cuts are halved until so few are left; then some next to the best are tried."""
 THRESHOLDS = 20
 FAINT = 1e-13
 """Ratios at which the weights' excess is below this are left to the last piece, which reaches to infinity."""
@@ -154,38 +157,79 @@ class Levels:
         end = (self._end + drawn)[:, None]
         fast, thresholds, failures = self._levels(speeds, cut)
         exponents = np.minimum(thresholds + (fast[:, None] * drawn[:, None, None]), 100.0)
-        firsts = np.exp(exponents) / (np.e * fast)[:, None]
+        costs = np.exp(exponents) / (np.e * fast)[:, None]
         worth, later = end, 0 * end
-        for first, failed in zip(firsts.swapaxes(0, 1), failures, strict=True):
+        for cost, failed in zip(costs.swapaxes(0, 1), failures, strict=True):
             onward = np.min(failed[:, None] * worth[:, None, :] + later[:, None, :], axis=2)
             # a level that costs more than the end by itself gains nothing after another one either
-            gains = np.any(first + onward < end, axis=0)
-            worth = np.concatenate([worth, first[:, gains]], axis=1)
+            gains = np.any(cost + onward < end, axis=0)
+            worth = np.concatenate([worth, cost[:, gains]], axis=1)
             later = np.concatenate([later, onward[:, gains]], axis=1)
             if worth.shape[1] > CROWDED:
                 kept = _undominated(worth, later)
                 worth, later = worth[:, kept], later[:, kept]
         return np.min(worth + later, axis=1)
 
-    def delta(self) -> float:
-        """The theorem at the best of some cuts, shares and levels: a larger cut loses less and makes levels dearer."""
-        plan, least, excess, (variance, drift) = self.plan, np.inf, self._atoms[2], self._scale
-        own = plan.pool.slots * plan.pool_stop_loss(SHARES * drift * plan.rest / plan.pool.slots) / plan.rest
+    def delta(self, *, ceiling: float = np.inf) -> float:
+        """The theorem at the best of some cuts, shares and levels; infinite where none of them gets below the ceiling.
+
+        A larger cut loses less and makes levels dearer: if they are too dear at the first cut that loses less than the
+        ceiling, no other cut helps. The best cut is near the one where both cost the same.
+        """
+        plan, excess = self.plan, self._atoms[2]
+        scale = plan.rest / plan.rounds * (1 + 1e-12)
         low, high = 0, len(CUTS) - 1
-        while low <= high:
+        totals = dict[int, float]()
+        if np.isfinite(ceiling):
+            goal = ceiling / scale - excess
+            low = first(lambda at: self._lost(at) < goal, -1, high)
+            chain = self._chained(low)
+            if chain >= goal:
+                return np.inf
+            totals[low] = chain + self._lost(low)
+        while high - low >= NARROW:
             middle = (low + high) // 2
-            cut = float(CUTS[middle] * variance / drift)
-            lost = self._cut(cut)
+            lost = self._lost(middle)
             # levels only get dearer: those at a smaller cut that loses more than the least need not be known
-            if lost >= least:
+            if lost >= min(totals.values(), default=np.inf):
                 low = middle + 1
                 continue
-            usable = int(np.sum(self._speeds * cut < LARGEST * plan.rest))
-            # a cut beyond which no speed serves costs more than any level
-            chain = float(np.min(self._chain(usable, cut, SHARES * drift) + own)) if usable else np.inf
-            least = min(least, chain + lost)
+            chain = self._chained(middle)
+            totals[middle] = chain + lost
             low, high = (middle + 1, high) if lost > chain else (low, middle - 1)
-        return float(plan.rest * (least + excess) / plan.rounds * (1 + 1e-12))
+        if not totals:
+            totals[low] = self._chained(low) + self._lost(low)
+        best = min(totals, key=totals.__getitem__)
+        for step in (NARROW, NARROW // 2):
+            for index in (best + step, best - step):
+                # one in between is known to be worse
+                between = range(min(best + 1, index), max(best, index + 1))
+                if not 0 <= index < len(CUTS) or any(at in totals for at in between):
+                    continue
+                totals[index] = self._chained(index) + self._lost(index)
+                if totals[index] < totals[best]:
+                    best = index
+                    break
+        return float((totals[best] + excess) * scale)
+
+    def _lost(self, index: int) -> float:
+        return self._cut(self._cut_at(index))
+
+    def _cut_at(self, index: int) -> float:
+        variance, drift = self._scale
+        return float(CUTS[index] * variance / drift)
+
+    @cached_property
+    def _own(self) -> Array:
+        """What the pool's own term adds, per slot of the rest, for each share."""
+        plan, drift = self.plan, self._scale[1]
+        return plan.pool.slots * plan.pool_stop_loss(SHARES * drift * plan.rest / plan.pool.slots) / plan.rest
+
+    def _chained(self, index: int) -> float:
+        """Levels and the pool's own term at one cut; a cut beyond which no speed serves costs more than any level."""
+        cut = self._cut_at(index)
+        usable = int(np.sum(self._speeds * cut < LARGEST * self.plan.rest))
+        return float(np.min(self._chain(usable, cut, SHARES * self._scale[1]) + self._own)) if usable else np.inf
 
 
 def _undominated(worth: Array, later: Array) -> Array:

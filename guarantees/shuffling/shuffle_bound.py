@@ -25,11 +25,19 @@ SMALLEST_POOLED_NOISE = 2.5
 """Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
 LARGEST_EPSILON = 12.0
 """Beyond it only the fixed order's delta is given."""
-CLEAR, CLEAR_POOLED = 0.02, 1e-3
-"""Where levels bring the clones' delta down by this factor, no cap is tried: with a single slot it gained 12% there at
-most, with the largest pool nothing."""
+CLEAR = 0.02
+"""Where levels bring the clones' delta down by this factor, the single slot's cap is not tried: it gained 12% there at
+most, in the settings compared."""
+CLEAR_POOLED = 5e-9
+"""Where levels are at most this, the pool's cap is not tried: its profiles end at ``TABLE_END``, and in the settings
+compared it was the smaller one only where levels gave more than 9e-9 (or both less than 2e-11)."""
+CAPPED_FIRST, CAPPED_FIRST_POOLED = 5e-3, 1e-4
+"""Where the clones' delta is above this, the cap is tried before levels: it was mostly the smaller one there, and then
+a single cut shows that levels are not."""
 SMALLEST_CAPPED_NOISE = 1.5
 """Below it the cap never gained on levels in the direction with_given_without, from 30 to 10^6 rounds."""
+FEW_SLOTS = 256
+"""Below it the single slot's cap is tried beside the pool's: it was smaller by up to a third at 30 to 200 slots."""
 NEAR = 2.0
 """Clones that are farther above another bound are not searched for their best number."""
 FAINT = 1e-14
@@ -78,27 +86,39 @@ class ShuffleBound:
         return self._clones[key]
 
     def _displaced(self, kind: Kind, epsilon: float, clones: float) -> float:
-        """Levels through a single slot, and the cap through the largest pool, or through that slot where there is none.
+        """Levels through a single slot, and the cap through the largest pool, through that slot, or through both.
 
-        In all of sigma 3 and 5, 63 to 10^4 slots, smaller pools and the single slot's cap were above one of the two.
+        Every choice is valid. Which ones are left out follows comparisons at noise multipliers 2.5 to 10 and 10 to
+        10^5 slots: one that is left out may be smaller elsewhere.
         """
 
-        def plan(pool: Pool) -> Displacement:
+        def plan(pool: Pool, known: float = 0.0) -> Displacement:
             return Displacement(
                 kind=kind,
                 rounds=self.rounds,
                 noise_multiplier=self.noise_multiplier,
                 pool=pool,
                 epsilon=epsilon,
-                negligible=float(np.clip(8e-5 * clones, 1e-12, 1e-6)),
+                # the cap has a lattice: the fewer values of a slot count, the finer and faster it is
+                negligible=float(np.clip(8e-5 * known, 1e-12, 1e-6)),
             )
 
-        levels, pool = Levels(plan(self._single)).delta(), self._pool
-        uncapped = pool is None and self.noise_multiplier < SMALLEST_CAPPED_NOISE and kind == "with_given_without"
-        if uncapped or levels <= (CLEAR if pool is None else CLEAR_POOLED) * clones:
-            return levels
-        choice = plan(pool or self._single).best(ceiling=levels)
-        return levels if choice is None else min(levels, choice.delta)
+        def capped(pool: Pool, ceiling: float) -> float:
+            choice = plan(pool, clones).best(ceiling=ceiling)
+            return ceiling if choice is None else min(choice.delta, ceiling)
+
+        pool, levels = self._pool, Levels(plan(self._single))
+        if pool is None and self.noise_multiplier < SMALLEST_CAPPED_NOISE and kind == "with_given_without":
+            return levels.delta()
+        if clones > (CAPPED_FIRST if pool is None else CAPPED_FIRST_POOLED):
+            best = capped(pool or self._single, clones)
+            best = min(best, levels.delta(ceiling=best))
+        else:
+            best = levels.delta()
+            if best > (CLEAR * clones if pool is None else CLEAR_POOLED):
+                best = capped(pool or self._single, best)
+        both = pool is not None and self.rounds < FEW_SLOTS and best > CLEAR * clones
+        return capped(self._single, best) if both else best
 
     @property
     def _pool(self) -> Pool | None:

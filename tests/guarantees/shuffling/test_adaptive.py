@@ -196,6 +196,16 @@ def test_several_epochs_state_the_error_of_the_pairs_composition():
     assert law.compose(3).error >= 3e-6
 
 
+def test_epochs_are_composed_once_for_the_curve_and_for_what_it_proves(monkeypatch):
+    monkeypatch.setattr(adaptive, "COMPOSED_SHARES", (0.25,))
+    law = adaptive.AdaptiveLaw(strategies=Strategies(rounds=2, noise_multiplier=2.0), pair=None, times=2)
+    proven = law.certificate.leaked
+    before = law._event(WITH, 0.3)
+    monkeypatch.setattr(adaptive, "composed_law", None)
+    assert proven._event(WITH, 0.3) == before
+    assert adaptive.dataclasses.replace(law, pair=proven)._event(WITH, 0.3) == before
+
+
 @pytest.mark.long
 def test_three_epochs_leak_between_the_pair_and_the_guarantee():
     """The few strategies that are composed come near to the pair here and do not exceed it."""

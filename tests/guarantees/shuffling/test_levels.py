@@ -115,6 +115,30 @@ def test_levels_beat_the_cap_where_the_noise_is_small():
         assert all(shuffle_bound(rounds, 1.0).delta(kind, epsilon) < 1e-5 for kind in (WITH, WITHOUT))
 
 
+def test_a_ceiling_only_saves_the_search_where_levels_are_above_it():
+    for sigma, rounds, epsilon in ((3.0, 10_000, 0.015), (2.0, 1000, 0.4)):
+        levels = Levels(plan_of(sigma, rounds, epsilon))
+        found = levels.delta()
+        assert levels.delta(ceiling=0.5 * found) == np.inf
+        assert levels.delta(ceiling=1.5 * found) <= 1.01 * found
+
+
+@pytest.mark.parametrize(("sigma", "rounds", "epsilon"), [(4.0, 63, 0.27), (1.0, 1000, 0.5)])
+def test_the_best_cut_is_found(sigma, rounds, epsilon):
+    """Where both parts cost the same is not where their sum is least: it was up to 8% more."""
+    levels = Levels(plan_of(sigma, rounds, epsilon))
+    every = [levels._chained(at) + levels._lost(at) for at in range(15, 60, 3)]
+    assert levels.delta() <= 1.02 * min(every) + levels._atoms[2]
+
+
+def test_few_slots_have_the_single_slots_cap_beside_the_pools():
+    bound = shuffle_bound(63, 4.0)
+    assert bound.pools
+    for kind in (WITH, WITHOUT):
+        choice = plan_of(4.0, 63, 0.1, kind).best()
+        assert bound.delta(kind, 0.1) <= choice.delta * (1 + 1e-3)
+
+
 def test_levels_fall_with_epsilon_but_for_the_search():
     for kind in (WITH, WITHOUT):
         found = [Levels(plan_of(2.0, 500, epsilon, kind)).delta() for epsilon in (0.1, 0.2, 0.4, 0.8)]
