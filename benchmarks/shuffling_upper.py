@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from three_symbol_clones import three_symbol_clones
 
 DELTA = 1e-5
-ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (2.0, 1000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
+ROWS = ((3.0, 1000), (5.0, 10_000), (2.0, 10_000), (3.0, 10_000), (2.0, 1000), (1.0, 10_000), (1.0, 1000), (0.7, 1000))
 EPOCHS = (1, 10, 100)
 TRAININGS = (
     (3.0, 10, 1),
