@@ -27,6 +27,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.par
 os.environ.setdefault("DPSGD_AUDIT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "kept"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 
 def fast_to_compile() -> str:
@@ -43,9 +44,23 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Every second worker goes through the folders backwards.
+
+    So each of two rewrites the assertions of half of the files in a fresh clone, and reads the other half's bytecode.
+    """
+    report = yield
+    if WORKER % 2 and isinstance(collector, pytest.Directory):
+        report.result.reverse()
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as long all but a few cases of the tests that ask for it."""
+    """All workers have one order; all but a few cases of the tests that ask for it are marked as long."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.path)
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("few") and not item.get_closest_marker("long"):
