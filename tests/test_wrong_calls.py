@@ -69,6 +69,7 @@ VALID: dict[str, Any] = {
     "folder": ".",
     "function": len,
     "given": len,
+    "noise_multiplier": 2.0,
     "gradients": np.zeros((2, 2)),
     "guesses": None,
     "history": ((1.0, 0.5, 10),),

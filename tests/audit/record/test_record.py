@@ -103,6 +103,7 @@ def test_verdicts_compare_with_what_was_expected(record):
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
     )
 )
 def test_anything_becomes_strict_json(value):
