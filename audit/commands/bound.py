@@ -11,6 +11,7 @@ import numpy as np
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.bounds.rounding import at_least
 from audit.commands.arguments import risk_of
+from audit.commands.disk_cache import laws_kept
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.character_plot import Line, claim_line, falling_line, print_plot
@@ -28,6 +29,11 @@ EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inc
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
+    with laws_kept():
+        return _execute(arguments)
+
+
+def _execute(arguments: argparse.Namespace) -> int:
     from audit.commands import one_run
     from audit.scores import from_scores, one_column
     from audit.suites.claim_names import claim_from_text

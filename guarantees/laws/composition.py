@@ -7,7 +7,6 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import fft
 
 from guarantees.checks import require
 from guarantees.laws.combined import sides
@@ -279,6 +278,9 @@ def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
 
 def _followed(parts: Sequence[_Part], stretch: _Stretch) -> tuple[Array, Array]:
     """Losses of one stretch, and the logarithm of their masses without the record."""
+    # it takes a fifteenth of a second to import, and most commands compose nothing
+    from scipy import fft
+
     spacing, offset = parts[0].spacing, sum(part.times * part.offset for part in parts)
     low = int(np.floor((stretch.low - offset) / spacing)) - 1
     size = int(fft.next_fast_len(int(np.ceil((stretch.high - offset) / spacing)) + 2 - low, True) or 0)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import fft
 
 from guarantees.numerics.array import Array
 
@@ -37,6 +36,9 @@ def summed_masses(summands: Sequence[Summand], *, low: int, size: int) -> Array:
 
     Rounding errors are about 1e-16 of the total mass at every point, not of the mass there.
     """
+    # most commands sum nothing, and would wait for it
+    from scipy import fft
+
     spectrum, shift = np.ones(size // 2 + 1, complex), -low
     for summand in summands:
         points = np.arange(len(summand.masses))
