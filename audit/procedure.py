@@ -16,6 +16,7 @@ import numpy as np
 from audit.bounds.clopper_pearson import require_risk
 from audit.diagnosis.after_violation import explain
 from audit.goal import Goal
+from audit.matching import require_matching
 from audit.policies.catalogue import default_policy
 from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.record.derive import Audited, Subject, derive
@@ -227,17 +228,7 @@ def _check(
     require("target", target is None or target in ALL_TARGETS, f"one of {ALL_TARGETS}", target)
     require("expect", expect in VERDICTS, f"one of {VERDICTS}", expect)
     require("name", name is None or isinstance(name, str), "a string", name)
-    if not claim.covers(neighbours.relation):
-        raise ValueError(
-            f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "
-            f"build the pair with relation={claim.relation!r} or restate the claim."
-        )
-    if claim.group < neighbours.group:
-        raise ValueError(
-            f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
-            f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
-        )
-    _check_unit(step, claim)
+    require_matching(step, neighbours, claim)
 
 
 def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None:
@@ -248,16 +239,6 @@ def _check_kind(step: Auditable, distinguisher: Distinguisher | Learner) -> None
         raise ValueError(
             f"the distinguisher {distinguisher.name!r} reads {' or '.join(distinguisher.accepts)} outputs but the "
             f"mechanism {step.name!r} gives {step.kind} ones; choose another distinguisher or simulator."
-        )
-
-
-def _check_unit(step: Auditable, claim: Claim) -> None:
-    """An update is judged against one step's claim, which a training's would allow too much and hide its leak."""
-    several = claim.times > 1 or claim.unit != "step" if claim.steps is None else claim.steps > 1
-    if step.releases == "update" and several:
-        raise ValueError(
-            f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
-            "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
         )
 
 

@@ -34,6 +34,9 @@ MECHANISMS: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = ByName(
 COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_rounds"})
 """Fast forms that suites name by the mechanism itself and ``simulator = "collapsed"``."""
 
+FOREIGN_PAIRS = ("exchanged_pair", "labelled_pair")
+"""Pairs for code of others, which Python imports from ``mechanisms.pairs.foreign_pairs``."""
+
 NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = ByName(
     "mechanisms",
     "worst_case_pair",
@@ -43,5 +46,5 @@ NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = ByName(
     "scalar_pair",
     "bit_pair",
     "image_pair",
-)
+) | ByName("mechanisms.pairs.foreign_pairs", *FOREIGN_PAIRS)
 """Constructions of neighbouring datasets by the names that suites use."""

@@ -42,8 +42,10 @@ def program(record: AuditRecord) -> str:
 
 
 def _call(part: Part, known: Container[str]) -> str:
-    from mechanisms.catalogue import COLLAPSED
+    from mechanisms.catalogue import COLLAPSED, FOREIGN_PAIRS
 
+    if part.name in FOREIGN_PAIRS:
+        return f"{part.describe()}  # from mechanisms.pairs.foreign_pairs import {part.name}"
     if part.name in COLLAPSED:
         return f"mechanisms.{dataclasses.replace(part, name=COLLAPSED[part.name]).describe()}.collapsed()"
     return f"mechanisms.{part.describe()}" if part.name in known else OWN.format(name=part.name)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.bounds.rounding import at_least
-from audit.record.record import AuditRecord
+from audit.record.record import AuditRecord, ClaimPart
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import scored_by
 from audit.report.story import RELATIONS
@@ -16,6 +16,8 @@ UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history", "event")
 DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
 RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final": "the final weights of "}
+PURE = ("epsilon_delta", "laplace", "randomised_response")
+"""Claims of an epsilon at delta 0, the first where it states no delta."""
 ABSENCE = "Absence of a violation is no proof of privacy."
 
 
@@ -76,11 +78,10 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
     return {
         "unit of privacy": "one record" if group == 1 else f"{group} records together",
         "relation": f"{readable(kind)} ({RELATIONS.get(kind, 'one record')})",
-        "promise covers": f"one {claim.unit}" + (f", {claim.times} times" if claim.times > 1 else ""),
+        "promise covers": _covered(record),
         "adversary sees": claim.observation,
-        "accountant": claim.describe() + (f" ({claim.source})" if claim.source else ""),
-        "promised epsilon": claim.epsilon_at(record.report_delta),
-        "delta": f"{record.report_delta:g}",
+        "accountant": _accountant(claim),
+        **_promise(record),
         "sampler assumed": _stated(claim.parameters, SAMPLERS),
         "sampler used": _stated(record.mechanism.parameters, SAMPLERS),
         "divisor": _stated(record.mechanism.parameters, DIVISORS),
@@ -88,11 +89,39 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta), '.4g')}",
         "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0), '.4g')}",
         "proven mu": f"at least {at_least(record.mu, '.4g')}",
-        "risk of a wrong bound": f"{record.risk:g}",
+        "risk of a wrong bound": _risk(record),
         **({"trials": f"{record.trials:,}"} if record.one_run is None else {"guesses": record.one_run.told}),
         "verdict": readable(record.verdict),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }
+
+
+def _promise(record: AuditRecord) -> Mapping[str, str]:
+    """Epsilon and its delta; a pure epsilon holds at delta 0, where nothing can be proven of it."""
+    claim = record.claim
+    if claim.name in PURE and not claim.parameters.get("delta") and claim.times == 1:
+        pure = f"{claim.parameters['epsilon']:.4g} at delta 0 (pure)"
+        return {"promised epsilon": pure, "delta": f"0; bounds are proven at {record.report_delta:g}"}
+    return {"promised epsilon": claim.epsilon_at(record.report_delta), "delta": f"{record.report_delta:g}"}
+
+
+def _accountant(claim: ClaimPart) -> str:
+    """The claim and where its curve comes from; numbers as somebody stated them have no accountant."""
+    if claim.name == "epsilon_delta":
+        return f"none in the record: {claim.describe()}, as stated"
+    return claim.describe() + (f" ({claim.source})" if claim.source else "")
+
+
+def _covered(record: AuditRecord) -> str:
+    claim, times = record.claim, f", {record.claim.times} times" if record.claim.times > 1 else ""
+    if record.releases != "update" and (claim.unit, claim.steps, claim.times) == ("step", None, 1):
+        return "one release of the whole training; the claim does not say how many steps it counts"
+    return f"one {claim.unit}{times}"
+
+
+def _risk(record: AuditRecord) -> str:
+    together = "" if record.suite is None else f", {record.suite.risk:g} for all {record.suite.audits} of its suite"
+    return f"{record.risk:g} for this audit{together}"
 
 
 def _stated(parameters: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import distinguishers
 import mechanisms
+from audit.matching import require_matching
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
 from audit.suites.claim_names import CLAIMS
@@ -168,6 +169,8 @@ class _Builder:
             taken=frozenset(self._taken),
         )
         _refuse_unused(spec, self._known, self._taken)
+        with _placed(f"{spec.where}: audit {spec.name!r}"):
+            require_matching(step, pair, found.claim)
         return found
 
     def _distinguisher(self, audited: Mapping[str, Any]) -> Any:

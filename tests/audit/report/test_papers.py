@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import audit
+from audit.record.record import SuitePart
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
@@ -136,6 +137,27 @@ def test_the_card_has_the_fields_that_guides_ask_for(violation, hostile):
         assert card.count(f"| {field} |") == 2
     for field in ("proven epsilon", "risk of a wrong bound", "tool"):
         assert f"| {field} |" in card
+
+
+def test_the_card_of_a_pure_epsilon_says_delta_0_and_whose_risk_it_is(violation):
+    parameters = {"epsilon": 1.0, "delta": 0.0}
+    pure = dataclasses.replace(
+        violation,
+        claim=dataclasses.replace(violation.claim, name="epsilon_delta", parameters=parameters, source="wasserman2010"),
+        releases="final",
+        suite=SuitePart(risk=0.05, audits=6, seed=0),
+        risk=0.05 / 6,
+    )
+    card = model_card((pure,), title="t")
+    for row in (
+        "| promised epsilon | 1 at delta 0 (pure) |",
+        "| delta | 0; bounds are proven at 1e-05 |",
+        "| risk of a wrong bound | 0.00833333 for this audit, 0.05 for all 6 of its suite |",
+        "| promise covers | one release of the whole training; the claim does not say how many steps it counts |",
+    ):
+        assert row in card, card
+    assert "wasserman2010" not in card
+    assert "| delta | 1e-05 |" in model_card((violation,), title="t")
 
 
 def test_the_statement_is_sentences(violation):

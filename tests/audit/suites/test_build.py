@@ -5,9 +5,10 @@ import importlib.util
 import pytest
 
 import guarantees
-from audit.suites.build import build
+from audit.suites.build import build, catalogue
 from audit.suites.claim_names import claim_from_text
 from audit.suites.file import SuiteError, parse_suite
+from audit.suites.parts import code_of
 
 SUITE = """
 [[audit]]
@@ -82,3 +83,36 @@ def test_a_library_that_is_missing_is_said_before_anything_runs(monkeypatch):
 def test_a_claim_from_a_table_is_written_as_it_describes_itself(claim):
     again = claim_from_text(claim.describe())
     assert (again.describe(), again.relation, again.unit) == (claim.describe(), claim.relation, claim.unit)
+
+
+FOREIGN = """
+[[audit]]
+name = "a client"
+mechanism = {{ kind = "command_step", command = ["no-such-program"] }}
+neighbours = {{ kind = "{pair}" }}
+claim = {claim}
+"""
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ('{ kind = "gaussian", mu = 1.0, relation = "add_remove" }', "for add_remove neighbours but the pair differs"),
+        ('{ kind = "fixed_batch_shuffle", rounds = 3, noise_multiplier = 1.0 }', "for zero_out neighbours"),
+    ],
+)
+def test_a_claim_about_something_else_is_refused_before_anything_runs(claim, message):
+    """With --keep-going too: such a suite is wrong, and no audit of it is drawn."""
+    text = FOREIGN.replace('"{pair}"', '"exchanged_pair", dimension = 3').format(claim=claim)
+    (spec,) = parse_suite(text, "suite.toml").audits
+    with pytest.raises(SuiteError, match=rf"suite\.toml:2: audit 'a client': .*{message}"):
+        build(spec)
+
+
+def test_pairs_for_code_of_others_are_named_like_all_others():
+    for words, name in (('exchanged_pair", dimension = 3', "exchanged_pair"), ('labelled_pair"', "labelled_pair")):
+        text = FOREIGN.replace('"{pair}"', f'"{words}').format(claim='{ kind = "gaussian", mu = 1.0 }')
+        (spec,) = parse_suite(text, "suite.toml").audits
+        assert code_of(spec, catalogue()) == ("no-such-program",)
+        pair = build(spec).neighbours
+        assert pair.name == name

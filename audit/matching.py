@@ -1,0 +1,28 @@
+"""Whether a mechanism, a pair and a claim speak about the same thing: found out before anything is drawn."""
+
+from __future__ import annotations
+
+from guarantees.claim import Claim
+from mechanisms.contract import BatchMechanism, Mechanism
+from mechanisms.pairs.neighbours import Neighbours
+
+
+def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, claim: Claim) -> None:
+    """Refuse a claim about other neighbours, about fewer records, or about more steps than are released."""
+    if not claim.covers(neighbours.relation):
+        raise ValueError(
+            f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "
+            f"build the pair with relation={claim.relation!r} or restate the claim."
+        )
+    if claim.group < neighbours.group:
+        raise ValueError(
+            f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
+            f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
+        )
+    # a training's claim would allow one update too much, and hide its leak
+    several = claim.times > 1 or claim.unit != "step" if claim.steps is None else claim.steps > 1
+    if step.releases == "update" and several:
+        raise ValueError(
+            f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
+            "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
+        )
