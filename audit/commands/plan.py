@@ -109,8 +109,9 @@ def _print_table(plans: list[AuditPlan]) -> None:
     at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
     table = Table(
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
-        "Times are those of trials, without compilation. 'To prove a violation': if the pilot's estimate is the truth; "
-        "a right step may have one by chance. 'never': what is known of the mechanism keeps the claim.",
+        "Times are those of trials, without compilation. 'To prove a violation': if the pilot's estimate is the truth, "
+        "and below it for one standard error of the pilot either way; a right step may have one by chance. 'never': "
+        "what is known of the mechanism keeps the claim.",
         caption_justify="left",
     )
     table.add_column("audit")
@@ -139,6 +140,9 @@ def _cells(entry: AuditPlan) -> list[str]:
     if needed is not None and needed.rectangle_trials is not None:
         proof, *others = map(_trials, (needed.rectangle_trials, needed.joint_trials, needed.anytime_trials))
         proof += f"\n({', '.join(others)})"
+    if entry.trials_between is not None:
+        low, high = entry.trials_between
+        proof += f"\n{low:,} to {_trials(high)}"
     leak = plan.smallest_leak.epsilon
     return [
         f"{plan.trials:,}",

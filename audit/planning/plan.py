@@ -175,6 +175,21 @@ def pilot_points(pilot: Sequence[ErrorCounts]) -> tuple[Point, ...]:
     )
 
 
+def within_pilot_error(claim: Claim, point: Point, *, trials: int, pilot_per_side: int) -> tuple[int, int | None]:
+    """Between how many trials the number lies that a pilot's error rates ask for, one standard error either way.
+
+    Trials go by the reciprocal of the growth rate. None: with both rates a standard error higher the point keeps the
+    claim, and no number of trials refutes it. The threshold was chosen on the same pilot, which flatters it besides.
+    """
+    errors = [math.sqrt(rate * (1 - rate) / pilot_per_side) for rate in point]
+    moved = [
+        tuple(float(np.clip(rate + sign * error, 0.0, 1.0)) for rate, error in zip(point, errors, strict=True))
+        for sign in (0, -1, 1)
+    ]
+    own, better, worse = growth_rates(tabulate(claim, points=CURVE_POINTS), [(alpha, beta) for alpha, beta in moved])
+    return math.ceil(trials * own / better), math.ceil(trials * own / worse) if worse > 0 else None
+
+
 def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
     """``min_x KL(alpha || x) + KL(beta || f(x))`` of each point, 0 on or above the claim: the growth per trial."""
     alpha, beta = np.array(points, float).T

@@ -39,6 +39,8 @@ class AuditPlan:
     source: str
     """'exact curve' or 'pilot of n trials'."""
     plan: Plan
+    trials_between: tuple[int, int | None] | None = None
+    """To prove a violation, one standard error of the pilot either way (None: no number); None without a pilot."""
     note: str = ""
     """What to know before a trial is drawn."""
     gradient_lengths: GradientLengths | None = None
@@ -86,6 +88,12 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         seconds_per_trial=pace,
         seconds_before=before + pace * _fit_trials(audit),
     )
+    found = plan.refutation
+    between = None
+    if curve is None and found is not None and found.rectangle_trials and found.rectangle_point is not None:
+        between = planning.within_pilot_error(
+            audit.claim, found.rectangle_point, trials=found.rectangle_trials, pilot_per_side=PILOT_TRIALS // 2
+        )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
     lengths = known_lengths(audit.mechanism, audit.neighbours, pair_read(given))
     return AuditPlan(
@@ -93,6 +101,7 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         claim=audit.claim.describe(),
         source=source,
         plan=plan,
+        trials_between=between,
         note=note_on(audit, risk=risk, lengths=lengths),
         gradient_lengths=lengths,
     )

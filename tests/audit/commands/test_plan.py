@@ -47,6 +47,9 @@ def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     assert 40 < refutation["joint_trials"] <= refutation["rectangle_trials"] < 400
     assert refutation["power_at_budget"] > 0.999
     assert pilot["plan"]["refutation"]["rectangle_trials"] < 4000
+    low, high = pilot["trials_between"]
+    assert low < pilot["plan"]["refutation"]["rectangle_trials"] < high
+    assert known["trials_between"] is None
     assert right["plan"]["refutation"]["rectangle_trials"] is None
     assert right["plan"]["risk"] == pytest.approx(0.05 / 3)
     assert right["plan"]["expected"]["epsilon"] < 4.377 < right["plan"]["smallest_leak"]["epsilon"]

@@ -5,7 +5,15 @@ from scipy.stats import binom
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.inversion import joint_epsilon_bound
 from audit.bounds.supporting_lines import tabulate
-from audit.planning.plan import expected_bounds, growth_rates, joint_power, operating_points, pilot_points, plan
+from audit.planning.plan import (
+    expected_bounds,
+    growth_rates,
+    joint_power,
+    operating_points,
+    pilot_points,
+    plan,
+    within_pilot_error,
+)
 from audit.risk import shared
 from guarantees.families import textbook as families
 
@@ -102,6 +110,16 @@ def test_pilot_stands_in_for_the_curve():
     found = plan(CLAIM, points, trials=200, risk=0.05, delta=1e-5).refutation
     assert found.rectangle_point == points[0]
     assert found.joint_trials < found.rectangle_trials < 240
+
+
+def test_a_pilot_says_how_uncertain_its_number_is():
+    """Rare errors, as an (epsilon, delta) claim needs them, are hardly known from 200 outputs a side."""
+    clear = within_pilot_error(CLAIM, (0.1, 0.1), trials=200, pilot_per_side=200)
+    assert clear[0] < 200 < clear[1] < 500
+    more = within_pilot_error(CLAIM, (0.1, 0.1), trials=200, pilot_per_side=20_000)
+    assert clear[0] < more[0] < 200 < more[1] < clear[1]
+    rare = families.epsilon_delta(epsilon=3.0, delta=1e-5)
+    assert within_pilot_error(rare, (0.0025, 0.92), trials=5342, pilot_per_side=200)[1] is None
 
 
 def test_joint_power_matches_the_size_on_the_claim_itself():
