@@ -1,8 +1,9 @@
 """Best adaptive queries against a shuffled epoch of a few records: ``python -m attack.queries``, from ``tests``.
 
-Two searches, each independent of ``guarantees``. ``alike``: all other records get one query, anywhere in the plane (the
-three means of a slot span no more), by dynamic programming over the running sum. ``apart``: three or four slots, the
-other records queried apart, by brute force over all later queries for every output (``apart 6``: in six processes).
+Searches that are independent of ``guarantees``. ``alike``: all other records get one query, anywhere in the plane (the
+three means of a slot span no more; ``plane``) or at one of nine ``values`` of the line, by dynamic programming over the
+running sum. ``apart``: three or four slots, the other records queried apart, by brute force over all later queries for
+every output (``apart 6``: in six processes).
 """
 
 from __future__ import annotations
@@ -140,6 +141,19 @@ def plane() -> None:
         print(f"| {rounds} | {sigma:g}, {epsilon:g} | {' | '.join(shown)} |", flush=True)
 
 
+def values() -> None:
+    """All others alike, on the line: what nine values between -1 and 1 gain over its ends."""
+    print("| T | sigma, eps | Z: ends, nine values, gain | W: ends, nine values, gain |\n|---|---|---|---|")
+    nine = tuple((float(v), 0.0) for v in np.linspace(-1, 1, 9))
+    for rounds, (sigma, epsilon) in itertools.product((2, 3, 10), ((0.7, 1.0), (1.0, 0.5), (3.0, 0.2))):
+        shown = []
+        for kind in (Z, W):
+            given = {"rounds": rounds, "sigma": sigma, "epsilon": epsilon, "kind": kind}
+            ends, more = alike(**given), alike(**given, places=nine)
+            shown.append(f"{ends:.6g}, {more:.6g}, {more / ends - 1:.1e}")
+        print(f"| {rounds} | {sigma:g}, {epsilon:g} | {' | '.join(shown)} |", flush=True)
+
+
 AROUND = ((-1.0, 0.0), (1.0, 0.0), (0.0, 1.0))
 SEARCHES = {
     3: (
@@ -178,8 +192,8 @@ def records(processes: int) -> None:
 
 if __name__ == "__main__":
     began = time.process_time()
-    if sys.argv[1] == "plane":
-        plane()
+    if sys.argv[1] in ("plane", "values"):
+        {"plane": plane, "values": values}[sys.argv[1]]()
     else:
         records(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     print(f"{time.process_time() - began:.0f} s")
