@@ -200,7 +200,7 @@ class Levels:
         if not totals:
             totals[low] = self._chained(low) + self._lost(low)
         best = min(totals, key=totals.__getitem__)
-        for step in (NARROW, NARROW // 2):
+        for step in (NARROW, NARROW // 2, 1):
             for index in (best + step, best - step):
                 # one in between is known to be worse
                 between = range(min(best + 1, index), max(best, index + 1))
