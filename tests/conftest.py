@@ -28,6 +28,7 @@ os.environ.setdefault("DPSGD_AUDIT_CACHE", str(Path(__file__).parent.parent / ".
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PEAKS = []
 
 
 def fast_to_compile() -> str:
@@ -77,6 +78,27 @@ def pytest_collection_finish():
     """What was imported and collected stays: the garbage collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish(session):
+    """A worker tells the session that started it how much memory it took at most."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None and sys.platform == "linux":
+        import resource
+
+        told["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """See above."""
+    PEAKS.append(getattr(node, "workeroutput", {}).get("peak"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """See above."""
+    if peaks := [f"{peak:.1f}" for peak in PEAKS if peak is not None]:
+        terminalreporter.write_line(f"peak memory of the workers: {', '.join(peaks)} GiB")
 
 
 @pytest.fixture(autouse=True, scope="module")
