@@ -17,7 +17,8 @@ from guarantees.numerics.distributions import binom
 
 CHUNK = 64
 """Rows at once: a batch of thousands of canaries never is one array of its size times the weights."""
-PURPOSES = ("coins", "batches", "imagined")
+COINS, BATCHES, IMAGINED = 0xC014, 0xBA7C, 0x16A6
+"""Keep draws apart from each other and from a training's own ``default_rng(seed)``."""
 TINY = 1e-300
 
 
@@ -53,7 +54,7 @@ class CoordinateCanaries:
 
     def batches(self, steps: int) -> Iterator[np.ndarray]:
         """Poisson batches: for each step, the places of the canaries that join, as long as they are many."""
-        rng = np.random.default_rng((self.seed, PURPOSES.index("batches")))
+        rng = _generator(self.seed, BATCHES)
         for _ in range(steps):
             yield self.records[rng.random(len(self.records)) < self.rate]
 
@@ -106,7 +107,7 @@ class CoordinateCanaries:
 
     def imagined(self, steps: int, *, clip: float, noise_multiplier: float, draw: int) -> tuple[np.ndarray, np.ndarray]:
         """Coins and what is seen of a training that does what it says; the actual coins and training stay unread."""
-        rng = np.random.default_rng((self.seed, PURPOSES.index("imagined"), draw))
+        rng = _generator(self.seed, IMAGINED, draw)
         coins = rng.random(self.coins.shape) < 0.5
         joined = rng.binomial(coins.sum(1), self.rate, (steps, len(coins)))
         noise = noise_multiplier * clip * rng.normal(size=joined.shape)
@@ -141,7 +142,12 @@ def coordinate_canaries(
     """
     require("places", places <= size, f"at most the {size} weights", places)
     coordinates = np.arange(places) * (size // places) + size // (2 * places)
-    coins = np.random.default_rng((seed, PURPOSES.index("coins"))).random((places, each)) < 0.5
+    coins = _generator(seed, COINS).random((places, each)) < 0.5
     return CoordinateCanaries(
         coordinates=coordinates, coins=coins, size=size, length=length, rate=float(rate), seed=seed
     )
+
+
+def _generator(seed: int, *purpose: int) -> np.random.Generator:
+    # default_rng((seed, 0)) would be default_rng(seed)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=purpose))

@@ -166,3 +166,18 @@ def test_a_training_that_moves_no_weight_is_refused_before_it_is_judged():
 
     with pytest.raises(ValueError, match="in 3 steps no canary's coordinate moved, not even by noise"):
         audit.one_training(stuck, weights=WEIGHTS, places=WEIGHTS, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_of_the_same_seed_is_not_the_coins(seed):
+    """`default_rng((seed, 0))` draws what `default_rng(seed)` does, and half of all trainings begin with the latter."""
+    rng, claim = np.random.default_rng(seed), guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
+
+    def train(canaries):
+        for joining in canaries.batches(1):
+            rows = np.concatenate(list(canaries.rows(joining)))
+            clipped = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+            yield canaries.seen(clipped.sum(0) - rng.laplace(size=WEIGHTS))
+
+    found = audit.one_training(train, weights=WEIGHTS, places=WEIGHTS, noise_multiplier=1.4, claim=claim, seed=seed)
+    assert found.verdict != "violation", found.epsilon(0.0)
