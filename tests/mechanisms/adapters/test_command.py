@@ -174,12 +174,12 @@ def test_what_was_printed_is_recognised():
 
 
 def test_a_slow_start_is_waited_for_apart_from_the_answers(tmp_path):
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1.2)\ndef release(seed, rows):\n    return rows.sum(0)\n")
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1)\ndef release(seed, rows):\n    return rows.sum(0)\n")
     command = (sys.executable, str(EXAMPLES / "serve.py"), "slow:release")
     late = command_step(command=command, folder=str(tmp_path), timeout=0.3)
     with pytest.raises(CommandError, match=r"did not answer within 0.3 s"):
         late.prepare(ROWS)(SEEDS[:1])
-    ready = command_step(command=command, folder=str(tmp_path), timeout=1.0, start_timeout=60.0)
+    ready = command_step(command=command, folder=str(tmp_path), timeout=0.9, start_timeout=60.0)
     np.testing.assert_allclose(ready.prepare(ROWS)(SEEDS[:1])[0], ROWS.sum(0), rtol=1e-6)
     assert (ready.parameters["start_timeout"], "start_timeout" in late.parameters) == (60.0, False)
 
