@@ -1,4 +1,4 @@
-"""DP-SGD in JAX: right without a bug, wrong in one way with one."""
+"""DP-SGD in JAX: right as written, wrong in one way when a bug is switched on."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import math
 import jax
 import jax.numpy as jnp
 
-MICROBATCHES = 4
+from conformance.shared import MICROBATCHES, deviation_of_noise, rate_sampled_at, records_of
 
 
 def step(key, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of arrays (records, ...)."""
     key_batch, key_noise = _keys(_key(key, bug), bug)
-    taken = _sample(key_batch, _records(gradients), rate, bug)
+    taken = _sample(key_batch, records_of(gradients), rate, bug)
     return _release(key_noise, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
 def training(key, gradients, *, rate, clip, noise_multiplier, bug=""):
     """Such sums, one for each element of the list."""
-    key, n, epoch, releases = _key(key, bug), _records(gradients[0]), round(1 / rate), []
+    key, n, epoch, releases = _key(key, bug), records_of(gradients[0]), round(1 / rate), []
     noise = velocity = None
     first = _sample(key, n, rate, bug)
     places = jax.random.permutation(key, max(n, epoch))[:n] % epoch
@@ -63,10 +63,6 @@ def _keys(key, bug):
     return (key, key) if bug == "one_key" else jax.random.split(key)
 
 
-def _records(gradients):
-    return len(next(iter(gradients.values())))
-
-
 def _sample(key, n, rate, bug):
     """How often each record is in the batch."""
     if bug == "fixed_batch":
@@ -75,7 +71,7 @@ def _sample(key, n, rate, bug):
         return jnp.zeros(n).at[jax.random.permutation(key, n)[: round(rate * n)]].set(1.0)
     if bug == "with_replacement":
         return jnp.zeros(n).at[jax.random.randint(key, (round(rate * n),), 0, n)].add(1.0)
-    rate = {"rate_doubled": min(1.0, 2 * rate), "rate_too_small": 0.8 * rate}.get(bug, rate)
+    rate = rate_sampled_at(rate, bug)
     taken = jax.random.bernoulli(key, rate, (n,)).astype(float)
     if bug == "even_batch":
         last = jnp.max(jnp.where(taken > 0, jnp.arange(n), 0))
@@ -193,13 +189,7 @@ def _release(key, gradients, taken, rate, clip, noise_multiplier, bug):
 
 
 def _noise(key, shapes, clip, noise_multiplier, batch, bug):
-    std = noise_multiplier * clip * {"noise_times_08": 0.8, "too_much_noise": 1.25}.get(bug, 1.0)
-    if bug == "noise_without_clip":
-        std = noise_multiplier
-    if bug == "variance_for_deviation":
-        std = math.sqrt(noise_multiplier) * clip
-    if bug == "noise_of_the_mean":
-        std = std / batch
+    std = deviation_of_noise(noise_multiplier, clip, batch, bug)
     noise = {}
     for index, (name, shape) in enumerate(shapes.items()):
         own = jax.random.fold_in(key, index)

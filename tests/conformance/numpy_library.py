@@ -1,23 +1,23 @@
-"""DP-SGD in NumPy: right without a bug, wrong in one way with one."""
+"""DP-SGD in NumPy: right as written, wrong in one way when a bug is switched on."""
 
 from __future__ import annotations
 
 import numpy as np
 
-MICROBATCHES = 4
+from conformance.shared import MICROBATCHES, deviation_of_noise, rate_sampled_at, records_of, seed_drawn_from
 
 
 def step(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of arrays (records, ...)."""
     rng = _generator(seed, bug)
-    taken = _sample(rng, _records(gradients), rate, bug)
+    taken = _sample(rng, records_of(gradients), rate, bug)
     rng = _generator(seed, bug) if bug == "one_key" else rng
     return _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
 def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """Such sums, one for each element of the list."""
-    rng, n, epoch, releases = _generator(seed, bug), _records(gradients[0]), round(1 / rate), []
+    rng, n, epoch, releases = _generator(seed, bug), records_of(gradients[0]), round(1 / rate), []
     noise = velocity = None
     first = _sample(rng, n, rate, bug)
     places = rng.permutation(max(n, epoch))[:n] % epoch
@@ -53,18 +53,11 @@ def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
 
 
 def _generator(seed, bug):
-    if bug == "constant_seed":
-        seed = 0
-    if bug == "few_seeds":
-        seed = seed % 16
+    seed = seed_drawn_from(seed, bug)
     if bug == "one_key":
         # the older generator: a normal number of the newer one hides most of the bits that decided who is taken
         return np.random.RandomState(seed % 2**32)
     return np.random.default_rng(seed)
-
-
-def _records(gradients):
-    return len(next(iter(gradients.values())))
 
 
 def _sample(rng, n, rate, bug):
@@ -74,7 +67,7 @@ def _sample(rng, n, rate, bug):
     if bug in ("fixed_size_batch", "with_replacement"):
         chosen = rng.choice(n, size=round(rate * n), replace=bug == "with_replacement")
         return np.bincount(chosen, minlength=n).astype(float)
-    rate = {"rate_doubled": min(1.0, 2 * rate), "rate_too_small": 0.8 * rate}.get(bug, rate)
+    rate = rate_sampled_at(rate, bug)
     taken = (rng.random(n) < rate).astype(float)
     if bug == "even_batch" and taken.sum() % 2:
         taken[np.flatnonzero(taken)[-1]] = 0.0
@@ -186,13 +179,7 @@ def _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug):
 
 
 def _noise(rng, seed, shapes, clip, noise_multiplier, batch, bug):
-    std = noise_multiplier * clip * {"noise_times_08": 0.8, "too_much_noise": 1.25}.get(bug, 1.0)
-    if bug == "noise_without_clip":
-        std = noise_multiplier
-    if bug == "variance_for_deviation":
-        std = np.sqrt(noise_multiplier) * clip
-    if bug == "noise_of_the_mean":
-        std = std / batch
+    std = deviation_of_noise(noise_multiplier, clip, batch, bug)
     noise = {}
     for index, (name, shape) in enumerate(shapes.items()):
         if bug == "tensors_share_noise":

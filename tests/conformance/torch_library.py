@@ -1,4 +1,4 @@
-"""DP-SGD in PyTorch: right without a bug, wrong in one way with one. It draws from torch's global generator."""
+"""DP-SGD in PyTorch: right as written, wrong in one way when a bug is switched on. It draws from a torch generator."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import math
 
 import torch
 
-MICROBATCHES = 4
+from conformance.shared import MICROBATCHES, deviation_of_noise, rate_sampled_at, records_of, seed_drawn_from
 
 
 def step(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """The noisy sum of clipped gradients over a Poisson batch; gradients is a dict of tensors (records, ...)."""
     rng = _generator(seed, bug)
-    taken = _sample(rng, _records(gradients), rate, bug)
+    taken = _sample(rng, records_of(gradients), rate, bug)
     rng = _generator(seed, bug) if bug == "one_key" else rng
     return _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug)
 
 
 def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
     """Such sums, one for each element of the list."""
-    rng, n, epoch, releases = _generator(seed, bug), _records(gradients[0]), round(1 / rate), []
+    rng, n, epoch, releases = _generator(seed, bug), records_of(gradients[0]), round(1 / rate), []
     noise = velocity = None
     first = _sample(rng, n, rate, bug)
     places = torch.randperm(max(n, epoch), generator=rng)[:n] % epoch
@@ -55,15 +55,8 @@ def training(seed, gradients, *, rate, clip, noise_multiplier, bug=""):
 
 
 def _generator(seed, bug):
-    if bug == "constant_seed":
-        seed = 0
-    if bug == "few_seeds":
-        seed = seed % 16
+    seed = seed_drawn_from(seed, bug)
     return torch.Generator().manual_seed(seed % 2**64)
-
-
-def _records(gradients):
-    return len(next(iter(gradients.values())))
 
 
 def _sample(rng, n, rate, bug):
@@ -76,7 +69,7 @@ def _sample(rng, n, rate, bug):
         return taken
     if bug == "with_replacement":
         return torch.bincount(torch.randint(n, (round(rate * n),), generator=rng), minlength=n).float()
-    rate = {"rate_doubled": min(1.0, 2 * rate), "rate_too_small": 0.8 * rate}.get(bug, rate)
+    rate = rate_sampled_at(rate, bug)
     taken = (torch.rand(n, generator=rng) < rate).float()
     if bug == "even_batch" and taken.sum() % 2:
         taken[torch.nonzero(taken)[-1]] = 0.0
@@ -195,13 +188,7 @@ def _release(rng, seed, gradients, taken, rate, clip, noise_multiplier, bug):
 
 
 def _noise(rng, seed, shapes, clip, noise_multiplier, batch, bug):
-    std = noise_multiplier * clip * {"noise_times_08": 0.8, "too_much_noise": 1.25}.get(bug, 1.0)
-    if bug == "noise_without_clip":
-        std = noise_multiplier
-    if bug == "variance_for_deviation":
-        std = math.sqrt(noise_multiplier) * clip
-    if bug == "noise_of_the_mean":
-        std = std / batch
+    std = deviation_of_noise(noise_multiplier, clip, batch, bug)
     noise = {}
     for index, (name, shape) in enumerate(shapes.items()):
         if bug == "tensors_share_noise":
