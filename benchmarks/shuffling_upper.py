@@ -24,7 +24,9 @@ from scipy.optimize import root_scalar
 import guarantees
 from guarantees.summary import summarise
 
+# the root as well: in a new process the folder tests/guarantees would hide the package of an editable installation
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from three_symbol_clones import three_symbol_clones
 
