@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import re
 import sys
@@ -54,6 +55,8 @@ class Face(name_clashes.OurPackage):
                 name_clashes.explain_missing(self.__name__, name, self.__file__)
             if place := _defined_in(self, name):
                 missing += f"; it is in {place}"
+            elif close := difflib.get_close_matches(name, self.__dict__["__all__"], n=1):
+                missing += f"; did you mean {close[0]!r}?"
         raise AttributeError(missing)
 
     def __setattr__(self, name: str, value: Any) -> None:

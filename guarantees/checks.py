@@ -6,6 +6,7 @@ range. What cannot be told from a type alone, such as two parameters that must a
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
@@ -83,13 +84,16 @@ def checked(thing: Thing) -> Thing:
         thing.__init__ = checked(thing.__init__)
         return thing
     assert isinstance(thing, types.FunctionType)
-    named = tuple(inspect.signature(thing).parameters)
+    parameters = inspect.signature(thing).parameters
+    named, open_ended = tuple(parameters), any(own.kind is own.VAR_KEYWORD for own in parameters.values())
     # annotations are read at the first call: until then they may name what is not yet defined
     rules = functools.cache(lambda: rules_of(thing))
 
     @functools.wraps(thing)
     def call(*given: Any, **more: Any) -> Any:
         held = rules()
+        if not open_ended and (unknown := [name for name in more if name not in parameters]):
+            raise TypeError(f"{thing.__name__}() got an unexpected keyword argument {_misspelt(unknown[0], named)}")
         for name, value in (*zip(named, given, strict=False), *more.items()):
             rule = held.get(name)
             if rule is not None and not rule.holds(value):
@@ -97,6 +101,13 @@ def checked(thing: Thing) -> Thing:
         return thing(*given, **more)
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def _misspelt(word: str, known: Sequence[str]) -> str:
+    """The word, and which of the known ones is meant, or what they are."""
+    close = difflib.get_close_matches(word, known, n=1)
+    meant = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}."
+    return f"{word!r}; {meant}"
 
 
 def shown(value: Any) -> str:

@@ -283,7 +283,8 @@ def as_given(mechanism: Any) -> Any:
 
 def name_of(given: Any) -> str:
     """What a user's object is called: by its own ``name``, as a function, or by its class."""
-    return str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
+    name = str(getattr(given, "name", None) or getattr(given, "__name__", type(given).__name__))
+    return f"lambda of {given.__module__}" if name == "<lambda>" else name
 
 
 def parameters_of(given: Any) -> Mapping[str, Any]:

@@ -119,6 +119,22 @@ def test_who_asks_a_face_for_what_is_behind_it_is_told_the_place(package, name, 
     assert hasattr(importlib.import_module(place), name)
 
 
+@pytest.mark.parametrize(
+    ("package", "name", "meant"),
+    [(guarantees, "subsampled_gausian", "subsampled_gaussian"), (mechanisms, "worst_pair", "worst_case_pair")],
+)
+def test_a_misspelt_name_is_answered_by_the_one_that_is_meant(package, name, meant):
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; did you mean '{meant}'\?$"):
+        getattr(package, name)
+
+
+def test_a_misspelt_keyword_is_answered_by_the_one_that_is_meant():
+    with pytest.raises(TypeError, match=r"subsampled_gaussian\(\) got an unexpected .*'noise_multipler'; did you mean"):
+        guarantees.subsampled_gaussian(rate=0.5, noise_multipler=1.0)
+    with pytest.raises(TypeError, match=r"'colour'; it takes rate, noise_multiplier, relation, group\."):
+        guarantees.subsampled_gaussian(rate=0.5, colour=1.0)
+
+
 def test_the_rooms_behind_a_face_need_no_import_of_their_own():
     code = "import mechanisms, guarantees, audit; mechanisms.sampling.poisson; mechanisms.canaries.blank; "
     code += "guarantees.shuffling.edgeworth_cdf; guarantees.normalised.projection_bound; audit.bounds.label_scan"

@@ -155,7 +155,7 @@ class _Builder:
         _refuse_missing(step, spec)
         needed = step.installs if isinstance(step, NeedsEnvironment) else None
         if needed is not None:
-            with _placed(f"{spec.where}: audit {spec.name!r}"):
+            with _placed(f"audit {spec.name!r}", spec):
                 self._install(needed)
         pair = self._part("neighbours", spec.neighbours)
         given = {"mechanism": step, "neighbours": pair}
@@ -169,7 +169,7 @@ class _Builder:
             taken=frozenset(self._taken),
         )
         _refuse_unused(spec, self._known, self._taken)
-        with _placed(f"{spec.where}: audit {spec.name!r}"):
+        with _placed(f"audit {spec.name!r}", spec):
             require_matching(step, pair, found.claim)
         return found
 
@@ -216,7 +216,7 @@ class _Builder:
         for key, path in words.imports.items():
             arguments[key] = load(path, key, spec)
             self._refuse_defaults(arguments[key], f"{key} = {path!r}")
-        with _placed(f"{spec.where}: {called(part, spec, kind)}"):
+        with _placed(called(part, spec, kind), spec):
             return self._known[part][kind](**arguments)
 
     def _own(self, part: str, table: Mapping[str, Any]) -> Any:
@@ -237,7 +237,7 @@ class _Builder:
             if not callable(found):
                 raise SuiteError(f"{spec.where}: {what} is no {part}: {found!r}.")
             arguments = {**named, **words.own}
-            with _placed(f"{spec.where}: {what} failed with {arguments}"):
+            with _placed(f"{what} failed with {arguments}", spec):
                 found = found(**arguments)
             self._taken |= set(named)
             self._refuse_defaults(found, f"what {word} = {path!r} makes", but=arguments)
@@ -276,15 +276,16 @@ def _makes(found: Any, named: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _placed(what: str) -> Iterator[None]:
-    """What a constructor or a function of the user's raises, with its place."""
+def _placed(what: str, spec: AuditSpec) -> Iterator[None]:
+    """What a constructor or a function of the user's raises, with the line of the word that it begins with."""
     try:
         yield
     except BaseException as error:
         if passes(error):
             raise
         kind = MissingLibraryError if isinstance(error, ImportError) else SuiteError
-        raise kind(f"{what}: {sentence(error)}") from error
+        told = sentence(error)
+        raise kind(f"{spec.at(told.split(maxsplit=1)[0])}: {what}: {told}") from error
 
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
@@ -302,7 +303,7 @@ def _refuse_unused(spec: AuditSpec, known: Catalogue, found: set[str]) -> None:
     for key in spec.own_parameters:
         if key not in found:
             raise SuiteError(
-                f"{spec.where}: no part of audit {spec.name!r} takes the parameter {key!r}"
+                f"{spec.at(key)}: no part of audit {spec.name!r} takes the parameter {key!r}"
                 f"{_instead(key, takeable(spec, known) | found)}"
             )
 

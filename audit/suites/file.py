@@ -10,7 +10,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,12 @@ class AuditSpec:
     diagnose: bool = True
     own_parameters: tuple[str, ...] = ()
     """Parameters that the audit itself states: each must be one of its parts'."""
+    places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """'file:line' of every word of its parts and parameters."""
+
+    def at(self, word: str) -> str:
+        """'file:line' of a word; of the audit where it states no such word."""
+        return self.places.get(word, self.where)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,6 +216,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
     delta = _number(merged, "delta", 1e-5, lines, index, low=-1e-300, high=1)
     mechanism = _in_environment(merged, entry, data.get("environments", {}), where)
     place, own = where("audit"), tuple(entry.get("parameters", {}))
+    places = {word: lines.where(word) for word in _words(defaults)} | {word: where(word) for word in _words(entry)}
     for suffix, chosen in _grid(parameters):
         yield AuditSpec(
             name=f"{merged['name']}{suffix}",
@@ -227,7 +234,18 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
             where=place,
             diagnose=diagnose,
             own_parameters=own,
+            places=places,
         )
+
+
+def _words(table: Mapping[str, Any]) -> Iterator[str]:
+    """Every key of the parts and parameters of an audit, those inside a part's own tables too."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from value
+            yield from _words(value)
+        else:
+            yield key
 
 
 def _check_environments(tables: Any, lines: _Text) -> None:
@@ -339,6 +357,12 @@ def nearest(word: Any, known: Iterable[str]) -> str:
     """' (did you mean ...?)' or nothing."""
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.4)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def alike(word: str, others: Iterable[str]) -> str | None:
+    """The word among others that is surely the same one misspelt."""
+    close = difflib.get_close_matches(word, list(others), n=1, cutoff=0.8)
+    return close[0] if close else None
 
 
 def seconds(value: Any, where: str) -> float:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from audit.suites.file import CODE_KEY, PARTS, AuditSpec, SuiteError, nearest, refuse_unknown
+from audit.suites.file import CODE_KEY, PARTS, AuditSpec, SuiteError, alike, nearest, refuse_unknown
 
 Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Constructors by part and kind."""
@@ -76,9 +76,12 @@ def known_words(
             f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
         )
     words, what = stated(part, table, spec.parameters, known), called(part, spec, kind)
-    refuse_unknown(words.own, words.names, lambda key: spec.where, what)
+    refuse_unknown(words.own, words.names, spec.at, what)
     for key, parameter in words.names.items():
         if parameter.default is inspect.Parameter.empty and key not in {*words.shared, *words.own, *given}:
+            unused = [word for word in spec.parameters if word not in takeable(spec, known)]
+            if meant := alike(key, unused):
+                raise SuiteError(f"{spec.at(meant)}: {what} needs {key!r}; did you mean that by {meant!r}?")
             raise SuiteError(f"{spec.where}: {what} needs {key!r}; add `{key} = ...`.")
     return words
 

@@ -301,7 +301,7 @@ def _decided_by(audit: Built, suite: Suite, risk: float, code: str, executor: Ex
         code=code,
         device=executor.device,
         others={
-            "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k != "where"}),
+            "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k not in ("where", "places")}),
             "seed": suite.seed,
             "look": suite.look,
             "risk": risk,

@@ -192,10 +192,14 @@ class TracedSides:
     def layout(self) -> Layout:
         """From the shapes alone."""
         without, with_record = (
-            layout_of(shapes_of(self.mechanism, dataset, side), self.mechanism.kind)
+            self._layout(shapes_of(self.mechanism, dataset, side), side)
             for side, dataset in (("without", self.neighbours.without), ("with", self.neighbours.with_record))
         )
         return common_layout(self.mechanism.name, without, with_record)
+
+    def _layout(self, shapes: Any, side: str) -> Layout:
+        with blamed(f"what {self.mechanism.name!r} releases on the side {side!r} cannot be audited"):
+            return layout_of(shapes, self.mechanism.kind)
 
     def outputs(
         self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
@@ -263,7 +267,7 @@ def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
             yield
     except MechanismError as error:
         if isinstance(error.__cause__, TypeError) and isinstance(mechanism, Step):
-            raise MechanismError(f"{error} {TRACED}") from error.__cause__
+            raise MechanismError(f"{str(error).rstrip('.')}. {TRACED}") from error.__cause__
         raise
 
 

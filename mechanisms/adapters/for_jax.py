@@ -100,7 +100,7 @@ class JaxTraining(Described):
             read = "the state" if self.weights is None else "weights(state)"
             raise TypeError(
                 f"loss= of {self.name} has no gradient at {read} for one record, without a batch's axis: "
-                f"{type(error).__name__}: {error} weights= says which part of a state it reads."
+                f"{type(error).__name__}: {str(error).rstrip('.')}. weights= says which part of a state it reads."
             ) from error
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:

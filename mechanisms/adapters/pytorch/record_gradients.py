@@ -36,8 +36,8 @@ def gradients_by_loss(run: Run, loss: Callable[..., Any], dataset: Any, *, name:
         found = loss_gradients(_without_opacus(copy.deepcopy(model)), loss, dataset)
     except Exception as error:
         raise GradientsError(
-            f"loss= of {name!r}: {error} It is called as loss(outputs, target) where records are pairs "
-            "(inputs, target), else as loss(model, batch), with a batch of one record."
+            f"loss= of {name!r}: {str(error).rstrip('.')}. It is called as loss(outputs, target) where records are "
+            "pairs (inputs, target), else as loss(model, batch), with a batch of one record."
         ) from error
     names, parameters = watch.trained
     own = {id(p): weight for weight, p in model.named_parameters()}

@@ -116,3 +116,39 @@ def test_pairs_for_code_of_others_are_named_like_all_others():
         assert code_of(spec, catalogue()) == ("no-such-program",)
         pair = build(spec).neighbours
         assert pair.name == name
+
+
+WRONG = """
+[[audit]]
+name = "wrong"
+neighbours = "worst_case_pair"
+mechanism = { kind = "one_round", normalise_by = "none" }
+claim = "subsampled_gaussian"
+
+[audit.parameters]
+records = 4
+dimension = 3
+clip = 1.0
+rate = 0.5
+noise_multiplier = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "message"),
+    [
+        ("rate = 0.5", "rate = 1.5", 12, "rate must be in"),
+        (
+            "noise_multiplier",
+            "noise_mulitplier",
+            13,
+            "needs 'noise_multiplier'; did you mean that by 'noise_mulitplier'",
+        ),
+        ("clip = 1.0", "clip = 1.0\ncolour = 3", 12, "takes the parameter 'colour'"),
+        ('normalise_by = "none"', 'normalise = "none"', 5, "unknown key 'normalise'"),
+    ],
+)
+def test_an_error_names_the_line_of_the_word_that_is_wrong(right, wrong, line, message):
+    (spec,) = parse_suite(WRONG.replace(right, wrong), "s.toml").audits
+    with pytest.raises(SuiteError, match=rf"^s\.toml:{line}: .*{message}"):
+        build(spec)

@@ -87,7 +87,7 @@ def test_a_suite_runs_code_of_the_user(suite, words, capsys):
     assert main(["run", "suite.toml", "--json"]) in (0, 3)
     (record,) = json.loads(capsys.readouterr().out)
     assert record["neighbours"]["name"] == "add_record"
-    assert record["distinguisher"]["name"] == "<lambda>"
+    assert record["distinguisher"]["name"] == "lambda of own_parts"
 
 
 def test_a_function_without_parameters_makes_the_step(suite):

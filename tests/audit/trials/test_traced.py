@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from toys import PAIR, BreaksAt, First, Shift
 
+import mechanisms
 from audit.trials import cells, traced
+from audit.trials.both_sides import both_sides
 from audit.trials.keys import trial_number
 from audit.trials.source import NonFiniteScoreError, tally
+from audit.trials.user_code_errors import MechanismError
 
 KEY = jax.random.key(11)
 EDGES = np.linspace(-3, 3, 13, dtype=np.float32)[None]
@@ -128,3 +131,25 @@ def test_chunks_on_a_device_leave_room_for_the_records(monkeypatch):
     assert traced.chunk_size("vector", output, records=60_000) == room // 60_000
     assert traced.chunk_size("vector", output, records=200, own_code=False) == room // (100 * 200)
     assert traced.chunk_size("collapsed", jnp.zeros(4), records=60_000) == traced.LARGEST_COLLAPSED_CHUNK // 4
+
+
+def test_a_step_that_releases_nothing_is_named_with_its_side():
+    def forgets(key, dataset):
+        return None
+
+    sides = both_sides(mechanisms.mechanism(forgets), PAIR)
+    with pytest.raises(
+        MechanismError, match=r"what 'forgets' releases on the side 'without' cannot be audited: .*at "
+    ):
+        sides.layout()
+
+
+def test_what_jax_raises_ends_before_our_own_sentence_begins():
+    class Odd:
+        name = "odd"
+
+        def __call__(self, key, dataset):
+            raise TypeError("odd() takes 1 positional argument but 2 were given")
+
+    with pytest.raises(MechanismError, match=r"but 2 were given\. A step is called as step\(key, dataset\)"):
+        both_sides(mechanisms.mechanism(Odd()), PAIR).layout()

@@ -151,7 +151,7 @@ def test_a_network_learns_what_no_single_feature_shows():
         return np.stack([first, sign * first], axis=1).astype(np.float32) + 0.3 * rng.normal(size=(600, 2))
 
     learner = distinguishers.fit(lambda output: {"first": output[0], "second": output[1]})
-    assert learner.parameters == {"features": "<lambda>"}
+    assert learner.parameters == {"features": f"lambda of {__name__}"}
     score = learner.learn(KEY, draw(1), draw(-1), vector(2))
     seen = [np.asarray(jax.vmap(score, in_axes=(None, 0))(KEY, draw(sign))) for sign in (1, -1)]
     hits = [(seen[1][:, member] > 0).mean() - (seen[0][:, member] > 0).mean() for member in range(3)]
