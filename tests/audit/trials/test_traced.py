@@ -138,9 +138,7 @@ def test_a_step_that_releases_nothing_is_named_with_its_side():
         return None
 
     sides = both_sides(mechanisms.mechanism(forgets), PAIR)
-    with pytest.raises(
-        MechanismError, match=r"what 'forgets' releases on the side 'without' cannot be audited: .*at "
-    ):
+    with pytest.raises(MechanismError, match=r"what 'forgets' releases on the side 'without' cannot be audited: .*at "):
         sides.layout()
 
 
