@@ -207,7 +207,8 @@ def _exact_law(orders: Array, limits: Array) -> LossLaw:
         return DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     for _ in range(ROUNDS):
         # small deltas are to be known as well as large ones, hence heights in units of what is fine there
-        heights = points.heights()[:-1] / np.clip(FINE_SHARE * points.delta[:-1], 1e-14, FINE * points.delta[-1])
+        fine = np.clip(FINE_SHARE * points.delta[:-1], 1e-14, max(FINE * points.delta[-1], 1e-300))
+        heights = points.heights()[:-1] / fine
         pieces = np.clip(np.ceil(np.sqrt(heights)), 1, 8).astype(int)
         # where there is no room for all, the highest first
         wanted = np.argsort(-heights)

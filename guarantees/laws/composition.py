@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -193,15 +194,16 @@ def _leaked(
 
 def _merged(laws: list[tuple[LossLaw, int]]) -> list[tuple[LossLaw, int]]:
     """Each law once, with closed forms already taken."""
-    square = 0.0
+    shifts: list[float] = []
     merged: dict[int, tuple[LossLaw, int]] = {}
     for law, times in laws:
         if isinstance(law, GaussianLaw) and law.rate == 1:
-            square += times * law.mu**2
+            shifts.append(law.mu * math.sqrt(times))
             continue
         before = merged.get(id(law), (law, 0))[1]
         merged[id(law)] = (law, before + times)
-    result: list[tuple[LossLaw, int]] = [(GaussianLaw(mu=float(np.sqrt(square))), 1)] if square else []
+    # squares would underflow or overflow
+    result: list[tuple[LossLaw, int]] = [(GaussianLaw(mu=math.hypot(*shifts)), 1)] if any(shifts) else []
     for law, times in merged.values():
         closed = law.compose(times) if times > 1 else None
         result.append((law, times) if closed is None else (closed, 1))

@@ -47,7 +47,7 @@ class GaussianLaw(LossLaw):
     def _cut(self, threshold: Array) -> Array:
         """The x at which the loss equals the threshold."""
         t = np.asarray(threshold, float)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             if self.rate == 1.0:
                 exponent = t
             else:
@@ -55,7 +55,7 @@ class GaussianLaw(LossLaw):
                 small = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / self.rate, -1.0))
                 large = t - np.log(self.rate) + np.log1p(-(1.0 - self.rate) * np.exp(-np.maximum(t, 1.0)))
                 exponent = np.where(t < 30.0, small, large)
-        return exponent / self.mu + self.mu / 2
+            return exponent / self.mu + self.mu / 2
 
     def defect(self) -> float:
         """Examined at a few thresholds."""

@@ -130,6 +130,23 @@ def test_bad_parameters_are_refused_with_their_name(call, message):
         call()
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda: guarantees.gaussian(mu=1e-300),
+        lambda: guarantees.gaussian(mu=1e-200),
+        lambda: guarantees.subsampled_gaussian(rate=1e-300, noise_multiplier=1.0),
+        lambda: guarantees.zcdp(rho=1e-300),
+        lambda: guarantees.laplace(epsilon=1e-300),
+    ],
+)
+def test_next_to_nothing_leaks_next_to_nothing_and_composes(claim):
+    found = claim()
+    for law in (found, found.compose(3)):
+        assert all(0 <= law.delta(epsilon) < 1e-13 for epsilon in (0.0, 1e-9, 1.0, 700.0))
+        assert 0 <= law.epsilon(1e-5) < 1e-13
+
+
 def test_importing_the_package_loads_nothing_heavy():
     code = "import guarantees, sys; print([m for m in ('numpy', 'scipy', 'dp_accounting', 'jax') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
