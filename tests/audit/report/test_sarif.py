@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import os
+from pathlib import Path
 
 import jsonschema
 import pytest
 
+from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
 from audit.report.sarif import RULES, sarif
 from audit.verdict.verdict import VERDICTS
@@ -31,6 +34,8 @@ RESULT = {
     "required": ["message", "ruleId"],
 }
 """What sections 3.27 to 3.30 of the standard ask of a result; the whole schema is its publisher's and not kept here."""
+WHOLE = os.environ.get("SARIF_SCHEMA", "")
+"""A copy of that schema, sarif-schema-2.1.0.json, where the reader has one."""
 
 
 def results(*records: AuditRecord, **places: str) -> list[dict]:
@@ -69,6 +74,27 @@ def test_a_name_keeps_its_fingerprint_and_two_names_differ(violation):
 
 def test_every_verdict_about_code_has_a_rule():
     assert set(RULES) == set(VERDICTS) - {"could_not_run"}
+
+
+@pytest.mark.skipif(not WHOLE, reason="SARIF_SCHEMA names no copy of OASIS's sarif-schema-2.1.0.json")
+def test_a_whole_log_is_valid_by_the_published_schema(violation, hostile):
+    schema = json.loads(Path(WHOLE).read_text())
+    line = Diagnosis(
+        question="?",
+        wrong=True,
+        says="!",
+        p_value=0.0,
+        risk=0.0,
+        assumes="",
+        lines=(("my steps/a.py", 7), ("/b.py", 1)),
+    )
+    records = [violation, hostile, dataclasses.replace(violation, name="with a line", diagnoses=(line,))]
+    records += [dataclasses.replace(violation, verdict=own, name=own) for own in RULES]
+    log = json.loads(sarif(tuple(records), places={violation.name: "my suites/privacy.toml:12"}))
+    checker = jsonschema.Draft7Validator(schema)
+    assert [error.message for error in checker.iter_errors(log)] == []
+    log["runs"][0]["results"][0]["level"] = "fatal"
+    assert not checker.is_valid(log)
 
 
 def test_hostile_names_do_nothing(hostile):
