@@ -3,8 +3,8 @@
     python benchmarks/one_run_peers.py [--nulls 2000] [--canaries 1000] [--seeds 20] [--only ours] [--python PATH ...]
 
 Peers are looked for in this Python, in `.venv/peers` (python benchmarks/peers.py) and in every --python given. opake
-needs one with `pip install opake-auditing==0.16.1`. PrivacyGuard's one-run analysis takes counts of guesses and does
-not choose them from scores; it is not run.
+needs one with `pip install opake-auditing==0.16.1`, PrivacyGuard this one with `pip install --no-deps
+privacyguard-platform==0.0.2`: its one-run analysis takes counts of guesses, here those that ours makes from the claim.
 
 Nulls: coins answered by randomised response at epsilon 1; nothing shown at all; everything shown with probability .1
 and nothing else, asked at delta .1, whose epsilon is 0. A bound above the truth is wrong, and .05 of them may be.
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import peers
@@ -33,6 +34,7 @@ METHODS = {
     "jax_privacy one-run, Bonferroni": ("jax_privacy", "nothing"),
     "jax_privacy one-run, Split": ("jax_privacy", "nothing"),
     "jax_privacy one-run f-DP, Split": ("jax_privacy", "mu-GDP"),
+    "PrivacyGuard one-run f-DP, k from the claim": ("privacy_guard", "mu-GDP"),
     "opake eps_delta, threshold .5": ("opake", "nothing"),
     "opake eps_delta, its own threshold": ("opake", "nothing"),
     "opake gdp, its own threshold": ("opake", "mu-GDP"),
@@ -45,14 +47,18 @@ def bound(method: str, scores: np.ndarray, coins: np.ndarray, delta: float) -> f
     if METHODS[method][0] == "audit":
         import audit
         import guarantees
-        from audit.one_run.procedure import guesses_of_claim
 
         if METHODS[method][1] == "nothing":
             return audit.one_run(scores, coins, risk=RISK, delta=delta).epsilon(delta)
-        # the claim is what these Gaussian canaries keep, and fixed whatever the scores are
-        pair = guesses_of_claim(guarantees.gaussian(mu=1.0), len(scores), delta=DELTA, risk=RISK)
-        found = audit.one_run(scores, coins, risk=RISK, guesses=[pair]).mu
+        found = of_claim(scores, coins).mu
         return float(guarantees.gaussian(mu=found).epsilon(delta)) if found else 0.0
+    if METHODS[method][0] == "privacy_guard":
+        from privacy_guard.analysis.mia.fdp_analysis_node import FDPAnalysisNode
+
+        (own,) = of_claim(scores, coins).guesses
+        counts = len(scores), own.right_in + own.right_out, own.guessed_in + own.guessed_out
+        node = FDPAnalysisNode(*counts, threshold=RISK, delta=delta)
+        return float(node.run_analysis_with_parameters(*counts).eps)
     if METHODS[method][0] == "jax_privacy":
         from jax_privacy import auditing
 
@@ -75,6 +81,16 @@ def bound(method: str, scores: np.ndarray, coins: np.ndarray, delta: float) -> f
     way = found.gdp() if "gdp" in method else found.eps_delta()
     threshold = 0.5 if method.endswith(".5") else None
     return float(way.epsilon_at(delta=delta, significance=RISK, threshold=threshold))
+
+
+def of_claim(scores: np.ndarray, coins: np.ndarray) -> Any:
+    """One number of guesses, from what these Gaussian canaries keep, and fixed whatever the scores are."""
+    import audit
+    import guarantees
+    from audit.one_run.procedure import guesses_of_claim
+
+    pair = guesses_of_claim(guarantees.gaussian(mu=1.0), len(scores), delta=DELTA, risk=RISK)
+    return audit.one_run(scores, coins, risk=RISK, guesses=[pair])
 
 
 def null(kind: str, rng: np.random.Generator, coins: np.ndarray) -> np.ndarray:

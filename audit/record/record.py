@@ -165,14 +165,22 @@ class OneRunPart:
             best = each.mu(above=best)
         return best
 
-    @property
-    def told(self) -> str:
-        """The counts in words."""
+    def most(self, delta: float) -> float:
+        """What the guesses would prove of epsilon at ``delta`` if all of them were right."""
+        right = [dataclasses.replace(own, right_in=own.guessed_in, right_out=own.guessed_out) for own in self.guesses]
+        return dataclasses.replace(self, guesses=tuple(right)).epsilon(delta)
+
+    def told(self, delta: float) -> str:
+        """The counts in words, and what they prove of epsilon at ``delta``."""
         counts = "; ".join(
             f"{each.right:,} right of {each.guessed_in:,} guessed in and {each.guessed_out:,} out"
             for each in self.guesses
         )
-        return f"one training with {self.canaries:,} canaries, {self.included:,} of them in; {counts}"
+        proven, most = at_least(self.epsilon(delta), ".3g"), at_most(self.most(delta), ".3g")
+        return (
+            f"one training with {self.canaries:,} canaries, {self.included:,} of them in; {counts}: epsilon {proven} "
+            f"of at most {most} at delta {delta:g}, if all were right"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

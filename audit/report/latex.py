@@ -195,7 +195,7 @@ def _one_training(record: AuditRecord) -> str:
     once = record.one_run
     assert once is not None
     return (
-        f"{_short(visible(record.name))}: {escape(once.told)}. The right guesses prove "
+        f"{_short(visible(record.name))}: {escape(once.told(record.report_delta))}. The right guesses prove "
         f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta), '.3g')}$ at $\\delta = "
         f"{number(record.report_delta)}$ \\citep{{{','.join(BOUNDS['guesses'][1])}}}; the claim is "
         f"{formula(record.claim)}."

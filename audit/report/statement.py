@@ -50,7 +50,8 @@ def _drawn(record: AuditRecord) -> str:
     """What the bounds rest on."""
     relation = RELATIONS.get(record.neighbours.kind, "one record")
     if record.one_run is not None:
-        return f"{record.one_run.told}. A coin decides about {relation}; the bounds hold if every coin was fair."
+        told = record.one_run.told(record.report_delta)
+        return f"{told}. A coin decides about {relation}; the bounds hold if every coin was fair."
     return (
         f"{record.trials_per_side:,} outputs were drawn on each of two datasets that differ in {relation} and scored "
         f"by {scored_by(record.distinguisher.name)}."
@@ -90,7 +91,11 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0), '.4g')}",
         "proven mu": f"at least {at_least(record.mu, '.4g')}",
         "risk of a wrong bound": _risk(record),
-        **({"trials": f"{record.trials:,}"} if record.one_run is None else {"guesses": record.one_run.told}),
+        **(
+            {"trials": f"{record.trials:,}"}
+            if record.one_run is None
+            else {"guesses": record.one_run.told(record.report_delta)}
+        ),
         "verdict": readable(record.verdict),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }

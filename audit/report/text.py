@@ -54,7 +54,7 @@ def _one_run_lines(record: AuditRecord, once: OneRunPart) -> list[str]:
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}",
         f"  proven:  epsilon >= {at_least(record.epsilon(record.report_delta), '.4g')} at delta "
         f"{record.report_delta:g}, mu >= {at_least(record.mu, '.4g')}",
-        f"  guesses: {once.told}",
+        f"  guesses: {once.told(record.report_delta)}",
         f"  because: {record.reason}",
         *(f"  valid if {condition}" for condition in once.conditions),
     ]
