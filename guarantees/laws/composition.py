@@ -116,6 +116,8 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     while True:
         pairs = [discretise(law, span, spacing) for (law, _), span in zip(laws, spans, strict=True)]
         parts_safe = _parts([pair.safe for pair in pairs], times, spacing)
+        if any(np.isneginf(part.log_masses).all() for part in parts_safe):
+            return _everything(laws)
         if plan is None:
             plan = _planned(parts_safe)
             widest = sum(stretch.high - stretch.low for stretch in plan) / most_points
@@ -142,6 +144,12 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         found = [law for law in known if law is not None]
         leaked = _leaked(found, spans, times, spacing, plan) if len(found) == len(known) else None
     return _certified(safe, leaked, gap, laws)
+
+
+def _everything(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw:
+    """No loss of one of the parts is on the lattice: all may be revealed."""
+    law = DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+    return _certified(law, None, 1.0, laws)
 
 
 def _jumps_apart(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points: int) -> LossLaw | None:

@@ -20,6 +20,8 @@ from guarantees.trade_off import TradeOff
 
 ROUND_OFF = 1e-12
 """Of the few additions after the bounded ones, relative; also of ndtr far beyond what was seen."""
+NEXT_TO_ZERO = 1e-3
+"""Epsilons up to this are also held to the total variation."""
 TABLE_POINTS = 30
 TABLE_END = 1e-9
 WIDEST, TABLE_HALVINGS = 256.0, 7
@@ -55,10 +57,11 @@ class UpperLaw(LossLaw):
     def delta(self, epsilon: float, kind: Kind) -> float:
         """The smallest bound at one epsilon >= 0, and never above the total variation, which has no direction.
 
-        The total variation takes seconds: where the bound is faint already it is not asked.
+        The total variation takes seconds: where the bound is faint already it is not asked, nor in its own direction
+        but next to 0, where the search for the best bound may end a little above it.
         """
         found = self.bound.delta(kind, epsilon)
-        if kind == "with_given_without" or found <= FAINT:
+        if (kind == "with_given_without" and epsilon > NEXT_TO_ZERO) or found <= FAINT:
             return found
         return min(found, self.bound.delta("with_given_without", 0.0))
 

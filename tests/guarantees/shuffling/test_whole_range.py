@@ -164,3 +164,15 @@ def test_fixed_batches_at_much_noise(rounds, sigma):
     assert pair.delta(0.0, WITHOUT) == pytest.approx(variation, abs=1e-12)
     epsilon = 0.5 / (sigma * np.sqrt(rounds))
     assert 0 < pair.delta(epsilon, WITHOUT) < pair.delta(epsilon, WITH) + 1e-12 < variation
+
+
+def test_the_guarantee_never_rises_with_epsilon_next_to_zero():
+    found = guarantees.fixed_batch_upper(rounds=2, noise_multiplier=1.0).delta([0.0, 1e-12, 1e-8, 1e-6])
+    assert np.all(np.diff(found) <= 0), found
+
+
+def test_losses_beyond_every_lattice_compose_to_no_promise():
+    """A noise multiplier of .001: epsilon is half a million for one epoch."""
+    two = guarantees.fixed_batch_upper(rounds=2, noise_multiplier=0.001).compose(2)
+    assert two.delta(0.0) == two.delta(1e6) == 1.0
+    assert two.epsilon(1e-5) == np.inf
