@@ -154,7 +154,7 @@ def fixed_batch_upper(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
     The smallest, at each epsilon and in each direction, of three proven bounds: displacement, fine clones and the
     deterministic order's [chua2024, theorem 4.1]; the proofs are in docs/shuffling-upper-bound.md. Their free numbers
     are searched. One-sided: between it and ``adaptive_shuffle`` the truth is unknown, and nothing is said about what
-    leaks. Gains nothing at noise multipliers up to about .8. Some seconds, once per (rounds, noise multiplier).
+    leaks. Gains next to nothing below a noise multiplier of .8. Some seconds, once per (rounds, noise multiplier).
 
     Args:
       rounds: batches in one epoch, at least 1.
