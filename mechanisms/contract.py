@@ -193,8 +193,9 @@ USUAL = _Usual()  # pyright: ignore[reportAbstractUsage]
 
 
 def _asked(given: Any, question: str) -> Any:
-    """A user's answer to a question of the contract, or the usual one."""
-    return getattr(given, question, getattr(USUAL, question))
+    """A user's answer to a question of the contract, or the usual one where there is none."""
+    own = getattr(given, question, None)
+    return getattr(USUAL, question) if own is None else own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -166,3 +166,16 @@ OWN_CODE = ("callable_step", "jax_training", "torch_training")
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in OWN_CODE])
 def test_a_mechanism_is_made_by_keywords_alone(name):
     assert all(p.kind is p.KEYWORD_ONLY for p in inspect.signature(MECHANISMS[name]).parameters.values())
+
+
+def test_none_is_no_answer():
+    class Given:
+        name, collapsed, steps_on, libraries = "own", None, None, None
+
+        def __call__(self, key, dataset):
+            return dataset.sum(0)
+
+    step = mechanisms.mechanism(Given())
+    assert step.collapsed() is None
+    assert step.steps_on(None) is None
+    assert step.libraries == ()
