@@ -106,8 +106,13 @@ OPACUS = {
 }
 
 
+def opacus():
+    """Opacus, or the test is skipped."""
+    return pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
+
+
 def opacus_explained(records, **settings):
-    pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
+    opacus()
     step = opacus_step(batch_size=4, clip=1.0, noise_multiplier=2.0, **settings)
     neighbours = worst_case_pair(records=records, dimension=8, clip=1.0)
     return explain(step, neighbours, key=KEY, noise_multiplier=2.0)
@@ -123,8 +128,7 @@ def test_opacus_stays_silent_where_its_divisor_does_not_change(settings):
 
 
 def test_the_divisor_of_opacus_is_found_in_its_own_file():
-    import opacus.optimizers.optimizer as optimizer
-
+    optimizer = opacus().optimizers.optimizer
     source, start = inspect.getsourcelines(optimizer.DPOptimizer.scale_grad)
     divides = start + next(number for number, text in enumerate(source) if "p.grad /=" in text)
     (told,) = opacus_explained(11).findings
@@ -164,6 +168,8 @@ def test_a_generator_is_left_as_it_was_found():
 
 
 def training_explained(train, records=11, releases="final"):
+    if train is steps.with_opacus:
+        opacus()
     given = pair(records)
     sides = (torch.utils.data.TensorDataset(*side) for side in (given.without, given.with_record))
     neighbours = Neighbours(**dict(zip(("without", "with_record"), sides, strict=True)), relation="add_remove")
