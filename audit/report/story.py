@@ -218,7 +218,7 @@ def leaking(records: Sequence[AuditRecord]) -> str:
     if not new:
         return f"no violation beside the {expected}"
     beside = f", beside the {expected}" if known else ""
-    return f"{new} of {counted(len(records) - known, 'audit')} leak more than promised{beside}"
+    return f"{new} of {counted(len(records) - known, 'audit')} leak{'s' * (new == 1)} more than promised{beside}"
 
 
 def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
