@@ -38,7 +38,7 @@ audit: setup
 opacus: $(LIBRARIES)
 	$(BIN)/dpsgd-audit run suites/opacus.toml --out opacus-report
 
-# Other people's libraries, each in an environment of its own (about 10 GB in the user's cache), and the tables of docs/field.md.
+# Other people's libraries, each in an environment of its own (about 11 GB in the user's cache), and the tables of docs/field.md.
 field: setup
 	$(BIN)/dpsgd-audit run suites/field.toml --allow-install --keep-going --out field-report
 	$(BIN)/python examples/field/table.py field-report/records.json --write docs/field.md
