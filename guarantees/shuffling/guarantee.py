@@ -155,7 +155,7 @@ def fixed_batch_upper(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
     deterministic order's [chua2024, theorem 4.1]; the proofs are in docs/shuffling-upper-bound.md. Their free numbers
     are searched. One-sided: between it and ``adaptive_shuffle`` the truth is unknown, and nothing is said about what
     leaks. Gains next to nothing below a noise multiplier of .8. Once per (rounds, noise multiplier), an epsilon takes
-    up to 5 s and a summary up to 11 s at noise multipliers .7 to 5 and 1,000 to 10,000 rounds.
+    up to 5 s and a summary up to 10 s at noise multipliers .7 to 5 and 1,000 to 10,000 rounds.
 
     Args:
       rounds: batches in one epoch, at least 1.
