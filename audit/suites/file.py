@@ -239,13 +239,11 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
 
 
 def _words(table: Mapping[str, Any]) -> Iterator[str]:
-    """Every key of the parts and parameters of an audit, those inside a part's own tables too."""
+    """Every key of an audit, those inside a part's own tables too."""
     for key, value in table.items():
+        yield key
         if isinstance(value, Mapping):
-            yield from value
             yield from _words(value)
-        else:
-            yield key
 
 
 def _check_environments(tables: Any, lines: _Text) -> None:

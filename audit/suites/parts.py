@@ -73,7 +73,7 @@ def known_words(
     if kind not in kinds:
         own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, kinds)
         raise SuiteError(
-            f"{spec.where}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
+            f"{spec.at(part)}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
         )
     words, what = stated(part, table, spec.parameters, known), called(part, spec, kind)
     refuse_unknown(words.own, words.names, spec.at, what)
@@ -94,7 +94,7 @@ def called(part: str, spec: AuditSpec, kind: str) -> str:
 def require_simulator(simulator: Any, spec: AuditSpec) -> None:
     """The word of a mechanism that says which of its forms is drawn from."""
     if simulator not in ("full", "collapsed"):
-        raise SuiteError(f"{spec.where}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
+        raise SuiteError(f"{spec.at('simulator')}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
 
 
 def refuse_wrong_words(spec: AuditSpec, known: Catalogue) -> None:

@@ -62,6 +62,17 @@ def test_wrong_words_are_refused(more, message):
         built(more)
 
 
+@pytest.mark.parametrize(("claim", "line"), [('"gausian"', 6), ('{ kind = "gausian", mu = 1.0 }', 6)])
+def test_an_unknown_kind_is_told_at_its_line(claim, line):
+    suite = f'risk = 0.05\ntrials = 10\n[[audit]]\nname = "a"\nneighbours = "scalar_pair"\nclaim = {claim}\n'
+    with pytest.raises(SuiteError, match=rf"^a\.toml:{line}: unknown claim 'gausian'.*did you mean 'gaussian'"):
+        build(
+            parse_suite(
+                suite + 'mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }\n', "a.toml"
+            ).audits[0]
+        )
+
+
 def test_a_library_that_is_missing_is_said_before_anything_runs(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text = 'mechanism = { kind = "optax_step" }\nclaim = { kind = "gaussian", mu = 1.0 }'
