@@ -46,13 +46,9 @@ field: setup
 test: $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --durations 25
 
-# Folder by folder, so that memory is given back in between; all of them run, and those that failed are named at the end.
-SHARDS = 'tests/test_*.py' 'tests/audit/test_*.py' $(wildcard tests/audit/*/) $(filter-out tests/audit/,$(wildcard tests/*/))
+# Every test, the long ones too; interrupted, the next call goes on where it stopped. SHARD=3/14: the third of fourteen parts.
 test-full: $(LIBRARIES)
-	@failed=; for shard in $(SHARDS); do \
-	  echo "$$shard"; XLA_FLAGS= $(BIN)/python -m pytest -n 2 --dist loadfile --durations 10 $$shard; \
-	  case $$? in 0|5) ;; *) failed="$$failed $$shard" ;; esac; \
-	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	$(BIN)/python tools/full_tests.py $(if $(SHARD),--shard $(SHARD))
 
 # One table beside the peers, as Markdown and JSON, and the growth plot: about five minutes on two idle cores.
 bench: setup
