@@ -58,7 +58,7 @@ def run(names: list[str], lines: Path, *, workers: int) -> bool:
     files = list(dict.fromkeys(name.split("::")[0] for name in names))
     # what XLA makes of a program by its own defaults, unlike in the fast tests
     environment = {**os.environ, "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
-    parallel = ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
+    parallel = ["-n", str(workers), "--dist", "worksteal"] if min(workers, len(names)) > 1 else []
     asked = [*PYTEST, "-q", *parallel, "--ledger", lines, "--listed", listed, *files]
     child = subprocess.Popen(asked, cwd=ROOT, env=environment)
     try:
@@ -94,7 +94,8 @@ def main() -> int:
     came = {name: known.get(name, ("never ran", 0.0)) for name in mine}
     number = Counter(outcome for outcome, _ in came.values())
     failed = [name for name, (outcome, _) in came.items() if outcome == "failed"]
-    print(*(f"failed: {name}" for name in failed), sep="\n")
+    for name in failed:
+        print(f"failed: {name}")
     minutes = sum(seconds for _, seconds in came.values()) / 60
     parts = ", ".join(f"{number[outcome]} {outcome}" for outcome in ("passed", "skipped", "failed", "never ran"))
     print(f"{folder.name}, shard {asked.shard}: {parts}; {minutes:.1f} CPU minutes")
