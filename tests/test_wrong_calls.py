@@ -46,7 +46,7 @@ BOUNDARY = (-1, 0, math.inf, -math.inf)
 """May be in a number's range or not; where it is not, the message says so."""
 RESULTS = {
     *("AuditRecord", "GradientCanaries"),
-    *("BerryEsseenBound", "Bracket", "DeltaEstimate"),
+    *("BerryEsseenBound", "Bracket"),
 }
 """What our own functions make, and nobody else."""
 BETTER = {"one_round", "collapsed_round", "jax_training", "fit"}

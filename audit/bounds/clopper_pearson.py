@@ -90,16 +90,12 @@ def clopper_pearson_lower(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLi
     return np.where((k <= 0) | np.isnan(found), 0.0, found)
 
 
-def limits(counts: ErrorCounts, *, risk: float, split: float = 0.5) -> Limits:
-    """Upper limits on alpha and beta that hold together with probability at least ``1 - risk``.
-
-    ``split`` is the share of the risk spent on alpha; it must be fixed before the trials are drawn.
-    """
+def limits(counts: ErrorCounts, *, risk: float) -> Limits:
+    """Upper limits on alpha and beta, at half of the risk each: they hold together but with probability ``risk``."""
     require_risk(risk)
-    require("split", 0 < split < 1, "in (0, 1)", split)
     return Limits(
-        alpha=float(clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk * split)),
-        beta=float(clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk * (1 - split))),
+        alpha=float(clopper_pearson_upper(counts.false_alarms, counts.trials_without, risk=risk / 2)),
+        beta=float(clopper_pearson_upper(counts.misses, counts.trials_with, risk=risk / 2)),
     )
 
 
@@ -134,11 +130,11 @@ def mu_at(point: Limits) -> float:
 
 
 @checked
-def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share, split: Share = 0.5) -> float:
+def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share) -> float:
     """Largest epsilon that the error counts rule out, at the given risk.
 
     Any (epsilon, delta)-DP mechanism has ``1 - beta <= exp(epsilon) * alpha + delta`` for every test; both rates are
-    replaced by Clopper-Pearson upper limits that share the risk. [nasr2023; clopper1934]
+    replaced by Clopper-Pearson upper limits, at half of the risk each. [nasr2023; clopper1934]
 
     Holds for one test fixed before these trials were drawn. Zero means "nothing shown", not "private".
 
@@ -146,7 +142,6 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share, split
       counts: errors of the test on trials that were not used to choose it.
       delta: the delta at which epsilon is asked, in [0, 1).
       risk: probability that the returned value exceeds the truth, in (0, 1).
-      split: share of the risk spent on false alarms; fix it before looking at the counts.
 
     Returns:
       Epsilon, at least 0.
@@ -160,18 +155,17 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share, split
       >>> round(audit.epsilon_lower_bound(counts, delta=1e-5, risk=0.05), 2)
       4.18
     """
-    return max(epsilon_at(limits(counts, risk=risk, split=split), delta=delta))
+    return max(epsilon_at(limits(counts, risk=risk), delta=delta))
 
 
 @checked
-def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share, split: Share = 0.5) -> float:
+def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share) -> float:
     """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is.
 
     Args:
       counts: errors of the test on trials that were not used to choose it.
       epsilon: the epsilon at which delta is asked, at least 0.
       risk: probability that the returned value exceeds the truth, in (0, 1).
-      split: share of the risk spent on false alarms; fix it before looking at the counts.
 
     Returns:
       Delta, at least 0.
@@ -185,17 +179,16 @@ def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share,
       >>> round(audit.delta_lower_bound(counts, epsilon=0.0, risk=0.05), 2)
       0.56
     """
-    return max(delta_at(limits(counts, risk=risk, split=split), epsilon=epsilon))
+    return max(delta_at(limits(counts, risk=risk), epsilon=epsilon))
 
 
 @checked
-def mu_lower_bound(counts: ErrorCounts, *, risk: Share, split: Share = 0.5) -> float:
+def mu_lower_bound(counts: ErrorCounts, *, risk: Share) -> float:
     """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]
 
     Args:
       counts: errors of the test on trials that were not used to choose it.
       risk: probability that the returned value exceeds the truth, in (0, 1).
-      split: share of the risk spent on false alarms; fix it before looking at the counts.
 
     Returns:
       Mu, at least 0.
@@ -209,7 +202,7 @@ def mu_lower_bound(counts: ErrorCounts, *, risk: Share, split: Share = 0.5) -> f
       >>> round(audit.mu_lower_bound(counts, risk=0.05), 2)
       2.55
     """
-    return mu_at(limits(counts, risk=risk, split=split))
+    return mu_at(limits(counts, risk=risk))
 
 
 def largest_provable_epsilon(trials_per_side: int, *, delta: float, risk: float) -> float:

@@ -104,10 +104,10 @@ def label_scan(
     )
 
 
-def default_guesses(trials: int, count: int = 12) -> tuple[int, ...]:
-    """Numbers of guesses evenly spread on a logarithmic scale from 64 to a quarter of the trials."""
+def default_guesses(trials: int) -> tuple[int, ...]:
+    """At most twelve numbers of guesses, evenly spread on a logarithmic scale from 64 to a quarter of the trials."""
     first, last = min(64, trials), max(trials // 4, 1)
-    return tuple(int(k) for k in np.unique(np.geomspace(min(first, last), last, count).round().astype(int)))
+    return tuple(int(k) for k in np.unique(np.geomspace(min(first, last), last, 12).round().astype(int)))
 
 
 def correct_guesses(labels: Array, ks: Sequence[int]) -> tuple[int, ...]:

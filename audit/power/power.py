@@ -19,6 +19,7 @@ from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import crossing
 from guarantees.trade_off import TradeOff
 
+MOST_TRIALS = 2**30
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
 OF_THE_ROOM = 0.5
@@ -287,12 +288,10 @@ def _smallest(
     return found
 
 
-def trials_needed(
-    claim: Claim, *, delta: float, risk: float, test: TestKind, more_than: int = 1, at_most: int = 2**30
-) -> int | None:
+def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, more_than: int = 1) -> int | None:
     """Smallest even number of trials, both sides together, at which a moderate leak is found with power 0.8.
 
-    To two per cent, looked for above ``more_than`` per side; None where ``at_most`` per side would not do.
+    To two per cent, looked for above ``more_than`` per side; None where ``MOST_TRIALS`` per side would not do.
     """
 
     def conclusive(trials_per_side: int) -> bool:
@@ -302,7 +301,7 @@ def trials_needed(
     low, high = more_than, 2 * more_than
     while not conclusive(high):
         low, high = high, 2 * high
-        if high > at_most:
+        if high > MOST_TRIALS:
             return None
     while high - low > max(1, low // 50):
         middle = (low + high) // 2

@@ -56,7 +56,7 @@ def sentence(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def blamed(what: str, *, raises: type[Exception] = MechanismError) -> Iterator[None]:
+def blamed(what: str) -> Iterator[None]:
     """Any exception of a user's code as one that says whose it was."""
     try:
         yield
@@ -64,7 +64,7 @@ def blamed(what: str, *, raises: type[Exception] = MechanismError) -> Iterator[N
         if passes(error):
             raise
         told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-        raise raises(f"{what}: {told}") from error
+        raise MechanismError(f"{what}: {told}") from error
 
 
 @contextlib.contextmanager

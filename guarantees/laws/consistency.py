@@ -54,9 +54,9 @@ def _cells(thresholds: Array, each: Array) -> float:
     return float(max(less.max(), more.max(), -without.min() / 2, -with_record.min() / 2, 0.0)) / 2
 
 
-def defect_at(law: LossLaw, thresholds: Array = PROBES) -> float:
-    """The defect of a law at these thresholds."""
-    return defect_of(thresholds, law.tails(thresholds))
+def defect_at(law: LossLaw) -> float:
+    """The defect of a law at some thresholds."""
+    return defect_of(PROBES, law.tails(PROBES))
 
 
 def honest_error(stated: float, defect: float, what: str) -> float:

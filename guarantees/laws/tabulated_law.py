@@ -14,6 +14,7 @@ from guarantees.laws.law import LossLaw, Tails, invert
 from guarantees.numerics.array import Array
 
 END = 1e-13
+POINTS = 97
 """Levels nearer to 0 or 1 than this are searched one by one."""
 
 
@@ -75,14 +76,14 @@ def _search(rates: Callable[[Array], tuple[Array, Array]], alpha: Array) -> Arra
     return invert(tails, alpha)
 
 
-def score_table(rates: Callable[[Array], tuple[Array, Array]], *, points: int = 97) -> ScoreTable:
+def score_table(rates: Callable[[Array], tuple[Array, Array]]) -> ScoreTable:
     """Tabulate one side of a law between the levels END and 1 - END, or less far where rounding hides its tails."""
     end = END
     low, high = _search(rates, np.array([1 - end, end]))
     while not (np.isfinite(low) and np.isfinite(high)) and end < 1e-3:
         end *= 100
         low, high = _search(rates, np.array([1 - end, end]))
-    t = np.linspace(low, high, points)
+    t = np.linspace(low, high, POINTS)
     return ScoreTable(rates, t, np.maximum.accumulate(_score(*rates(t))), end)
 
 

@@ -12,6 +12,8 @@ from guarantees.numerics.array import Array
 
 LOG_NEGLIGIBLE = -92.0
 """Mixture terms this far below the largest (1e-40) change no digit of a double."""
+REACH = 38.5
+"""Standard deviations beyond every mean up to which a ratio is tabled."""
 FAR_OFF = 39.0
 """Standard deviations beyond which a normal tail is 0 in float64."""
 NEIGHBOURS = 64
@@ -216,15 +218,15 @@ def _polynomial(a: Array, z: Array) -> Array:
 
 
 def tabulate_ratio(
-    without: NormalMixture, with_record: NormalMixture, *, reach: float = 38.5, roughness: float = 1.0
+    without: NormalMixture, with_record: NormalMixture, *, roughness: float = 1.0
 ) -> tuple[LineTable, LineTable, LineTable]:
     """ln density without, with, and their difference (the loss on the line), on a common grid.
 
     ``roughness`` is the steepest slope of the loss in units of the narrowest standard deviation: the step is
     .05 of its inverse, which keeps the interpolation error near 1e-13 (coarser above a million nodes).
     """
-    low0, high0 = without.support(reach)
-    low1, high1 = with_record.support(reach)
+    low0, high0 = without.support(REACH)
+    low1, high1 = with_record.support(REACH)
     start, end = min(low0, low1), max(high0, high1)
     step = 0.05 * min(without.width, with_record.width) / max(1.0, roughness)
     count = int(min(1e6, np.ceil((end - start) / step))) + 1

@@ -10,17 +10,12 @@ import numpy as np
 Array = np.ndarray
 
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+SECTIONS = 36
+TOLERANCE = 1e-14
+"""Of a crossing, absolute and relative."""
 
 
-def crossing(
-    excess: Callable[[Array, Array], Array],
-    low: Array,
-    high: Array,
-    goal: Array,
-    *,
-    absolute: float = 1e-14,
-    relative: float = 1e-14,
-) -> Array:
+def crossing(excess: Callable[[Array, Array], Array], low: Array, high: Array, goal: Array) -> Array:
     """Smallest x in [low, high] with ``excess(x, goal) <= 0``, for a decreasing excess that may jump or rest.
 
     Inverse quadratic steps inside a bracket that always holds the crossing, else bisections; the upper end of
@@ -36,7 +31,7 @@ def crossing(
     step, crept = np.full(active.shape, 0.5), np.zeros(active.shape)
     for _ in range(250):
         upper = np.where(f1 <= 0, x1, x2)
-        tolerance = absolute + relative * np.abs(upper)
+        tolerance = TOLERANCE + TOLERANCE * np.abs(upper)
         done = np.abs(x2 - x1) <= tolerance
         high[active[done]] = upper[done]
         if done.all():
@@ -100,7 +95,7 @@ def first(beyond: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
-def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 36) -> tuple[float, float]:
+def maximum(function: Callable[[Array], Array], grid: Array) -> tuple[float, float]:
     """Where a function is largest, and how large: a grid, then golden sections about its best local maxima.
 
     Exact for a function with one local maximum between any three neighbours of the grid; jumps are allowed.
@@ -122,7 +117,7 @@ def maximum(function: Callable[[Array], Array], grid: Array, *, rounds: int = 36
     a, b = grid[np.maximum(peaks - 1, 0)], grid[np.minimum(peaks + 1, len(grid) - 1)]
     left, right = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
     at_left, at_right = values(left), values(right)
-    for _ in range(rounds):
+    for _ in range(SECTIONS):
         for x, y in ((left, at_left), (right, at_right)):
             index = int(np.argmax(y))
             if y[index] > top:

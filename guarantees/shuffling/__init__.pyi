@@ -1,7 +1,5 @@
 from guarantees.shuffling.adaptive import adaptive_shuffle as adaptive_shuffle
-from guarantees.shuffling.balls_and_bins import DeltaEstimate as DeltaEstimate
 from guarantees.shuffling.balls_and_bins import balls_and_bins as balls_and_bins
-from guarantees.shuffling.balls_and_bins import balls_and_bins_estimate as balls_and_bins_estimate
 from guarantees.shuffling.berry_esseen import BerryEsseenBound as BerryEsseenBound
 from guarantees.shuffling.berry_esseen import coefficient_ratio as coefficient_ratio
 from guarantees.shuffling.berry_esseen import coefficient_ratio_midpoint as coefficient_ratio_midpoint

@@ -9,6 +9,7 @@ import numpy as np
 
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.fine_clones import CloneSearch
@@ -136,10 +137,8 @@ class ShuffleBound:
 
     def profile(self, kind: Kind) -> Profile:
         """Values at some epsilons, down to a delta of about 1e-8."""
-        low, high = 0.0, (7 + 0.5 * DISTANCE[kind] / self.noise_multiplier) * DISTANCE[kind] / self.noise_multiplier
-        for _ in range(5):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.delta(kind, middle) > TABLE_END else (low, middle)
+        high = (7 + 0.5 * DISTANCE[kind] / self.noise_multiplier) * DISTANCE[kind] / self.noise_multiplier
+        _, high = halved(lambda epsilon: self.delta(kind, epsilon) <= TABLE_END, 0.0, high, rounds=5)
         for epsilon in (0.0, *np.geomspace(high / 40, high, TABLE_POINTS)):
             self.delta(kind, float(epsilon))
         epsilons = np.array(sorted({e for k, e in self._known if k == kind}))

@@ -182,9 +182,9 @@ def not_followed(why: str, *places: Place) -> Finding:
     return Finding(kind=Kind.NOT_FOLLOWED, lines=frames_of(places), says=SENTENCES[Kind.NOT_FOLLOWED].format(why=why))
 
 
-def broken_off(error: Exception, at: Place | None = None) -> Finding:
-    """An exception that ended the replay: what it was, and where; by default where it was raised."""
-    at = place_of_error(error) if at is None else at
+def broken_off(error: Exception) -> Finding:
+    """An exception that ended the replay: what it was, and where it was raised."""
+    at = place_of_error(error)
     return not_followed(why_broken_off(error, at), at)
 
 

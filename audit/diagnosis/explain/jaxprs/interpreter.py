@@ -220,7 +220,7 @@ class Lockstep:
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
                 out.noise, out.draw = True, place
-                out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which, True)
+                out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)
                 self.draws.add(place)
             elif out.random and jnp.issubdtype(a.dtype, jnp.integer):
                 # random integers may be made into noise; a choice of records is told by what it is used for

@@ -100,10 +100,10 @@ def is_shared(name: str, ins: Sequence[Value], out: Any) -> bool:
     return bool(noisy) and max(np.size(value.a) for value in noisy) < np.size(out)
 
 
-def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int, library: bool) -> tuple[Any, bool]:
-    """Variance of what a function draws from keys alone, and whether it was estimated from fresh keys."""
+def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) -> tuple[Any, bool]:
+    """Variance of what a library's function draws from keys alone, and whether it was estimated from fresh keys."""
     shape = jaxpr.out_avals[which].shape
-    if library and name in STANDARD:
+    if name in STANDARD:
         return np.full(shape, STANDARD[name]), False
     is_key = [jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins]
     if not any(is_key) or any(value.random and not key for value, key in zip(ins, is_key, strict=True)):
