@@ -19,3 +19,5 @@ Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expect
 """What the noisy sum is divided by: SGM, EASGM, ASGM, FEASGM."""
 NORMALISERS: tuple[Normaliser, ...] = get_args(Normaliser)
 """Every normaliser."""
+ASKED_DELTAS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""Where a library's accountant is asked for epsilon: its answers together are near the curve that it computes."""

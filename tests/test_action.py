@@ -1,6 +1,7 @@
 """The GitHub action: its steps are shell scripts, which run here as the runner would run them."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,17 @@ def test_every_input_is_used_and_reaches_the_shell_only_as_a_variable():
     scripts = [word.strip('"').removeprefix("$ACTION/") for step in steps for word in step.get("run", "").split()[1:]]
     assert scripts
     assert all((ROOT / script).is_file() for script in scripts)
+
+
+def test_what_the_workflows_run_is_there():
+    """No runner checks them here: test folders, make targets and scripts that their steps name exist."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    workflows = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / ".github/workflows").glob("*.yml"))]
+    steps = [step for each in workflows for job in each["jobs"].values() for step in job["steps"]]
+    runs = [step["run"] for step in steps if "run" in step]
+    named = [word for run in runs for word in run.split() if word.startswith(("tests/", ".ci/"))]
+    made = [run.split()[1] for run in runs if run.startswith("make ")]
+    assert len(named) > 10
+    assert [word for word in named if not (ROOT / word).exists()] == []
+    assert made
+    assert set(made) <= set(targets)

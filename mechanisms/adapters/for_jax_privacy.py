@@ -15,6 +15,7 @@ from guarantees.checks import AboveZero, Count, Rate, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import ASKED_DELTAS
 from mechanisms.contract import Described, Draw
 from mechanisms.pairs.neighbours import materialise
 
@@ -163,7 +164,7 @@ jax_privacy_step = JaxPrivacyStep
 
 
 @checked
-def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = (1e-5,)) -> Claim:
+def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = ASKED_DELTAS) -> Claim:
     """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together.
 
     Batches of a fixed size are accounted as such (Poisson batches of twice the sensitivity, any neighbours), the others
@@ -171,7 +172,8 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
 
     Args:
       mechanism: ``mechanisms.jax_privacy_step(...)`` with noise.
-      deltas: where the accountant is asked, each in (0, 1). One is what users ask for; more make the claim stricter.
+      deltas: where the accountant is asked, each in (0, 1), at about a second each. One alone is a weaker claim, which
+        takes many more trials to judge.
 
     Returns:
       The claim, for one step: add_remove neighbours, or any for batches of a fixed size.

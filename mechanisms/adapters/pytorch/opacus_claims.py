@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import ASKED_DELTAS
 from mechanisms.adapters.pytorch.for_opacus import OpacusStep, make_private, quiet
 from mechanisms.adapters.pytorch.opacus_versions import LEGACY
 from mechanisms.pairs.neighbours import Neighbours, materialise
@@ -30,6 +32,7 @@ class Account:
     noise_multiplier: float
     steps: int
     epsilons: tuple[float, ...]
+    """One for each delta; infinite where the accountant has none."""
 
 
 @checked
@@ -38,7 +41,7 @@ def opacus_claim(
     neighbours: Neighbours,
     *,
     accountant: Literal["prv", "rdp", "gdp"] = "prv",
-    deltas: tuple[float, ...] = (1e-5,),
+    deltas: tuple[float, ...] = ASKED_DELTAS,
 ) -> Claim:
     """What Opacus's own accountant promises after one step: its epsilon at each of the deltas, together.
 
@@ -50,14 +53,15 @@ def opacus_claim(
       mechanism: ``mechanisms.opacus_step(...)`` with noise.
       neighbours: the pair on which it will be audited.
       accountant: ``"prv"``, ``"rdp"`` or ``"gdp"``; versions below 1.0 have ``"rdp"`` only.
-      deltas: where the accountant is asked, each in (0, 1). One is what users ask for; more make the claim stricter, at
-        about a second each.
+      deltas: where the accountant is asked, each in (0, 1), at about a second each. One alone is a weaker claim, which
+        takes many more trials to judge. A delta at which ``"gdp"`` has no epsilon is left out.
 
     Returns:
       The claim, for one step and add_remove neighbours.
 
     Raises:
-      ValueError: the step adds no noise, or an argument is out of range.
+      ValueError: the step adds no noise, the accountant has no epsilon at any of the deltas, or an argument is out of
+        range.
 
     Examples:
       With ``pip install 'dpsgd-audit[opacus]'``::
@@ -75,10 +79,12 @@ def opacus_claim(
     books = _books(mechanism, neighbours, accountant, deltas)
     book = max(books, key=lambda book: book.epsilons)
     weaker = np.max([book.epsilons for book in books], axis=0)
+    answered = [(epsilon, delta) for epsilon, delta in zip(weaker.tolist(), deltas, strict=True) if epsilon < np.inf]
+    require("deltas", answered, f"such that the {accountant} accountant has an epsilon at one of them", deltas)
     # one frame more: this function is checked
     note = rates_note(books[0].rate, books[1].rate, stacklevel=3)
     return Claim(
-        curve=TradeOff(law_from_promises(zip(weaker.tolist(), deltas, strict=True))),
+        curve=TradeOff(law_from_promises(answered)),
         name="opacus_claim",
         parameters={
             "accountant": accountant,
@@ -86,7 +92,7 @@ def opacus_claim(
             "sample_rate": book.rate,
             "noise_multiplier": book.noise_multiplier,
             "steps": book.steps,
-            "deltas": deltas,
+            "deltas": tuple(delta for _, delta in answered),
         },
         relation="add_remove",
         observation="the update of one step",
@@ -119,14 +125,28 @@ def _books(step: OpacusStep, neighbours: Neighbours, accountant: str, deltas: tu
     """Both accounts; those of another version are read where that version can be imported."""
     sides = [np.asarray(materialise(side)) for side in (neighbours.without, neighbours.with_record)]
     if step.version is None:
-        return [read_account(step, side, accountant, deltas) for side in sides]
+        return read_accounts(step, sides, accountant, deltas)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return [pool.submit(read_account, step, side, accountant, deltas).result() for side in sides]
+        return pool.submit(read_accounts, step, sides, accountant, deltas).result()
 
 
-def read_account(step: OpacusStep, dataset: Any, accountant: str, deltas: tuple[float, ...]) -> Account:
-    """Take one step, then ask the accountant."""
+def read_accounts(
+    step: OpacusStep, datasets: Sequence[Any], accountant: str, deltas: tuple[float, ...]
+) -> list[Account]:
+    """The books after one step on each dataset; the accountant is asked once for those that say the same."""
+    found: dict[tuple[float, float, int], tuple[float, ...]] = {}
+    return [_read_account(step, dataset, accountant, deltas, found) for dataset in datasets]
+
+
+def _read_account(
+    step: OpacusStep,
+    dataset: Any,
+    accountant: str,
+    deltas: tuple[float, ...],
+    found: dict[tuple[float, float, int], tuple[float, ...]],
+) -> Account:
+    """Take one step, then ask the accountant, unless ``found`` has its answers to the same books."""
     training = make_private(step, dataset, accountant)
     import opacus
 
@@ -136,18 +156,32 @@ def read_account(step: OpacusStep, dataset: Any, accountant: str, deltas: tuple[
         if step.version in LEGACY:
             # 0.14 and 0.15 also count empty batches that they suppose, drawn at random, as steps
             engine.steps = 1
-            noise_multiplier, rate, steps = engine.noise_multiplier, engine.sample_rate, engine.steps
-            spent = [engine.get_privacy_spent(delta)[0] for delta in deltas]
+            entry = engine.noise_multiplier, engine.sample_rate, engine.steps
         else:
-            noise_multiplier, rate, steps = _entry(engine.accountant)
-            spent = [engine.get_epsilon(delta) for delta in deltas]
+            entry = _entry(engine.accountant)
+        if entry not in found:
+            found[entry] = tuple(_epsilon(engine, step, accountant, delta) for delta in deltas)
+    noise_multiplier, rate, steps = entry
     return Account(
         version=step.version or opacus.__version__,
         rate=float(rate),
         noise_multiplier=float(noise_multiplier),
         steps=int(steps),
-        epsilons=tuple(float(epsilon) for epsilon in spent),
+        epsilons=found[entry],
     )
+
+
+def _epsilon(engine: Any, step: OpacusStep, accountant: str, delta: float) -> float:
+    """What the accountant says at a delta; infinity where GDP's says nothing."""
+    if step.version in LEGACY:
+        return float(engine.get_privacy_spent(delta)[0])
+    try:
+        return float(engine.get_epsilon(delta))
+    except ValueError:
+        # its search for a root fails above the delta that it allows at epsilon 0
+        if accountant != "gdp":
+            raise
+        return float("inf")
 
 
 def _entry(accountant: Any) -> tuple[float, float, int]:

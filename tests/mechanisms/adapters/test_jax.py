@@ -96,7 +96,7 @@ def judged(step, model):
         step,
         PAIR,
         likelihood_ratio(ours(model), PAIR),
-        claim=jax_privacy_claim(step, deltas=(1e-5, 1e-4, 1e-3, 1e-2, 1e-1)),
+        claim=jax_privacy_claim(step),
         trials=2000,
         risk=0.05,
         key=jax.random.key(2),
@@ -114,6 +114,7 @@ def test_the_accountant_of_jax_privacy_agrees_with_ours():
     claim = jax_privacy_claim(jax_privacy())
     truth = float(guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE).epsilon(1e-5))
     assert truth - 1e-9 <= float(claim.epsilon(1e-5)) < truth + 0.01
+    assert claim.parameters["deltas"] == (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 ORTHOGONAL = mechanisms.orthogonal_pair(records=4, dimension=6, clip=CLIP, relation="zero_out").with_record
@@ -163,7 +164,7 @@ def test_samplers_refuse_rates_that_they_cannot_have():
 
 
 def test_a_fixed_size_is_accounted_as_twice_the_sensitivity():
-    claim = jax_privacy_claim(jax_privacy(sampler="fixed_batch"))
+    claim = jax_privacy_claim(jax_privacy(sampler="fixed_batch"), deltas=(1e-5,))
     truth = float(guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE / 2).epsilon(1e-5))
     assert claim.covers("substitution")
     assert truth - 1e-9 <= float(claim.epsilon(1e-5)) < truth + 0.01

@@ -110,6 +110,9 @@ def test_the_accountant_speaks_for_the_step_taken():
     assert (claim.parameters["sample_rate"], claim.parameters["steps"]) == (0.5, 1)
     truth = float(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE).epsilon(1e-5))
     assert truth <= float(claim.epsilon(1e-5)) < 1.3 * truth
+    # at one delta the claim would allow an advantage of 0.098, of which the step has 0.020
+    assert claim.parameters["deltas"] == (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+    assert claim.delta(0.0) < 0.04
 
 
 def test_a_claim_says_where_the_rate_itself_depends_on_the_record():
@@ -126,6 +129,14 @@ def test_the_gdp_accountant_promises_more_than_one_step_keeps():
     assert float(claim.epsilon(1e-5)) < float(
         guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE).epsilon(1e-5)
     )
+
+
+def test_a_delta_at_which_the_gdp_accountant_has_no_epsilon_is_left_out():
+    """Its search for a root fails above the delta that it allows at epsilon 0, 0.028 here."""
+    step = opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE)
+    assert opacus_claim(step, PAIR, accountant="gdp").parameters["deltas"] == (1e-5, 1e-4, 1e-3, 1e-2)
+    with pytest.raises(ValueError, match="the gdp accountant has an epsilon at one of them"):
+        opacus_claim(step, PAIR, accountant="gdp", deltas=(0.1,))
 
 
 def audited(model, trials, **more):
