@@ -1,12 +1,17 @@
 """How often each one-run procedure is wrong where the truth is known: 2,000 null runs each, 95%.
 
-    python benchmarks/one_run_coverage.py [--runs 2000] [--canaries 1000] [--processes 2] [--only 'in turn']
+    python benchmarks/one_run_coverage.py [--runs 2000] [--canaries 1000] [--processes 2]
+        [--only 'in turn'] [--null 'all shown']
 
 Nulls without a curve: coins answered by randomised response at epsilon 1; nothing shown; all shown with probability
 delta and nothing else, with canaries times delta of .01, 1 and 100. A bound above the truth is wrong. Labelled
 procedures are asked whether they refute the mu of independent Gaussian canaries, which is their truth. 'In turn' (delta
 0) sees the heads of four canaries in a coordinate with two-sided geometric noise of epsilon 1. A curve: canaries of 20
 steps sampled at rate .1, noise 1, judged against the claim that they keep.
+
+Attacks: 'one-sided' says 'in' of a fifth of the canaries that are in and, at epsilon 1, of fewer of those that are out,
+and nothing else, which procedures that choose or have one side are drawn to. 'The worst training' keeps the claimed
+curve and correlates its answers so that the claim is refuted as often as a linear program can make it.
 """
 
 from __future__ import annotations
@@ -21,19 +26,26 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 from one_run import sixteen_pairs
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix
 
 import audit
 import guarantees
 from audit.bounds.guesses import curve_refuted, gaussian_inverse
 from audit.bounds.guesses_in_turn import Rule, best_rule, guessed_in_turn
-from audit.bounds.sharp_guesses import sharp_tail
+from audit.bounds.sharp_guesses import profile_of, sharp_tail
 from audit.one_run.procedure import guesses_of_claim
 from guarantees.laws.textbook import gaussian_delta
+from guarantees.numerics.search import first
 
 RISK, SMALL = 0.05, 1e-5
 MU = 1.0
 RATE, STEPS, NOISE = 0.1, 20, 1.0
 EACH = 4
+KEPT = 1e-4
+"""Probability of all that the worst training may show beyond its claim: the program's tolerance."""
+TOLD = 0.2
+"""Share of the canaries that are in of whom 'one-sided' says so."""
 Run = Callable[[np.random.Generator, int], bool]
 """Whether the statement is wrong, of so many canaries."""
 
@@ -101,6 +113,94 @@ def curve(rng: np.random.Generator, canaries: int) -> bool:
     return audit.one_run(scores, coins, risk=RISK, claim=sampled_claim()).verdict == "violation"
 
 
+def worst_law(correct: int, guesses: int, coins: float, deltas: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Of the number of right guesses, kept by a training with these deltas: one that has ``correct`` most often."""
+    finer = np.linspace(0.0, 14.0, 2000)
+    known = coins * deltas(finer)
+    epsilons = np.linspace(0.0, finer[known > KEPT / 10][-1], 60)
+    k, levels = guesses, len(epsilons)
+    j, e = (axis.ravel() for axis in np.meshgrid(np.arange(k), np.arange(levels), indexing="ij"))
+    row = np.arange(k * levels)
+    entries = [
+        (row, j + 1, j + 1.0),
+        (row, j, -np.exp(epsilons[e]) * (k - j)),
+        (row, k + 1 + row, np.full(len(row), -1.0)),
+        (k * levels + e, k + 1 + row, np.ones(len(row))),
+    ]
+    rows, columns, values = (np.concatenate(each) for each in zip(*entries, strict=True))
+    law = np.arange(k + 1 + k * levels) <= k
+    wins = np.where(law & (np.arange(len(law)) >= correct), -1.0, 0.0)
+    upper, number = csr_matrix((values, (rows, columns))), np.arange(k)
+    # somewhat less than allowed at each level, so that no more than allowed is used between two
+    for share in (0.95, 0.9, 0.8, 0.6):
+        limit = np.concatenate([np.zeros(len(row)), share * coins * deltas(epsilons)])
+        solved = linprog(wins, A_ub=upper, b_ub=limit, A_eq=law[None, :].astype(float), b_eq=[1.0])
+        found = np.maximum(solved.x[: k + 1], 0.0)
+        found /= found.sum()
+        used = np.maximum((number + 1) * found[1:] - np.exp(finer)[:, None] * (k - number) * found[:-1], 0.0).sum(1)
+        if np.all(used <= known + KEPT):
+            return found
+    raise RuntimeError("the worst training breaks the claim, so it is no null.")
+
+
+def told_at_worst(
+    law: np.ndarray, pair: tuple[int, int], rng: np.random.Generator, canaries: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coins and scores of a training that names some canaries and says 'in' or 'out' of each, so many of them rightly.
+
+    Given the coins every answer with as many right is as likely: the law is all that a coin can change.
+    """
+    coins, guessed = rng.random(canaries) < 0.5, sum(pair)
+    named, right = rng.permutation(canaries)[:guessed], np.arange(guessed) < rng.choice(guessed + 1, p=law)
+    scores = 0.5 * rng.random(canaries)
+    scores[named] += np.where(coins[named] == right, 1.0, -1.0)
+    return coins, scores
+
+
+@functools.cache
+def feared(claim: str, canaries: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """The law whose training refutes a claim that it keeps most often, and the claim's numbers of guesses."""
+    judged, rng = CURVES[claim](), np.random.default_rng(0)
+    pair = guesses_of_claim(judged, canaries, delta=SMALL, risk=RISK)
+    if pair[0] != pair[1]:
+        raise RuntimeError(f"the worst training names canaries on both sides, the claim asks for {pair}.")
+    profile, guessed = profile_of(judged.curve, "both"), sum(pair)
+    needed = first(lambda v: sharp_tail(v, guessed, coins=canaries, profile=profile) <= RISK, guessed // 2, guessed)
+
+    def of_both(epsilons: np.ndarray) -> np.ndarray:
+        # the training treats 'in' and 'out' alike, so it keeps the smaller delta
+        return np.minimum(*(judged.curve.delta(epsilons, way) for way in ("with_given_without", "without_given_with")))
+
+    best, least = np.zeros(0), -1
+    # the training cannot fix how many it calls 'in', and what is guessed beside its answers is right by chance only
+    for more in range(6):
+        law = worst_law(needed + more, guessed, canaries, of_both)
+        runs = [told_at_worst(law, pair, rng, canaries) for _ in range(1000)]
+        refuted = sum(audit.one_run(s, c, risk=RISK, guesses=[pair]).guesses[0].right >= needed for c, s in runs)
+        if refuted > least:
+            best, least = law, refuted
+    return best, pair
+
+
+def worst_training(claim: str, rng: np.random.Generator, canaries: int) -> bool:
+    """Whether a curve is refuted that the worst training keeps."""
+    coins, scores = told_at_worst(*feared(claim, canaries), rng, canaries)
+    return audit.one_run(scores, coins, risk=RISK, claim=CURVES[claim]()).verdict == "violation"
+
+
+def one_sided(procedure: str, rng: np.random.Generator, canaries: int) -> bool:
+    """Whether an epsilon is above the 1 of answers that are all 'in'."""
+    coins = rng.random(canaries) < 0.5
+    told = rng.random(canaries) < np.where(coins, TOLD, TOLD / np.e)
+    scores = told + 0.5 * rng.random(canaries)
+    pairs = {
+        "inside out (default)": None,
+        "one side, k fixed": [(int(0.4 * TOLD * canaries), 0)],
+        "sixteen pairs": sixteen_pairs(canaries),
+    }[procedure]
+    return audit.one_run(scores, coins, risk=RISK, delta=SMALL, guesses=pairs).epsilon(SMALL) > 1.0
+
+
 def heads(rng: np.random.Generator, canaries: int) -> tuple[np.ndarray, np.ndarray]:
     """Coins of every coordinate, and the likelihood of their noisy number."""
     coins = rng.random((canaries // EACH, EACH)) < 0.5
@@ -120,6 +220,7 @@ def in_turn(rng: np.random.Generator, canaries: int) -> bool:
     return guessed_in_turn(*heads(rng, canaries), rule=rule(canaries), risk=RISK).epsilon(0.0) > 1.0
 
 
+CURVES = {"gaussian": functools.partial(guarantees.gaussian, mu=MU), "sampled": sampled_claim}
 EXPOSED = {
     "randomised response": None,
     "nothing shown": 0.0,
@@ -138,6 +239,14 @@ CASES |= {
 }
 CASES[("verdict on a curve", "sampled, keeps its claim")] = curve
 CASES[("in turn, delta 0", "geometric noise, epsilon 1")] = in_turn
+# added last: a null's seeds follow from its place
+CASES |= {
+    (procedure, "one-sided, epsilon 1"): functools.partial(one_sided, procedure)
+    for procedure in ("inside out (default)", "one side, k fixed", "sixteen pairs")
+}
+CASES |= {
+    ("verdict on a curve", f"the worst training, {claim}"): functools.partial(worst_training, claim) for claim in CURVES
+}
 
 
 def wrong(name: tuple[str, str], canaries: int, first: int, last: int) -> int:
@@ -155,8 +264,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--part", type=int, default=100, help="runs that one process does at a time")
     parser.add_argument("--only", default="", help="procedures whose name begins so")
+    parser.add_argument("--null", default="", help="nulls whose name begins so")
     options = parser.parse_args()
-    chosen = [name for name in CASES if name[0].startswith(options.only)]
+    chosen = [name for name in CASES if name[0].startswith(options.only) and name[1].startswith(options.null)]
     print(f"| procedure | null | wrong of {options.runs:,} at {RISK:g} |\n|---|---|---|")
     parts = [(first, min(first + options.part, options.runs)) for first in range(0, options.runs, options.part)]
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
