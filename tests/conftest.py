@@ -9,7 +9,8 @@ blocks of a document build on each other.
 
 ``@pytest.mark.few(n)``: of many cases that show one thing, n spread over all of them are fast, the others long.
 
-Property tests draw the same examples in every run: a red build means that something changed.
+Property tests draw the same examples in every run: a red build means that something changed. Where a test does not say
+how many, there are 40 of them, in `make test-full` 100.
 """
 
 import ctypes
@@ -27,6 +28,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.par
 os.environ.setdefault("DPSGD_AUDIT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "kept"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+MEMORY = 1.6
+"""GiB above which a worker forgets compiled programs; the compilation cache keeps them, for the price of a trace."""
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PEAKS = []
 
@@ -39,9 +42,10 @@ def fast_to_compile() -> str:
     return flags
 
 
-if "XLA_FLAGS" not in os.environ:
+FULL = "XLA_FLAGS" in os.environ
+if not FULL:
     os.environ["XLA_FLAGS"] = fast_to_compile()
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100 if FULL else 40)
 settings.load_profile("repeatable")
 
 
@@ -110,3 +114,11 @@ def memory_is_given_back(request):
             helper.cache_clear()
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
+        if "jax" in sys.modules and resident() > MEMORY:
+            sys.modules["jax"].clear_caches()
+            libc.malloc_trim(0)
+
+
+def resident() -> float:
+    """GiB that this process holds now, on Linux."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**30

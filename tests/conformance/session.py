@@ -80,6 +80,8 @@ def session(
         options += ["--rootdir", folder, f"--dp-audit-seed={seed}"]
         code = pytest.main([file, *options, *chosen, *more], plugins=[seen])
         os.chdir(here)
+    if code == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
     if code not in (0, 1):
         raise SystemExit(said.getvalue())
     spent = {"seconds": round(time.monotonic() - began, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}

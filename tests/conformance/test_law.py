@@ -31,13 +31,13 @@ def test_a_right_library_is_the_mechanism_stated(steps):
     assert verdict(steps=steps).p_value > 1e-6
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("bug", [name for name, bug in BUGS.items() if bug.verdict == DIFFERS])
 def test_what_does_not_leak_is_told_from_the_mechanism_stated(bug):
     assert verdict(bug, steps=3).p_value < 1e-9
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("bug", "said"),
     [

@@ -28,7 +28,7 @@ DIRECTION = {"D'||D": "with_given_without", "D||D'": "without_given_with"}
 PAIR_DIRECTION = {"PQ": "with_given_without", "QP": "without_given_with"}
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=2)
 def claim(name, **parameters):
     return getattr(guarantees, name)(**parameters)
 
@@ -50,7 +50,7 @@ def one_round(p, kind, function="normalised_round"):
     )
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=1)
 def composed(kind, times, items):
     return one_round(dict(items), kind).compose(times)
 

@@ -128,6 +128,7 @@ def false_alarm_runs(claim, draw, runs, trials, batch, seed):
     return int(test.rejected(wealth, 0.05).sum()), int(crossed.sum())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rate", [1.0, 0.3])
 def test_false_alarms_with_a_look_after_every_trial(rate):
     claim = families.subsampled_gaussian(rate=rate, noise_multiplier=1.0)

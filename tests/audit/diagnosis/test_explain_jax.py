@@ -28,7 +28,7 @@ def zeroed():
     return mechanisms.zero_out(replayed.rows(8), 3, null=(np.zeros(replayed.WIDTH, np.float32), np.float32(0)))
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_step_is_found_at_its_line(name):
     step, kind = FAULTY[name]
@@ -38,7 +38,7 @@ def test_a_faulty_step_is_found_at_its_line(name):
     assert replayed.marked_lines(step) <= lines or replayed.marked_lines(step) & lines, (found[0], lines)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_a_right_step(name):
     explanation = told(RIGHT[name])

@@ -74,7 +74,7 @@ def test_a_right_foreign_step_is_not_accused():
     assert not [answer.says for answer in answers if answer.says.startswith("not asked")]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("bug", unseen.UNSEEN)
 def test_what_is_said_of_the_unseen_bugs_is_true(bug):
     answers = diagnose_mechanism(unseen.mechanism(bug), unseen.pair(), **STATED, key=jax.random.key(2))

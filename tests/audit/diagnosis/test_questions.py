@@ -375,6 +375,7 @@ def test_reused_keys_of_the_zoo_are_found(step, says):
     assert [d.question for d in found if d.wrong and not d.follows] == [SHARED]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [faulty_steps.every_step, faulty_steps.whole_dataset])
 def test_their_right_twins_are_not_accused(step):
     found = diagnose_mechanism(mechanisms.mechanism(step), WIDE_STEPS, key=jax.random.key(4), risk=FALSE_FAILURE)

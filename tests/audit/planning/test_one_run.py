@@ -8,7 +8,7 @@ import guarantees
 from audit.planning.one_run import _rejected
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("sigma", "proven", "limit"), [(0.5, 5.51, 6.00), (1, 2.88, 3.06), (2, 1.38, 1.46), (4, 0.59, 0.67)]
 )
@@ -18,7 +18,7 @@ def test_the_plan_foretells_what_is_measured_and_the_simulated_limit(sigma, prov
     assert plan.limit == pytest.approx(limit, rel=0.04)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "claim",
     [

@@ -22,6 +22,7 @@ def program(chunk=None, distinguisher=None, side="without"):
     return traced.compile_program(Shift(mu=1.0), dataset, distinguisher or First(), side=side, chunk=chunk)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000, 4096])
 def test_scores_do_not_depend_on_the_chunk_size(chunk):
     reference = program(chunk=250).source(KEY).scores(0, 1000)
@@ -29,6 +30,7 @@ def test_scores_do_not_depend_on_the_chunk_size(chunk):
     np.testing.assert_array_equal(program(chunk=chunk).source(KEY).scores(0, 1000), reference)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("chunk", "pieces"), [(64, [0, 1000]), (64, [0, 1, 999, 1000]), (100, [0, 350, 1000])])
 def test_no_trial_is_lost_or_counted_twice(chunk, pieces):
     source = program(chunk=chunk).source(KEY)

@@ -161,7 +161,7 @@ def every_batch(sampler, records, group):
         yield *(np.array(column) for column in list(zip(*parts, strict=True))[:2]), math.prod(p[2] for p in parts)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 @pytest.mark.parametrize(
     ("sampler", "group"),

@@ -104,7 +104,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_finite_output_gets_finite_scores(name):
     layout, draw = SHAPES[name]

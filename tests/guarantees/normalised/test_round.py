@@ -36,6 +36,7 @@ def is_about_one_round(entry):
     return "_true_" in entry["name"] or entry["name"].startswith("EASGM_LR_")
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(
     "entry", [e for e in GOLD if is_about_one_round(e)], ids=lambda e: f"{e['name']}{list(e['params'].values())}"
 )

@@ -87,6 +87,7 @@ def test_split_by_large_rounds_agrees_with_the_contour(monkeypatch):
         assert split.above == pytest.approx([1 - below.without, 1 - below.with_record], rel=1e-4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rounds", "mu", "t"), [(100, 4.0, -8.0), (1000, 5.0, -16.0)])
 def test_a_contour_that_is_cut_short_says_so_and_a_lattice_takes_its_place(rounds, mu, t):
     """Few rounds decide, and the integrand falls like a logarithm."""

@@ -34,7 +34,7 @@ def test_thresholds_printed_in_the_text():
     assert guarantees.noise_threshold(rounds=2.3e7) == pytest.approx(0.17, abs=0.005)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rounds", [2, 3, 5, 10, 100, 3000])
 def test_bound_holds_at_the_threshold_without_the_dropped_factor(rounds):
     sigma = guarantees.noise_threshold(rounds=rounds)

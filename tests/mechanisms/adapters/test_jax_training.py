@@ -84,7 +84,7 @@ def test_a_training_says_what_it_is():
     assert isinstance(own, Mechanism)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("sampler", "step", "batches"),
     [

@@ -199,7 +199,7 @@ def place(size):
     return j // 32 * 8 + j % 8, j // 8 % 4
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("size", [1, 7, 16, 17, 100, 1023, 1024, 1025, 3001])
 def test_draw_j_of_n_is_a_stated_normal_of_a_stated_block(size):
     key = jax.random.key(SEED)

@@ -56,7 +56,7 @@ def collapse(outputs, table):
     return Collapsed(along, rest / (table.dimension - table.rank))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("normaliser", "pair", "side"), CASES)
 def test_full_and_collapsed_simulators_have_one_law(normaliser, pair, side):
     dataset = getattr(PAIRS[pair], side)
