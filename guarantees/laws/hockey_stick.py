@@ -14,14 +14,19 @@ from guarantees.numerics.search import crossing
 
 def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Array:
     """``P_with(L > eps) - e^eps P_without(L > eps)``, from tails at these epsilons where they are known."""
-    tails = law.tails(epsilon) if tails is None else tails
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.where(tails.without_above > 0, np.exp(epsilon) * tails.without_above, 0.0)
-        value = np.array(np.clip(tails.with_above - scaled, 0.0, 1.0))
     large = (epsilon > LARGE) & (epsilon < FAR)
+    value = np.zeros(epsilon.shape)
+    if not large.all():
+        # no tail beyond LARGE is read, and some take long
+        near = epsilon[~large]
+        found = law.tails(near) if tails is None else tails
+        above, without = (side if tails is None else side[~large] for side in (found.with_above, found.without_above))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = np.where(without > 0, np.exp(near) * without, 0.0)
+            value[~large] = np.clip(above - scaled, 0.0, 1.0)
     if large.any():
-        found = law.far_delta(epsilon[large])
-        value[large] = _integrated(law, epsilon[large]) if found is None else found
+        far = law.far_delta(epsilon[large])
+        value[large] = _integrated(law, epsilon[large]) if far is None else far
     return value
 
 

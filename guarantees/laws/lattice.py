@@ -8,7 +8,7 @@ import numpy as np
 
 from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.large_losses import FAR, LARGE
-from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed
+from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, Tails
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 
@@ -78,13 +78,17 @@ def discretise(law: LossLaw, span: Reach, spacing: float) -> LatticePair:
 def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfProfile]:
     """One direction on the lattice: its values, and lowered values whose chords lie below the profile."""
     eps = spacing * np.arange(int(np.ceil(end / spacing - 1e-9)) + 2)
-    value = hockey_stick(law, eps)
+    tails = law.tails(eps)
+    value = hockey_stick(law, eps, tails)
     # All slopes of a cell, and its width, in units of e^eps at its left end: neither overflows.
     inside, width = NUDGE * spacing, np.expm1(spacing)
-    at = _scaled_tail(law, eps)
+    at = _scaled_tail(eps, tails, value)
+    left_slope, right_slope = at[:-1].copy(), np.exp(-spacing) * at[1:]
     # Slopes just inside each cell, so that an atom on (or a rounding error off) a lattice point counts as on it.
-    left_slope = np.exp(-inside) * _scaled_tail(law, eps[:-1] + inside)
-    right_slope = np.exp(inside - spacing) * _scaled_tail(law, eps[1:] - inside)
+    nudged = _may_have_mass(law, eps, 2 * inside)
+    left, right = nudged[:-1], nudged[1:]
+    left_slope[left] = np.exp(-inside) * _scaled_tail_of(law, eps[:-1][left] + inside)
+    right_slope[right] = np.exp(inside - spacing) * _scaled_tail_of(law, eps[1:][right] - inside)
     chord = (value[:-1] - value[1:]) / width
     left, right = np.maximum(left_slope - chord, 0.0), np.maximum(chord - right_slope, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -102,11 +106,24 @@ def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfPr
     return HalfProfile(epsilon=eps, delta=value), HalfProfile(epsilon=eps, delta=lowered)
 
 
-def _scaled_tail(law: LossLaw, epsilon: Array) -> Array:
+def _scaled_tail(epsilon: Array, tails: Tails, delta: Array) -> Array:
     """``e^eps P_without(L > eps)``; beyond LARGE as what delta leaves of the other tail."""
-    tails = law.tails(epsilon)
     near = np.exp(np.minimum(epsilon, LARGE)) * tails.without_above
-    return np.where(epsilon > LARGE, tails.with_above - hockey_stick(law, epsilon, tails), near)
+    return np.where(epsilon > LARGE, tails.with_above - delta, near)
+
+
+def _scaled_tail_of(law: LossLaw, epsilon: Array) -> Array:
+    if not epsilon.size:
+        return epsilon
+    tails = law.tails(epsilon)
+    return _scaled_tail(epsilon, tails, hockey_stick(law, epsilon, tails))
+
+
+def _may_have_mass(law: LossLaw, epsilon: Array, near: float) -> Array:
+    """Which points lie so near to a loss that has mass of its own; all of them where nobody knows."""
+    if law.point_masses is None:
+        return np.ones(epsilon.shape, bool)
+    return np.any(np.abs(epsilon[:, None] - np.array(law.point_masses, float)) <= near, axis=1)
 
 
 def dense(law: DiscreteLaw, spacing: float) -> tuple[int, Array]:

@@ -72,6 +72,11 @@ class LossLaw(abc.ABC):
         return None
 
     @property
+    def point_masses(self) -> tuple[float, ...] | None:
+        """The losses that have mass of their own, where a law with tails that take long knows them; None: not known."""
+        return None
+
+    @property
     def losses(self) -> Array | None:
         """Every value of a loss that has finitely many, in increasing order; None for any other."""
         return None
@@ -158,6 +163,11 @@ class Reversed(LossLaw):
         """The original range of losses, negated."""
         support = self.law.support
         return None if support is None else (-support[1], -support[0])
+
+    @property
+    def point_masses(self) -> tuple[float, ...] | None:
+        """Negated."""
+        return None if self.law.point_masses is None else tuple(-loss for loss in self.law.point_masses)
 
     @property
     def losses(self) -> Array | None:

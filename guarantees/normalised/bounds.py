@@ -109,6 +109,11 @@ class RevealedSizeLaw(LossLaw):
         return self._parts.certificate
 
     @property
+    def point_masses(self) -> tuple[float, ...]:
+        """No loss, where the record was not taken."""
+        return (0.0,)
+
+    @property
     def work(self) -> int:
         """That of the pairs."""
         return self.pair.work

@@ -10,13 +10,14 @@ from scipy.special import gammainccinv, gammaincinv
 from guarantees.checks import Count, Finite, Positive, checked
 from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
+from guarantees.laws.large_losses import integrated_delta
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert, no_leak
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
-from guarantees.numerics.noncentral import ball_masses
+from guarantees.numerics.noncentral import ball_mass, ball_masses
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 
@@ -110,6 +111,11 @@ class ShiftedPairLaw(TabulatedLaw):
         return estimate("the quadrature of noncentral chi-square laws, and what was left out", self.error)
 
     @property
+    def point_masses(self) -> tuple[float, ...]:
+        """None: every loss is a distance from a point."""
+        return ()
+
+    @property
     def work(self) -> int:
         """Both sides of every draw, some fifty panels of twelve points each."""
         return 1200 * len(self.scales)
@@ -122,16 +128,38 @@ class ShiftedPairLaw(TabulatedLaw):
         t = np.clip(np.asarray(threshold, float), -1e290, 1e290)[..., None]
         return (-self.dimension * np.log(self.scales) - t) * 2 * self.scales**2 / self._gap
 
+    def _balls_without(self, threshold: Array) -> tuple[Array, Array]:
+        """Excess and centre of the balls in which the loss exceeds the threshold, in units of the noise without."""
+        return self._room(threshold) - self.shifts**2 / self._gap, np.abs(self.shifts) / self._gap
+
+    def _balls_with(self, threshold: Array) -> tuple[Array, Array]:
+        """The same in units of the noise with the record."""
+        excess = self._room(threshold) / self.scales**2 + self.shifts**2 / self._gap
+        return excess, self.scales * np.abs(self.shifts) / self._gap
+
     def _without(self, threshold: Array) -> tuple[Array, Array]:
-        excess = self._room(threshold) - self.shifts**2 / self._gap
-        inside, outside = ball_masses(excess, np.abs(self.shifts) / self._gap, self.dimension - 1)
+        inside, outside = ball_masses(*self._balls_without(threshold), self.dimension - 1)
         return inside @ self.weights, outside @ self.weights
 
     def _with_record(self, threshold: Array) -> tuple[Array, Array]:
-        excess = self._room(threshold) / self.scales**2 + self.shifts**2 / self._gap
-        centre = self.scales * np.abs(self.shifts) / self._gap
-        inside, outside = ball_masses(excess, centre, self.dimension - 1)
+        inside, outside = ball_masses(*self._balls_with(threshold), self.dimension - 1)
         return inside @ self.weights, outside @ self.weights
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """The tail integrated, of which only the balls that are neither empty nor full are computed."""
+
+        def above(loss: Array) -> Array:
+            return ball_mass(*self._balls_with(loss), self.dimension - 1) @ self.weights
+
+        return integrated_delta(above, epsilon, self.error)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same for the exchanged pair."""
+
+        def below(loss: Array) -> Array:
+            return ball_mass(*self._balls_without(-loss), self.dimension - 1, outside=True) @ self.weights
+
+        return integrated_delta(below, epsilon, self.error)
 
     def log_moment(self, z: Array) -> Array:
         """``ln E_without e^(z loss)``, in closed form."""

@@ -1,6 +1,7 @@
 """Gaussians of unequal variance: gold values, scipy, mpmath, and the order of the curves."""
 
 import json
+import sys
 from pathlib import Path
 
 import mpmath
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from guarantees.laws.hockey_stick import hockey_stick
+from guarantees.laws.large_losses import integrated_delta
 from guarantees.laws.law import Reversed
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
-from guarantees.numerics.noncentral import ball_masses
+from guarantees.numerics.noncentral import ball_mass, ball_masses
 
 GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())
 NAMES = ("T_scale", "T_scale_inv", "tv_scale", "T_shift_scale", "T_shift_scale_inv", "delta_QP", "delta_PQ")
@@ -138,3 +141,41 @@ def test_masses_below_1e_40_count_where_e_to_the_epsilon_multiplies_them(shift, 
     values = -np.expm1(np.minimum(epsilon - loss, 0.0))
     # said .50 when the shifted coordinate was followed for 13 standard deviations only
     assert abs(claim.delta(epsilon, "with_given_without") - values.mean()) < 6 * values.std() / np.sqrt(n)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize(("dimension", "centre"), [(2, 3.0), (40, 0.5), (22_155, 20.0)])
+def test_balls_that_are_empty_or_full_are_known_without_an_integral(dimension, centre, outside, monkeypatch):
+    excess = dimension + np.linspace(-60, 60, 241) * np.sqrt(2 * dimension + 4 * centre**2)
+    truth = ball_masses(excess, np.array(centre), dimension - 1)[int(outside)]
+    asked = []
+
+    def counted(excess, centre, degrees):
+        asked.append(excess.size)
+        return ball_masses(excess, centre, degrees)
+
+    monkeypatch.setattr("guarantees.numerics.noncentral.ball_masses", counted)
+    np.testing.assert_allclose(ball_mass(excess, np.array(centre), dimension - 1, outside=outside), truth, atol=1e-13)
+    assert sum(asked) < 0.6 * excess.size
+
+
+def test_a_far_delta_integrates_few_balls_and_is_what_the_tails_give(monkeypatch):
+    """Batch sizes of a round whose losses reach thousands: at each of them one size matters, not all."""
+    sizes = np.arange(1.0, 26.0)
+    scales = sizes / (sizes + 1)
+    law = ShiftedPairLaw(dimension=22_155, scales=scales, shifts=0.02 * scales, weights=np.full(25, 0.04))
+    asked = []
+
+    def counted(excess, centre, degrees):
+        asked.append(excess.size)
+        return ball_masses(excess, centre, degrees)
+
+    epsilon = np.array([650.0, 1527.0, 2823.0, 7047.0, 14_000.0])
+    slow = integrated_delta(lambda t: law.tails(t).with_above, epsilon, law.error)
+    back = integrated_delta(lambda t: law.tails(-t).without_below, epsilon, law.error)
+    monkeypatch.setattr("guarantees.numerics.noncentral.ball_masses", counted)
+    monkeypatch.setattr(sys.modules[ShiftedPairLaw.__module__], "ball_masses", counted)
+    far, reverse = hockey_stick(law, epsilon), hockey_stick(Reversed(law), epsilon)
+    np.testing.assert_allclose(far, slow, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(reverse, back, rtol=1e-9, atol=1e-13)
+    assert sum(asked) < 4000, "25 sizes at 68 losses each would be 8,500 a side"
