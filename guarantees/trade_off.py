@@ -226,7 +226,12 @@ class TradeOff:
         value = np.where(profile(np.minimum(start, FAR)) <= delta, start, np.inf)
         searched = np.isinf(value) & (profile(np.full(delta.shape, FAR)) <= delta)
         value[searched] = first_within(profile, delta[searched])
-        return value
+        support = self.law.support
+        if support is None:
+            return value
+        # a search that is right to fifteen digits may end beyond the largest loss
+        largest = support[1] if way == "with_given_without" else -support[0]
+        return np.where(searched, np.minimum(value, max(largest, 0.0)), value)
 
     def _largest_loss(self, direction: Direction, found: Array) -> Array:
         """Epsilon at delta 0: the end of the support, or infinity where the profile only underflows."""

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from scipy.special import expit
 
-from guarantees.checks import Delta, NotNegative, Positive, Rate, checked
+from guarantees.checks import Delta, Epsilon, EpsilonAboveZero, Positive, Rate, checked
 from guarantees.claim import Claim, grouped, unusual
 from guarantees.laws.group import group_law
 from guarantees.laws.law import DiscreteLaw
@@ -21,14 +21,14 @@ def gaussian(*, mu: Positive, relation: Relation = "any") -> Claim:
     """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]
 
     Args:
-      mu: above 0; a Gaussian mechanism of noise multiplier sigma has ``mu = 1 / sigma``.
+      mu: above 0 and at most 1e8; a Gaussian mechanism of noise multiplier sigma has ``mu = 1 / sigma``.
       relation: which neighbours the promise is for.
 
     Returns:
       The claim.
 
     Raises:
-      ValueError: ``mu`` is not above 0.
+      ValueError: ``mu`` is out of range.
 
     Examples:
       >>> import guarantees
@@ -90,14 +90,14 @@ def subsampled_gaussian(
 
 
 @checked
-def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "any") -> Claim:
+def epsilon_delta(*, epsilon: Epsilon, delta: Delta, relation: Relation = "any") -> Claim:
     """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]
 
     A single pair says little between its corners: judged by it, a mechanism may leak more at other deltas than the
     curve of its accountant would allow.
 
     Args:
-      epsilon: at least 0.
+      epsilon: in [0, 1e15].
       delta: in [0, 1).
       relation: which neighbours the promise is for.
 
@@ -131,18 +131,18 @@ def epsilon_delta(*, epsilon: NotNegative, delta: Delta, relation: Relation = "a
 
 
 @checked
-def laplace(*, epsilon: Positive, relation: Relation = "any") -> Claim:
+def laplace(*, epsilon: EpsilonAboveZero, relation: Relation = "any") -> Claim:
     """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]
 
     Args:
-      epsilon: above 0.
+      epsilon: above 0 and at most 1e15.
       relation: which neighbours the promise is for.
 
     Returns:
       The claim.
 
     Raises:
-      ValueError: ``epsilon`` is not above 0.
+      ValueError: ``epsilon`` is out of range.
 
     Examples:
       >>> import guarantees
@@ -163,14 +163,14 @@ def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
     """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]
 
     Args:
-      epsilon: at least 0.
+      epsilon: in [0, 1e15].
       relation: which neighbours the promise is for.
 
     Returns:
       The claim.
 
     Raises:
-      ValueError: ``epsilon`` is negative.
+      ValueError: ``epsilon`` is out of range.
 
     Examples:
       >>> import guarantees

@@ -13,6 +13,18 @@ from guarantees.laws.law import DiscreteLaw, LossLaw, Tails, invert, no_leak
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 
+LARGEST_MU = 1e8
+"""Losses reach ``mu^2``, and floats resolve 1e16 to 2."""
+
+
+def _resolved(mu: float) -> None:
+    """Refuse noise that hides nothing."""
+    if mu > LARGEST_MU:
+        raise ValueError(
+            f"mu (1 / noise_multiplier, times the root of the number of releases) must be at most {LARGEST_MU:g}, "
+            f"got {mu:g}: such noise hides nothing, and floats do not resolve its epsilon."
+        )
+
 
 def normal_density(x: Array) -> Array:
     """The density of N(0, 1)."""
@@ -34,6 +46,9 @@ class GaussianLaw(LossLaw):
     mu: float
     rate: float = 1.0
     error: float = 1e-15
+
+    def __post_init__(self) -> None:
+        _resolved(self.mu)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -102,6 +117,9 @@ class SubstitutedGaussianLaw(LossLaw):
     mu: float
     rate: float
     error: float = 1e-15
+
+    def __post_init__(self) -> None:
+        _resolved(self.mu)
 
     def _cut(self, threshold: Array) -> Array:
         """The x at which the loss equals the threshold."""

@@ -15,6 +15,11 @@ from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
+FARTHEST_CUT = 45.0
+"""In deviations of the noise: a normal is larger with probability 1e-441."""
+RARE = 1e-11
+"""A maximum that is exceeded less often is exceeded by one coordinate alone, up to this share."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LargestCoordinateLaw(LossLaw):
@@ -51,6 +56,15 @@ class LargestCoordinateLaw(LossLaw):
         others = float(self.rounds - 1) * log_ndtr(cut) if self.rounds > 1 else 0.0
         return log_ndtr(cut - shift) + others
 
+    def _log_above(self, cut: Array, shift: float) -> Array:
+        """``ln P(max > cut)``, also where the probability underflows: there it is the sum of all coordinates' own."""
+        below = self._log_below(cut, shift)
+        each = log_ndtr(shift - cut)
+        if self.rounds > 1:
+            each = np.logaddexp(each, np.log(float(self.rounds - 1)) + log_ndtr(-cut))
+        with np.errstate(divide="ignore"):
+            return np.where(below > -RARE, each, np.log(-np.expm1(below)))
+
     def _log_density(self, cut: Array, shift: float) -> Array:
         """Log density of the maximum but for ``(M-1) ln Phi(cut)``: one hazard per coordinate, the shifted apart."""
         own = -((cut - shift) ** 2) / 2
@@ -65,10 +79,11 @@ class LargestCoordinateLaw(LossLaw):
 
     def cut(self, threshold: Array) -> Array:
         """The maximum at which the loss equals the threshold."""
-        far = 1e4 + 10 * self.with_shift**2
-        t = np.clip(np.asarray(threshold, float), -far, far)
-        reach = (np.abs(t) + 2 * np.log(float(self.rounds)) + 10) / (self.with_shift - self.without_shift)
-        reach = reach + 2 * self.with_shift + 10
+        # Beyond these cuts no tail is above 1e-300; what the loss is there does not matter.
+        end = FARTHEST_CUT + 2 * self.with_shift
+        low, high = self.loss(np.array([-end, end]))
+        t = np.clip(np.asarray(threshold, float), low, high)
+        reach = np.full(t.shape, end)
         with np.errstate(invalid="ignore"):
             found = _find_root(
                 lambda x, goal: self.loss(x) - goal,
@@ -88,7 +103,7 @@ class LargestCoordinateLaw(LossLaw):
         def gain(x: Array) -> Array:
             # Up to a factor and a constant the same; the second keeps its digits where both maxima lie above.
             without, with_record = self._log_below(x, self.without_shift), self._log_below(x, self.with_shift)
-            above = -np.expm1(with_record) - np.exp(np.minimum(threshold + np.log(-np.expm1(without)), 700))
+            above = -np.expm1(with_record) - np.exp(np.minimum(threshold + self._log_above(x, self.without_shift), 700))
             below = np.exp(without) - np.exp(np.minimum(with_record - threshold, 700))
             return np.where(threshold > 0, above, below)
 
@@ -105,6 +120,18 @@ class LargestCoordinateLaw(LossLaw):
             with_above=-np.expm1(with_record),
             with_below=np.exp(with_record),
         )
+
+    def far_delta(self, epsilon: Array) -> Array:
+        """``P_with(max > cut) - e^eps P_without(max > cut)`` at the cut that belongs to epsilon."""
+        cut = self.cut(epsilon)
+        lost = np.exp(np.minimum(epsilon + self._log_above(cut, self.without_shift), 0.0))
+        return np.maximum(-np.expm1(self._log_below(cut, self.with_shift)) - lost, 0.0)
+
+    def reversed_far_delta(self, epsilon: Array) -> Array:
+        """The same below the cut, with the sides exchanged."""
+        cut = self.cut(-epsilon)
+        lost = np.exp(np.minimum(epsilon + self._log_below(cut, self.with_shift), 0.0))
+        return np.maximum(np.exp(self._log_below(cut, self.without_shift)) - lost, 0.0)
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form when nothing is shifted without the record; otherwise a search for the cut."""

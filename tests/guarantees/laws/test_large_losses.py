@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import guarantees
 from guarantees.laws.law import Tails
@@ -144,3 +145,67 @@ def test_no_warning_and_no_leak_beyond_the_largest_loss():
         assert claim.delta([5000.0, 1e10, 1e300]) == pytest.approx([0.0, 0.0, 0.0])
         assert claim.epsilon(0.0) == claim.law.support[1]
         assert claim.beta(0.0) == 1.0
+
+
+@pytest.mark.parametrize("name", ["laplace", "randomised_response", "epsilon_delta"])
+def test_epsilons_that_floats_do_not_resolve_are_refused(name):
+    given = {"delta": 1e-3} if name == "epsilon_delta" else {}
+    make = getattr(guarantees, name)
+    largest = make(epsilon=1e15, **given)
+    assert largest.delta(1e15) == given.get("delta", 0.0)
+    assert largest.epsilon(0.5) <= 1e15
+    with pytest.raises(ValueError, match=r"epsilon must be .*1e15"):
+        make(epsilon=1e300, **given)
+
+
+def test_noise_that_hides_nothing_is_refused():
+    assert guarantees.gaussian(mu=1e8).epsilon(0.5) == pytest.approx(5e15)
+    for make in (
+        lambda: guarantees.gaussian(mu=1e160),
+        lambda: guarantees.gaussian(mu=1e8).compose(2),
+        lambda: guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1e-100),
+        lambda: guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1e-100, relation="substitution"),
+        lambda: guarantees.deterministic_batches(noise_multiplier=1e-9),
+    ):
+        with pytest.raises(ValueError, match=r"mu \(1 / noise_multiplier.* must be at most 1e\+08"):
+            make()
+
+
+def maximum_truth(epsilon, shifts, rounds, cuts):
+    """The best of the events 'the largest of normals exceeds a cut'; far out no two of them do."""
+    with mpmath.workdps(30):
+
+        def above(shift, cut):
+            return mpmath.ncdf(shift - cut) + (rounds - 1) * mpmath.ncdf(-cut)
+
+        return float(
+            max(above(shifts[1], c) - mpmath.exp(epsilon) * above(shifts[0], c) for c in map(mpmath.mpf, cuts))
+        )
+
+
+@pytest.mark.parametrize("cut_step", [0.0, 0.01])
+@pytest.mark.parametrize("epsilon", [1250.0, 1310.0])
+def test_the_largest_batch_sum_has_its_delta_at_large_losses(cut_step, epsilon):
+    """A loss of epsilon belongs to the cut ``75 + epsilon / 50``."""
+    claim = guarantees.fixed_batch_event(rounds=10, noise_multiplier=0.02, cut_step=cut_step)
+    step = cut_step / 0.02 or 0.002
+    cuts = np.arange(np.floor((74 + epsilon / 50) / step), np.ceil((76 + epsilon / 50) / step) + 1) * step
+    truth = maximum_truth(epsilon, (50.0, 100.0), 10, cuts)
+    assert 0.01 < truth < 0.6
+    assert claim.delta(epsilon) == pytest.approx(truth, rel=1e-5)
+
+
+def test_events_of_hardly_any_noise_have_an_epsilon():
+    assert np.isfinite(guarantees.fixed_batch_event(rounds=10, noise_multiplier=1e-3).epsilon(1e-5))
+
+
+@pytest.mark.parametrize("noise", [1e3, 1e6, 1e9, 1e12])
+def test_the_largest_coordinate_under_much_noise_leaks_as_much_less(noise):
+    """To first order in 1/noise the advantage of the best cut is ``max_c phi(c) Phi(c)^9 / noise``."""
+    cuts = np.linspace(0.0, 3.0, 30_001)
+    slope = float(np.max(norm.pdf(cuts) * norm.cdf(cuts) ** 9))
+    assert guarantees.max_coordinate(rounds=10, noise_multiplier=noise).total_variation == pytest.approx(
+        slope / noise, rel=2e-3
+    )
+    event = guarantees.fixed_batch_event(rounds=10, noise_multiplier=noise, cut_step=0.0)
+    assert event.total_variation == pytest.approx(slope / noise, rel=4e-3)
