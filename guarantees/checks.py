@@ -37,8 +37,8 @@ AboveZero = Annotated[float, Within("> 0", lambda x: x > 0)]
 NotNegative = Annotated[float, Within(">= 0 and finite", lambda x: 0 <= x < math.inf)]
 LARGEST_LOSS = 1e15
 """Beyond it floats do not resolve an epsilon to a tenth."""
-Epsilon = Annotated[float, Within("in [0, 1e15]", lambda x: 0 <= x <= LARGEST_LOSS)]
-EpsilonAboveZero = Annotated[float, Within("above 0 and at most 1e15", lambda x: 0 < x <= LARGEST_LOSS)]
+Epsilon = Annotated[float, Within(">= 0 and at most 1e15", lambda x: 0 <= x <= LARGEST_LOSS)]
+EpsilonAboveZero = Annotated[float, Within("> 0 and at most 1e15", lambda x: 0 < x <= LARGEST_LOSS)]
 Finite = Annotated[float, Within("finite", math.isfinite)]
 Rate = Annotated[float, Within("in (0, 1]", lambda x: 0 < x <= 1)]
 Share = Annotated[float, Within("in (0, 1)", lambda x: 0 < x < 1)]
