@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,9 @@ from mechanisms.networks import INITIAL_SEED
 STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
 """Each generator's seed is the trial's, changed by a constant of its own: a user who seeds a loader's generator with
 the trial's seed must not get the stream that the noise is drawn from. Different seeds stay different."""
+
+BUILDING = ("__init__", "create_accountant")
+"""Functions of Opacus's accountants that are also on the way when an engine makes its own."""
 
 
 class _Enough(BaseException):
@@ -33,7 +37,7 @@ class Watch:
       ended, unless that is 0, which asks for none. Under Opacus that is the optimizer inside its
       own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
     - ``tell`` is told of the same gradients as tensors, by name.
-    - ``accountants``: those of Opacus that were made on the way; ``samples``: its per-example gradients at the first
+    - ``accountants``: those of Opacus that count the steps; ``samples``: its per-example gradients at the first
       step. Both only where they are asked for.
     - ``first_gradient``, asked for with ``samples``: where Opacus computes none, the first gradient that the loop
       computes, by whatever means; the run is ended there.
@@ -215,7 +219,11 @@ class Watch:
             from opacus.accountants.accountant import IAccountant
         except ImportError:
             return contextlib.nullcontext()
-        return _after(IAccountant, self.accountants.append)
+        return _after(IAccountant, self._accountant_is_built)
+
+    def _accountant_is_built(self, accountant: Any) -> None:
+        if not _made_for_an_answer():
+            self.accountants.append(accountant)
 
 
 def seed_all(seed: int) -> None:
@@ -283,6 +291,19 @@ def generators_kept() -> Iterator[None]:
         torch.default_generator.set_state(state[0])
         np.random.set_state(state[1])  # noqa: NPY002
         random.setstate(state[2])
+
+
+def _made_for_an_answer() -> bool:
+    """Whether an accountant of Opacus makes this one to find an answer: it counts no step that was taken.
+
+    PRV's ``get_epsilon`` asks RDP how far its grid must reach, and ``make_private_with_epsilon`` tries noise multipliers.
+    """
+    frame = sys._getframe()
+    while (frame := frame.f_back) is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("opacus.accountants.") and frame.f_code.co_name not in BUILDING:
+            return True
+    return False
 
 
 @contextlib.contextmanager

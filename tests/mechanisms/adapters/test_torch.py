@@ -20,6 +20,7 @@ from mechanisms.adapters.pytorch.record_gradients import one_record
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 opacus = pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")
 
+from opacus.accountants.utils import get_noise_multiplier  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
@@ -403,6 +404,28 @@ def test_a_dataset_of_whole_batches_is_warned_about(deltas):
 def test_loaders_of_one_length_need_no_warning(recwarn):
     assert "multiple of the batch" not in torch_training(train).claim(PAIR).source
     assert not [each for each in recwarn if issubclass(each.category, UnequalRatesWarning)]
+
+
+def train_and_ask(data, seed):
+    """The search of make_private_with_epsilon makes an accountant of its own, and PRV's answer takes two of RDP."""
+    get_noise_multiplier(
+        target_epsilon=8.0, target_delta=1e-3, sample_rate=1 / 3, steps=3, accountant="rdp", epsilon_tolerance=8.0
+    )
+    model = Net()
+    optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=BATCH)
+    engine = opacus.PrivacyEngine()
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=NOISE, max_grad_norm=CLIP
+    )
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert engine.accountant.get_epsilon(1e-3, eps_error=1.0) > 0
+
+
+def test_accountants_that_opacus_makes_for_an_answer_count_no_steps():
+    assert torch_training(train_and_ask, releases="transcript").history(dataset(11)) == [(NOISE, 1 / 3, 3)]
 
 
 @pytest.mark.filterwarnings("ignore::mechanisms.adapters.pytorch.opacus_claims.UnequalRatesWarning")
