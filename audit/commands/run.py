@@ -52,6 +52,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     from audit.report.page import write_report
     from audit.report.progress import Progress
     from audit.report.short_story import ten_lines
+    from audit.report.story import look_again
     from audit.report.table import log_width, print_table
     from audit.resume.checkpoint import locked
     from audit.suites.exit_codes import exit_code
@@ -100,9 +101,12 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         print(json_text([record.to_json() for record in records]))
     elif not arguments.quiet:
         print_table(records, suite_risk=sum(record.risk for record in records))
-        print("\n".join(ten_lines(records, width=log_width())))
-        if any(record.verdict == "inconclusive" for record in records) and not suite.look:
-            print("More trials after this are a second look: see --stop-early and --look.")
+        said = ten_lines(records, width=log_width())
+        print("\n".join(said))
+        # where the two lines of what to do are about something else, or too short for it
+        again = look_again(open_ones) if (open_ones := [r for r in records if r.verdict == "inconclusive"]) else ""
+        if again not in " ".join(line.strip() for line in said):
+            print(again)
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
 

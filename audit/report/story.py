@@ -49,9 +49,7 @@ NOT_LOOKED_AT = (
 )
 
 
-NOT_PAID = (
-    "state the risk of both runs together, or plan for several looks from the start with --look 1 or --stop-early"
-)
+NOT_PAID = "state the risk of both runs together, or plan ahead with --look 1 or --stop-early"
 
 
 LINES = "`dpsgd-audit explain` look for wrong lines"
@@ -69,7 +67,7 @@ def look_again(records: Sequence[AuditRecord]) -> str:
     command = f"`dpsgd-audit run SUITE --look {look + 1} --trials {needed}`"
     if look:
         return f"The next look, which its own part of the risk pays for: {command}."
-    return f"To look again: {command}. This run has not paid for a second look: {NOT_PAID}."
+    return f"To look again: {command}. This run has not paid for it: {NOT_PAID}."
 
 
 def outcome(record: AuditRecord) -> str:
@@ -248,7 +246,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     if unrun := [record.name for record in surprises if not record.ran]:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
-        return f"The audits that could not tell prove nothing either way. {look_again(open_ones)}"
+        return f"Nothing is proven either way. {look_again(open_ones)}"
     if surprises:
         return "An expected violation was not found: check whether the suite or the code has changed."
     known = sum(record.verdict == "violation" for record in records)

@@ -188,9 +188,9 @@ class _Builder:
             return {"kind": table}
         if is_part(table):
             return table
-        where = self._spec.where
         raise SuiteError(
-            f'{where}: {key} of a distinguisher must be a name or a table with `kind = "..."`, got {table!r}.'
+            f"{self._spec.at(key)}: {key} of a distinguisher must be a name or a table with "
+            f'`kind = "..."`, got {table!r}.'
         )
 
     def _mechanism(self, table: Mapping[str, Any]) -> Any:
@@ -203,7 +203,7 @@ class _Builder:
             return step
         collapsed = step.collapsed()
         if collapsed is None:
-            raise SuiteError(f"{self._spec.where}: {step.name} has no collapsed simulator; drop `simulator`.")
+            raise SuiteError(f"{self._spec.at('simulator')}: {step.name} has no collapsed simulator; drop `simulator`.")
         return collapsed
 
     def _part(self, part: str, table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Any:
@@ -214,7 +214,7 @@ class _Builder:
         arguments = {**words.shared, **{key: value for key, value in given.items() if key in words.names}, **words.own}
         arguments = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
         for key, path in words.imports.items():
-            arguments[key] = load(path, key, spec)
+            arguments[key] = load(path, key, spec, spec.at(key))
             self._refuse_defaults(arguments[key], f"{key} = {path!r}")
         with _placed(called(part, spec, kind), spec):
             return self._known[part][kind](**arguments)
@@ -228,14 +228,14 @@ class _Builder:
         words = stated(part, table, spec.parameters, self._known)
         ((word, path),) = words.imports.items()
         what = f"{word} = {path!r} of audit {spec.name!r}"
-        found = load(path, word, spec)
+        found = load(path, word, spec, where := spec.at(part))
         named = {
             key: value for key, value in spec.parameters.items() if key in signature_of(found) and key not in words.own
         }
         ready = made is not None and isinstance(found, made)
         if not ready and (words.own or made is not None or _makes(found, named)):
             if not callable(found):
-                raise SuiteError(f"{spec.where}: {what} is no {part}: {found!r}.")
+                raise SuiteError(f"{where}: {what} is no {part}: {found!r}.")
             arguments = {**named, **words.own}
             with _placed(f"{what} failed with {arguments}", spec):
                 found = found(**arguments)
@@ -244,7 +244,7 @@ class _Builder:
         else:
             self._refuse_defaults(found, f"{word} = {path!r}")
         if made is not None and not isinstance(found, made):
-            raise SuiteError(f"{spec.where}: {what} gave no {part}: {found!r}.")
+            raise SuiteError(f"{where}: {what} gave no {part}: {found!r}.")
         return found
 
     def _refuse_defaults(self, found: Any, what: str, *, but: Mapping[str, Any] | None = None) -> None:
@@ -256,9 +256,9 @@ class _Builder:
             if key not in self._spec.parameters or key in (but or {}) or default is inspect.Parameter.empty:
                 continue
             raise SuiteError(
-                f"{self._spec.where}: the parameter {key!r} of audit {self._spec.name!r} does not reach {what}, which "
-                f"would run with its default {key}={default!r}; name a function that takes {key!r} and returns the "
-                f"part, or call one of the two something else."
+                f"{self._spec.at(key)}: the parameter {key!r} of audit {self._spec.name!r} does not reach {what}, "
+                f"which would run with its default {key}={default!r}; name a function that takes {key!r} and returns "
+                f"the part, or call one of the two something else."
             )
 
 
@@ -293,8 +293,8 @@ def _refuse_missing(step: Any, spec: AuditSpec) -> None:
     missing = [name for name in step.libraries if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingLibraryError(
-            f"{spec.where}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not installed; "
-            "dpsgd-audit has the extras opacus and jax-privacy: pip install 'dpsgd-audit[...]'."
+            f"{spec.at('mechanism')}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not "
+            "installed; dpsgd-audit has the extras opacus and jax-privacy: pip install 'dpsgd-audit[...]'."
         )
 
 

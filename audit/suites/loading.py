@@ -11,8 +11,8 @@ from audit.suites.file import AuditSpec, SuiteError
 from audit.trials.user_code_errors import passes, sentence
 
 
-def load(path: str, word: str, spec: AuditSpec) -> Any:
-    """What `package.module:name` is, in an installed package or in the working folder."""
+def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
+    """What `package.module:name` is, in an installed package or in the working folder; ``where`` the suite says it."""
     if os.getcwd() not in sys.path:
         # the last place: a file of the user's called mechanisms.py must not stand in for ours
         sys.path.append(os.getcwd())
@@ -21,13 +21,13 @@ def load(path: str, word: str, spec: AuditSpec) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SuiteError(
-            f"{spec.where}: cannot import {word} = {path!r} ({sentence(error)}); write it as 'package.module:name', "
+            f"{where}: cannot import {word} = {path!r} ({sentence(error)}); write it as 'package.module:name', "
             "importable from where dpsgd-audit runs."
         ) from error
     except BaseException as error:
         if passes(error):
             raise
         raise SuiteError(
-            f"{spec.where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); fix the "
+            f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); fix the "
             "module: importing it must only define things."
         ) from error

@@ -82,7 +82,7 @@ def known_words(
             unused = [word for word in spec.parameters if word not in takeable(spec, known)]
             if meant := alike(key, unused):
                 raise SuiteError(f"{spec.at(meant)}: {what} needs {key!r}; did you mean that by {meant!r}?")
-            raise SuiteError(f"{spec.where}: {what} needs {key!r}; add `{key} = ...`.")
+            raise SuiteError(f"{spec.at(part)}: {what} needs {key!r}; add `{key} = ...`.")
     return words
 
 

@@ -108,7 +108,8 @@ def run_suite(
     missing: dict[str, str] = {}
 
     def unbuilt(spec: AuditSpec, error: MissingLibraryError) -> None:
-        missing[spec.name] = str(error).removeprefix(f"{spec.where}: ")
+        # without the suite's line, which stands before it
+        _, _, missing[spec.name] = str(error).partition(": ")
 
     with compiled_ahead(executor) as ahead:
         ready = build_suite(

@@ -296,7 +296,7 @@ def generators_kept() -> Iterator[None]:
 def _made_for_an_answer() -> bool:
     """Whether an accountant of Opacus makes this one to find an answer: it counts no step that was taken.
 
-    PRV's ``get_epsilon`` asks RDP how far its grid must reach, and ``make_private_with_epsilon`` tries noise multipliers.
+    PRV's ``get_epsilon`` asks RDP how far its grid must reach; ``make_private_with_epsilon`` tries noise multipliers.
     """
     frame = sys._getframe()
     while (frame := frame.f_back) is not None:

@@ -52,6 +52,17 @@ def test_a_run_that_stops_early_uses_few_trials_and_ends_green(run, tmp_path):
     assert "stopped once the claim was refuted" in (tmp_path / "out" / "index.html").read_text()
 
 
+@pytest.mark.parametrize("columns", ["80", "400"])
+def test_after_too_few_trials_one_sentence_says_how_to_look_again(run, capsys, monkeypatch, columns):
+    """Whole, though two narrow lines of what to do may be too short for it."""
+    monkeypatch.setenv("COLUMNS", columns)
+    right = SUITE.replace("noise_multiplier = 0.5", "noise_multiplier = 1.0").replace('expect = "violation"\n', "")
+    code, record = run("--trials", "10", text=right)
+    out = capsys.readouterr().out
+    assert (code, record.verdict) == (3, "inconclusive")
+    assert out.count("plan ahead with --look 1 or --stop-early") == 1
+
+
 @pytest.mark.long
 def test_a_fresh_seed_is_printed_and_reproduces_the_run(run, capsys):
     _, fresh = run("--fresh-seed", "--trials", "200")

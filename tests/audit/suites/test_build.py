@@ -73,6 +73,33 @@ def test_an_unknown_kind_is_told_at_its_line(claim, line):
         )
 
 
+@pytest.mark.parametrize(
+    ("line", "wrong", "message"),
+    [
+        (5, 'neighbours = "worst_case_pair"', "needs 'records'"),
+        (6, 'claim = "gaussian"', "needs 'mu'"),
+        (6, 'claim = { function = "nowhere:claim" }', "cannot import function"),
+        (6, 'claim = { function = "math:pi" }', "is no claim"),
+        (7, 'mechanism = { kind = "laplace_mechanism", epsilon = 1.0, simulator = "collapsed" }', "no collapsed"),
+        (7, 'mechanism = { kind = "callable_step", function = "nowhere:step" }', "cannot import function"),
+    ],
+    ids=lambda case: str(case)[:30],
+)
+def test_what_is_wrong_with_a_part_is_told_at_its_line(line, wrong, message):
+    rows = [
+        "risk = 0.05",
+        "trials = 10",
+        "[[audit]]",
+        'name = "a"',
+        'neighbours = "scalar_pair"',
+        'claim = { kind = "gaussian", mu = 1.0 }',
+        'mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }',
+    ]
+    rows[line - 1] = wrong
+    with pytest.raises(SuiteError, match=rf"^a\.toml:{line}: .*{message}"):
+        build(parse_suite("\n".join(rows), "a.toml").audits[0])
+
+
 def test_a_library_that_is_missing_is_said_before_anything_runs(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text = 'mechanism = { kind = "optax_step" }\nclaim = { kind = "gaussian", mu = 1.0 }'
