@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import jax, jnp
 from mechanisms.contract import Collapsed
 from mechanisms.structure import structured
 

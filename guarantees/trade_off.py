@@ -27,6 +27,9 @@ from guarantees.vocabulary import DIRECTIONS, Direction
 
 Values = Any
 """A float where a scalar was given, an array of the same shape where an array was."""
+MANY = 64
+"""Thresholds from which tails may be worth keeping."""
+SIDES = ("without_above", "without_below", "with_above", "with_below")
 
 
 def _shaped(value: Array, like: Array) -> Values:
@@ -104,9 +107,24 @@ class TradeOff:
 
     def _examined(self, thresholds: Array) -> Tails:
         """Tails at these thresholds, which have been checked."""
-        tails = self.law.tails(thresholds)
+        tails = self._tails(thresholds)
         self._remember(defect_of(thresholds if self.law.is_pair else thresholds[:0], tails))
         return tails
+
+    def _tails(self, thresholds: Array) -> Tails:
+        """Tails of the law; a process that keeps laws keeps those at many thresholds."""
+        if len(thresholds) < MANY:
+            return self.law.tails(thresholds)
+
+        def are_rates(found: tuple[Array, ...]) -> bool:
+            return all(rate.shape == thresholds.shape and bool(((rate >= 0) & (rate <= 1)).all()) for rate in found)
+
+        found = kept("tails of a law", (self.law, thresholds), lambda: self._four(thresholds), holds=are_rates)
+        return Tails(**dict(zip(SIDES, found, strict=True)))
+
+    def _four(self, thresholds: Array) -> tuple[Array, ...]:
+        tails = self.law.tails(thresholds)
+        return tuple(np.asarray(getattr(tails, name), float) for name in SIDES)
 
     @property
     def reverse(self) -> TradeOff:
@@ -130,14 +148,28 @@ class TradeOff:
         """The curve itself: smallest miss rate at each false-alarm rate."""
         level, flat = _rates("alpha", alpha)
         require("alpha", flat.size, "one number or more", alpha)
+
+        def compute() -> tuple[Array, float]:
+            found = self._smallest_misses(flat)
+            return found, max(self._defects, default=0.0)
+
+        def can_be(found: tuple[Array, float]) -> bool:
+            beta, defect = found
+            return beta.shape == flat.shape and bool(((beta >= 0) & (beta <= 1 - flat)).all()) and defect >= 0
+
+        beta, defect = kept("smallest miss rates of a curve", (self.law, flat), compute, holds=can_be)
+        self._remember(defect)
+        return _shaped(beta, level)
+
+    def _smallest_misses(self, alpha: Array) -> Array:
         # A threshold of +inf means 'only what never happens without the record', not 'nothing at all'.
-        t = np.clip(np.asarray(self.law.threshold(flat)), -np.inf, FAR)
+        t = np.clip(np.asarray(self.law.threshold(alpha)), -np.inf, FAR)
         tails = self._examined(t)
-        missing = flat - tails.without_above
+        missing = alpha - tails.without_above
         with np.errstate(over="ignore", invalid="ignore"):
             correction = np.where(missing == 0, 0.0, np.exp(t) * missing)
         correction = np.where(np.isfinite(correction), correction, 0.0)
-        return _shaped(np.clip(tails.with_below - correction, 0.0, 1.0 - flat), level)
+        return np.clip(tails.with_below - correction, 0.0, 1.0 - alpha)
 
     def delta(self, epsilon: ArrayLike, direction: Direction = "both") -> Values:
         """The privacy profile: ``sup_S P(S) - exp(epsilon) Q(S)`` in one direction or the larger of both.
@@ -174,9 +206,24 @@ class TradeOff:
         if target.ndim == 0:
             asked = (float(target), direction)
             if asked not in self._epsilons:
-                self._epsilons[asked] = float(self._epsilon(flat, direction)[0])
+                self._epsilons[asked] = self._searched(flat, direction)
             return self._epsilons[asked]
         return _shaped(self._epsilon(flat, direction), target)
+
+    def _searched(self, flat: Array, direction: Direction) -> float:
+        """Epsilon at one delta, which a process that keeps laws searches for once."""
+
+        def search() -> tuple[float, float]:
+            return float(self._epsilon(flat, direction)[0]), max(self._defects, default=0.0)
+
+        epsilon, defect = kept(
+            "epsilon of a curve",
+            (self.law, flat, direction),
+            search,
+            holds=lambda found: all(isinstance(each, float) and each >= 0 for each in found),
+        )
+        self._remember(defect)
+        return epsilon
 
     def _epsilon(self, flat: Array, direction: Direction) -> Array:
         floor = self.law.smallest_delta

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import jax, jnp
 from guarantees.checks import require
 from guarantees.numerics.distributions import binom
 from mechanisms.contract import Described

@@ -11,8 +11,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import jax
 import numpy as np
+
+from dpsgd_audit.later import jax, once_loaded
 
 T = TypeVar("T")
 _STRUCTURED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {}
@@ -39,7 +40,7 @@ def structured(*, numbers: tuple[str, ...] = (), structure: tuple[str, ...] = ()
                 object.__setattr__(made, name, value)
             return made
 
-        jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+        once_loaded(lambda: jax.tree_util.register_pytree_node(cls, flatten, unflatten))
         _STRUCTURED[cls] = (numbers, structure)
         return cls
 

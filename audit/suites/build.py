@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import distinguishers
 import mechanisms
@@ -32,7 +32,6 @@ from audit.suites.parts import (
     takeable,
     taken,
 )
-from audit.trials.both_sides import Auditable
 from audit.trials.user_code_errors import passes, sentence
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
@@ -41,6 +40,9 @@ from guarantees.claim import Claim
 from mechanisms.adapters.environments import Environment, NeedsEnvironment
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.pairs.neighbours import Neighbours
+
+if TYPE_CHECKING:
+    from audit.trials.both_sides import Auditable
 
 LIBRARY_CLAIMS: ByName[Callable[..., Claim]] = ByName("mechanisms", "opacus_claim", "optax_claim", "jax_privacy_claim")
 """Claims read from a library's own accountant; they see the mechanism and the neighbours."""

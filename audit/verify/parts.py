@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from audit.record.record import AuditRecord, Part
 from audit.suites.build import build, catalogue
 from audit.suites.file import Suite
 from audit.suites.parts import PROGRAMS
-from audit.trials.both_sides import Auditable
-from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner
+from dpsgd_audit.later import jax, jnp
 from mechanisms.catalogue import COLLAPSED
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.neighbours import Neighbours
+
+if TYPE_CHECKING:
+    from audit.trials.both_sides import Auditable
 
 
 class Parts(NamedTuple):
@@ -37,6 +36,8 @@ def stated_parts(record: AuditRecord, suite: Suite) -> Parts:
     made = build(spec)
     score = made.distinguisher
     if score is None:
+        from distinguishers.battery import default_battery
+
         score = default_battery(made.neighbours, mechanism=made.mechanism)
     return Parts(made.mechanism, made.neighbours, score)
 

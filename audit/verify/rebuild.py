@@ -198,7 +198,7 @@ def _theory(record: AuditRecord, stated: Built | None) -> tuple[TradeOff | None,
     """The curve that the distinguisher knows; or why it cannot be asked."""
     if stated is None and record.theory is None and record.distinguisher.name in WITHOUT_CURVE:
         return None, None
-    # building a distinguisher imports JAX
+    # what builds a distinguisher takes a while to import
     from audit.verify.parts import recorded_parts
     from distinguishers.contract import known_curve
 

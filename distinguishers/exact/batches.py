@@ -7,10 +7,10 @@ import dataclasses
 import math
 from typing import Any
 
-import jax
 import numpy as np
 from scipy.special import gammaln
 
+from dpsgd_audit.later import is_array
 from guarantees.numerics.batch_sizes import batch_sizes
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 
@@ -122,7 +122,7 @@ def _tables(without: Any, with_record: Any) -> tuple[GradientTable, GradientTabl
         return without, with_record
     arrays = []
     for name, dataset in (("without", without), ("with_record", with_record)):
-        if not isinstance(dataset, np.ndarray | jax.Array) or dataset.ndim != 2:
+        if not is_array(dataset) or dataset.ndim != 2:
             raise ValueError(
                 f"{name} must be a GradientTable or an array of gradients (records, dimension), "
                 f"got {type(dataset).__name__}."

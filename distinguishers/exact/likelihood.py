@@ -7,7 +7,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 import guarantees
@@ -17,6 +16,7 @@ from distinguishers.exact.mixture import Component, Ends, Mixture, make_mixture
 from distinguishers.exact.textbook_ratio import textbook_ratio
 from distinguishers.exact.transcripts import transcript_ratio
 from distinguishers.frame import Frame, make_frame
+from dpsgd_audit.later import jax
 from guarantees.checks import checked
 from guarantees.normalised.variance_pair import variance_pair
 from guarantees.trade_off import TradeOff

@@ -7,11 +7,10 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from distinguishers.frame import Reading
+from dpsgd_audit.later import jax, jnp
 from mechanisms.structure import next_power, pad_rows, structured
 
 AT_ONCE = 64

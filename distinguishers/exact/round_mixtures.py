@@ -7,13 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.nn import logsumexp
 
 from distinguishers.contract import OneScore
 from distinguishers.exact.attendance import AttendanceLaw
+from dpsgd_audit.later import jax, jnp
 from guarantees.numerics.distributions import binom, poisson
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind
@@ -46,7 +44,7 @@ class Means:
         """ln of the mixture's density over the standard normal one, for every round."""
         values = jnp.asarray(self.values, jnp.float32)
         terms = seen[:, None] * values + jnp.asarray(self.log_weights - self.values**2 / 2, jnp.float32)
-        return logsumexp(terms, axis=1)
+        return jax.nn.logsumexp(terms, axis=1)
 
 
 def means_of(law: AttendanceLaw, *, shared: float, own: float, centre: float) -> Means:

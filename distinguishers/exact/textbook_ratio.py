@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import guarantees
 from distinguishers.contract import OneScore
+from dpsgd_audit.later import jax, jnp
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind, name_of
 from mechanisms.pairs.neighbours import Neighbours, materialise

@@ -8,15 +8,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.nn import logsumexp
 
 import guarantees
 from distinguishers.contract import OneScore, OwnScore
 from distinguishers.exact.attendance import attendance_law, counts_groups, final_law
 from distinguishers.exact.round_mixtures import TRANSCRIPTS, AlongOnly, AttendanceRatio, BinsRatio, along, means_of
+from dpsgd_audit.later import jax, jnp
 from guarantees.checks import checked, require
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.shuffling.spline_law import SplineLaw
@@ -139,7 +137,7 @@ class PlaceRatio(AlongOnly):
         exponents = shift.value * seen - shift.half_square
         if self.same_order:
             exponents = jnp.sum(exponents, axis=0, keepdims=True)
-        found = logsumexp(jnp.asarray(self.places.log_weights)[None] + exponents, axis=1)
+        found = jax.nn.logsumexp(jnp.asarray(self.places.log_weights)[None] + exponents, axis=1)
         if self.places.log_dropped is not None:
             found = jnp.logaddexp(found, jnp.float32(self.places.log_dropped))
         return jnp.sum(found)

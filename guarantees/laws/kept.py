@@ -26,7 +26,7 @@ from guarantees.kept_files import digest_of_package, named_by, read_whole, remov
 from guarantees.laws.law import Certificate, DiscreteLaw
 
 T = TypeVar("T")
-WORTH_KEEPING = 0.03
+WORTH_KEEPING = 0.001
 """Seconds of computation from which a law is kept."""
 LARGEST = 2**26
 """Bytes of one file, and..."""

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
+from dpsgd_audit.later import jax
 from mechanisms.release import PLAIN, host_array, leaves
 
 MOST_READ = 4096

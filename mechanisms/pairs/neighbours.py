@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import is_array, jax, jnp
 from guarantees.checks import Count, checked, require
 from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from guarantees.vocabulary import PairRelation as Relation
@@ -97,7 +96,7 @@ def shape_of(dataset: Any) -> tuple[int, ...] | None:
     """(records, dimensions...) of a table or an array; None for anything else."""
     if isinstance(dataset, GradientTable):
         return (dataset.records, dataset.dimension)
-    return tuple(dataset.shape) if isinstance(dataset, np.ndarray | jax.Array) else None
+    return tuple(dataset.shape) if is_array(dataset) else None
 
 
 @checked

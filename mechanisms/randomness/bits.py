@@ -6,10 +6,9 @@ import enum
 import math
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+
+from dpsgd_audit.later import jax, jitted, jnp, lax
 
 GENERATOR = "philox4x32-10, box-muller 44-bit"
 """What makes the noise of every device: part of the record, since a seed means nothing without it."""
@@ -55,7 +54,7 @@ def _low(x: jax.Array) -> jax.Array:
     return lax.convert_element_type(x, jnp.uint32)
 
 
-@jax.jit
+@jitted()
 def philox(key: Words, counter: Block) -> Block:
     """Philox-4x32 with 10 rounds: a bijection of the counter for every key. [salmon2011, section 3.4]
 

@@ -6,12 +6,11 @@ import dataclasses
 import functools
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial import chebyshev
 from scipy import special
 
+from dpsgd_audit.later import jax, jnp
 from mechanisms.randomness.bits import Stream, blocks, positions, words
 from mechanisms.randomness.noise import LARGEST_NORMAL, normal_pair, normals, polynomial
 from mechanisms.structure import structured

@@ -7,10 +7,9 @@ import functools
 from collections.abc import Callable
 from fractions import Fraction
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import jax, jnp
 from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import first
 from mechanisms.randomness.bits import Stream, Words, below, positions, words

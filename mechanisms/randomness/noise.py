@@ -12,11 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from dpsgd_audit.later import jax, jitted, jnp, lax
 from mechanisms.randomness.bits import Block, Stream, Words, blocks, key_words, positions, words
 
 RADIUS_BITS = 44
@@ -194,7 +192,7 @@ def _has_kernels() -> bool:
     return True
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@jitted(static_argnames="shape")
 def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard normals, float32, four to each call of the generator: draw j of n depends on the key, j and n alone.
 
@@ -217,21 +215,21 @@ def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     return drawn[:size].reshape(shape)
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@jitted(static_argnames="shape")
 def uniform(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Uniforms on (0, 1], float32, with full relative precision at zero (smallest 2^-64)."""
     bits = words(key, Stream.UNIFORM, positions(shape))
     return open_uniform(bits.high, bits.low, 22)
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@jitted(static_argnames="shape")
 def exponential(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard exponentials, at most 38; an exponential exceeds that with probability 2.8e-17."""
     bits = words(key, Stream.EXPONENTIAL, positions(shape))
     return minus_log(bits.high, bits.low, 22)
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@jitted(static_argnames="shape")
 def laplace(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard Laplace: an exponential with a sign of its own bit."""
     bits = words(key, Stream.LAPLACE, positions(shape))

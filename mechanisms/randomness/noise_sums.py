@@ -5,11 +5,9 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from dpsgd_audit.later import jax, jitted, jnp, lax
 from mechanisms.randomness.bits import Block, Stream, Words, blocks, key_words
 from mechanisms.randomness.noise import (
     FEW,
@@ -36,7 +34,7 @@ class Sums(NamedTuple):
     """The sum of z^2 - 1 over the others."""
 
 
-@functools.partial(jax.jit, static_argnames=("size", "first"))
+@jitted(static_argnames=("size", "first"))
 def normal_sums(key: jax.Array, size: int, first: int) -> Sums:
     """The sums of ``normal(key, (size,))``, up to rounding, in half its time or less.
 

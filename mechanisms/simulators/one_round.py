@@ -7,9 +7,7 @@ import difflib
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
+from dpsgd_audit.later import jax, jnp
 from guarantees.checks import require
 from guarantees.vocabulary import NORMALISERS, Normaliser
 from mechanisms.contract import Collapsed, Described, OutputKind

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import jax, jnp
 from mechanisms.contract import Collapsed, StructuredRelease
 from mechanisms.pairs.neighbours import GradientTable
 from mechanisms.randomness.bits import Stream, Words, words

@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import jax, jnp
 from mechanisms.contract import Collapsed, StructuredRelease
 from mechanisms.pairs.neighbours import GradientTable
 from mechanisms.randomness.noise import normal

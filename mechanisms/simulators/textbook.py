@@ -6,10 +6,9 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from dpsgd_audit.later import jax, jnp
 from guarantees.checks import checked, require
 from mechanisms.contract import Described, StructuredRelease
 from mechanisms.pairs.neighbours import Neighbours, Relation, materialise

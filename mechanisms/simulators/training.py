@@ -7,9 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal, cast, get_args
 
-import jax
-import jax.numpy as jnp
-
+from dpsgd_audit.later import jax, jnp
 from guarantees.checks import Count, Positive, checked, require
 from mechanisms import sampling
 from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, StructuredRelease, release_on
@@ -23,7 +21,7 @@ from mechanisms.structure import is_ours, structured
 
 Sees = Literal["updates", "isolated"]
 SEES: tuple[str, ...] = get_args(Sees)
-Query = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+Query = Callable[["jax.Array", "jax.Array", "jax.Array"], "jax.Array"]
 """``query(history, round, records) -> gradients``: the released updates so far (zero where still to come), the number
 of the round, and the dataset, as per-example gradients (records, dimension) before clipping."""
 
