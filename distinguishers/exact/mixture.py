@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distinguishers.exact.tabulated import Gaps, Law, tabulated
 from distinguishers.frame import Reading
 from dpsgd_audit.later import jax, jnp
 from mechanisms.structure import next_power, pad_rows, structured
@@ -40,6 +41,19 @@ class Ends(NamedTuple):
     with_out: int
     with_in: int | None
 
+    @property
+    def gaps(self) -> tuple[tuple[int, int] | None, ...]:
+        """Whose log densities are compared: with over without, then the record in over out, by side; None for equals.
+
+        A ratio is the first gap, plus the second and less the third as the coin mixes them.
+        """
+        pairs = (
+            (self.with_out, self.without_out),
+            (self.with_in, self.with_out),
+            (self.without_in, self.without_out),
+        )
+        return tuple(None if above is None or above == below else (above, below) for above, below in pairs)
+
 
 class Coin(NamedTuple):
     """How likely the differing record is in the batch."""
@@ -55,7 +69,7 @@ class Coin(NamedTuple):
         return jnp.where(jnp.abs(gap) < 1.0, near, far)
 
 
-@structured(numbers=("log_weights", "components", "terms", "coin"), structure=("ends",))
+@structured(numbers=("log_weights", "components", "terms", "coin", "table"), structure=("ends",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Mixture:
     """Both sides' densities as mixtures over batches; tables are padded with terms of no weight."""
@@ -67,9 +81,13 @@ class Mixture:
     coin: Coin | None
     """None where the differing record is always in the batch."""
     ends: Ends
+    table: Gaps | None = None
+    """All gaps of a mixture of very many terms along one line, which then has no components."""
 
     def log_ratio(self, reading: Reading) -> jax.Array:
         """ln of the density with the record over that without it."""
+        if self.table is not None:
+            return self._read(self.table.at(reading.along[0], reading.excess))
         found = self._log_densities(reading)
         out0, in0, out1, in1 = (None if index is None else found[index] for index in self.ends)
         assert out0 is not None
@@ -77,6 +95,16 @@ class Mixture:
         gained = 0.0 if in1 is None else self._mixed(in1 - out1)
         lost = 0.0 if in0 is None else self._mixed(in0 - out0)
         return jnp.asarray((out1 - out0) + gained - lost, jnp.float32)
+
+    def _read(self, gaps: jax.Array) -> jax.Array:
+        places = iter(range(len(gaps)))
+        between, gained, lost = (None if pair is None else gaps[next(places)] for pair in self.ends.gaps)
+        parts = (
+            0.0 if between is None else between,
+            0.0 if gained is None else self._mixed(gained),
+            0.0 if lost is None else self._mixed(lost),
+        )
+        return jnp.asarray(parts[0] + parts[1] - parts[2], jnp.float32)
 
     def _mixed(self, gap: jax.Array) -> jax.Array:
         return gap if self.coin is None else self.coin.mix(gap)
@@ -158,6 +186,9 @@ def make_mixture(*, log_weights: np.ndarray, components: tuple[Component, ...], 
         return Component(means, pad(given.precision, 1.0), pad(given.constant, -math.inf), pad(given.slope))
 
     coin = None if rate == 1.0 else Coin(rate, math.log1p(-rate), math.log(rate))
+    table = _table(log_weights, components, ends) if terms > AT_ONCE else None
+    if table is not None:
+        return Mixture(log_weights=np.zeros(0), components=(), terms=terms, coin=coin, ends=ends, table=table)
     return Mixture(
         log_weights=pad_rows(log_weights, length, -math.inf).astype(np.float32),
         components=tuple(pad_component(component) for component in components),
@@ -165,6 +196,18 @@ def make_mixture(*, log_weights: np.ndarray, components: tuple[Component, ...], 
         coin=coin,
         ends=ends,
     )
+
+
+def _table(log_weights: np.ndarray, components: tuple[Component, ...], ends: Ends) -> Gaps | None:
+    """Where no divisor depends on the batch and gradients lie on one line, gaps are functions of one number."""
+    if any(len(own.constant) > 1 or own.means.shape[1] != 1 for own in components):
+        return None
+    laws = [
+        Law(log_weights, own.means[:, 0], float(own.precision[0]), float(own.constant[0]), float(own.slope[0]))
+        for own in components
+    ]
+    pairs = [(laws[pair[0]], laws[pair[1]]) for pair in ends.gaps if pair is not None]
+    return tabulated(pairs) if pairs else None
 
 
 def _f32(values: Any) -> jax.Array:

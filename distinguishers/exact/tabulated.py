@@ -1,0 +1,115 @@
+"""Mixtures of very many Gaussians along one line: tabulated once on the host, read by interpolation in programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dpsgd_audit.later import jnp
+from mechanisms.structure import next_power, pad_rows
+
+if TYPE_CHECKING:
+    import jax
+
+CELLS = 32
+"""Cells in a deviation of the noise, a power of two: the place of a number in its cell is then exact in float32.
+
+Nothing in a mixture of unit Gaussians varies faster than one of them: a cubic in a cell this wide errs by less than
+float32 rounds.
+"""
+BEYOND = 16.0
+"""Deviations past the outermost means; farther out a gap goes on along a straight line."""
+MOST_CELLS = 2**15
+MOST_WORK = 2**26
+"""Exponentials beyond which no table is made."""
+SIZES = (1024, 4)
+"""Cells of the smallest table, and how much longer the next is."""
+
+
+class Law(NamedTuple):
+    """The mixture over batches i of N(mean_i, 1 / precision), on the host in float64, and its density off the line."""
+
+    log_weights: np.ndarray
+    means: np.ndarray
+    precision: float
+    constant: float
+    slope: float
+    """ln density off the line = constant - slope * excess, up to a term common to all laws."""
+
+
+class Gaps(NamedTuple):
+    """ln of one law's density over another's, for several pairs of laws; traced inside a program."""
+
+    cubics: Any
+    """Coefficients in every cell, shape (cells, 4 * pairs), padded."""
+    first: Any
+    """The number of the leftmost cell: its left end is ``first / CELLS``."""
+    last: Any
+    """The number of the rightmost cell."""
+    constants: Any
+    slopes: Any
+
+    def at(self, along: jax.Array, excess: jax.Array) -> jax.Array:
+        """All gaps at one output."""
+        place = along * jnp.float32(CELLS)
+        inside = jnp.clip(place, jnp.float32(self.first), jnp.float32(self.last) + 1.0)
+        cell = jnp.clip(jnp.floor(inside).astype(jnp.int32), self.first, self.last)
+        c0, c1, c2, c3 = jnp.asarray(self.cubics)[cell - self.first].reshape(4, -1)
+        t = inside - cell.astype(jnp.float32)
+        value = c0 + t * (c1 + t * (c2 + t * c3))
+        straight = (place - inside) * (c1 + t * (2.0 * c2 + 3.0 * t * c3))
+        return value + straight + (jnp.asarray(self.constants) - jnp.asarray(self.slopes) * excess)
+
+
+def tabulated(pairs: Sequence[tuple[Law, Law]]) -> Gaps | None:
+    """The gap of the first law of each pair over the second; None where a table would be too large."""
+    laws = [law for pair in pairs for law in pair]
+    ends = [(law.means.min(), law.means.max()) for law in laws]
+    first = int(np.floor(CELLS * (min(low for low, _ in ends) - BEYOND)))
+    last = int(np.ceil(CELLS * (max(high for _, high in ends) + BEYOND))) - 1
+    cells = last + 1 - first
+    if cells > MOST_CELLS or cells * max(len(law.means) for law in laws) > MOST_WORK:
+        return None
+    nodes = np.arange(first, last + 2) / CELLS
+    known: dict[int, tuple[np.ndarray, np.ndarray]] = {id(law): _log_density(law, nodes) for law in laws}
+    columns = []
+    for above, below in pairs:
+        (value1, slope1), (value0, slope0) = known[id(above)], known[id(below)]
+        columns.append(_cubics(value1 - value0, (slope1 - slope0) / CELLS))
+    base, by = SIZES
+    return Gaps(
+        cubics=pad_rows(_in_rows(columns), next_power(cells, base=by, least=base)),
+        first=first,
+        last=last,
+        constants=np.array([above.constant - below.constant for above, below in pairs], np.float32),
+        slopes=np.array([above.slope - below.slope for above, below in pairs], np.float32),
+    )
+
+
+def _in_rows(columns: list[np.ndarray]) -> np.ndarray:
+    """From (cells, 4) for every pair to one row a cell: first all constants, then all slopes, ..."""
+    return np.stack(columns, axis=2).reshape(len(columns[0]), -1).astype(np.float32)
+
+
+def _log_density(law: Law, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """ln of the mixture's density along the line and its derivative."""
+    value, slope = np.empty(len(at)), np.empty(len(at))
+    size = max(1, 2**20 // len(law.means))
+    for start in range(0, len(at), size):
+        here = slice(start, start + size)
+        off = at[here, None] - law.means
+        exponent = law.log_weights - 0.5 * law.precision * off**2
+        top = exponent.max(axis=1, keepdims=True)
+        weight = np.exp(exponent - top)
+        total = weight.sum(axis=1)
+        value[here] = top[:, 0] + np.log(total)
+        slope[here] = -law.precision * (weight * off).sum(axis=1) / total
+    return value, slope
+
+
+def _cubics(value: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """The cubic in every cell that has the values and the slopes of both of its ends, shape (cells, 4)."""
+    rise, left, right = np.diff(value), slope[:-1], slope[1:]
+    return np.stack([value[:-1], left, 3 * rise - 2 * left - right, left + right - 2 * rise], axis=1)
