@@ -96,13 +96,13 @@ def test_a_training_says_what_it_is():
     ],
 )
 def test_any_sampler_makes_the_batches(sampler, step, batches):
-    found = training(sampler, step)(KEY, DATA)["w"]
+    found = jax.jit(lambda key: training(sampler, step)(key, DATA))(KEY)["w"]
     wanted = [sum(DATA["y"][i] * ROWS[i] for i in batch) for batch in batches]
     np.testing.assert_allclose(found, wanted, atol=0.01)
 
 
 def test_batches_differ_between_steps_and_trials():
-    draws = jax.vmap(lambda key: training(coin, update, steps=8)(key, DATA)["b"])(jax.random.split(KEY, 8))
+    draws = jax.jit(jax.vmap(lambda key: training(coin, update, steps=8)(key, DATA)["b"]))(jax.random.split(KEY, 8))
     assert len(np.unique(np.round(draws), axis=0)) > 4
     assert all(len(np.unique(np.round(row))) > 1 for row in np.asarray(draws))
 
