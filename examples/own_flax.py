@@ -82,7 +82,7 @@ def main(step=update, trials=2000):
 
     pair = mechanisms.pair(images(4), images(5))
     training = mechanisms.jax_training(init, step, batches, steps=STEPS, loss=loss, weights=lambda state: state[0])
-    claim = guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=STEPS)
+    claim = guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=STEPS, accountant="certified")
     return audit.run_audit(training, pair, claim=claim, trials=trials, risk=0.05, key=jax.random.key(0), diagnose=False)
 
 

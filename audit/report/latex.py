@@ -13,7 +13,7 @@ from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
 from audit.report.promises import scored_by
-from audit.report.story import RELATIONS
+from audit.report.story import RELATIONS, listed
 from audit.report.table import NOT_KNOWN, readable
 
 SPECIAL = {
@@ -67,6 +67,18 @@ def _short(text: str, longest: int = LONGEST) -> str:
     return escape(text) if len(text) <= longest else escape(text[:longest]) + r"\ldots{}"
 
 
+def _names(records: Sequence[AuditRecord], *, wide: bool) -> list[str]:
+    """As a table shows them: one column leaves out the middle, as the end tells a name from its neighbours."""
+    names, longest, head = [visible(record.name) for record in records], NARROW, 3 * NARROW // 5
+    cut = [
+        escape(name)
+        if len(name) <= longest
+        else escape(name[:head].rstrip()) + r"\ldots{} " + escape(name[head - longest :].lstrip())
+        for name in names
+    ]
+    return cut if not wide and len(set(cut)) == len(set(names)) else [_short(name) for name in names]
+
+
 def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """A document fragment: the wide table, the methods paragraph, and as comments the BibTeX entries that both cite."""
     entries = "".join(f"% {line}\n" for line in bibtex(records).splitlines())
@@ -106,8 +118,8 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
         " & ".join(heads) + r" \\",
         r"\midrule",
     ]
-    for record in records:
-        lines.append(" & ".join(_cells(record, wide=wide)) + r" \\")
+    for name, record in zip(_names(records, wide=wide), records, strict=True):
+        lines.append(" & ".join([name, *_cells(record, wide=wide)]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", rf"\end{{{kind}}}", ""])
 
 
@@ -133,18 +145,16 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
 
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
-    most, longest = ceiling(record), LONGEST if wide else NARROW
+    most = ceiling(record)
     claimed = NOT_KNOWN if record.claim.epsilon is None else f"${number(record.claim.epsilon)}$"
     epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
     advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
     verdict = escape(readable(record.verdict))
     if not record.ran:
-        name = _short(visible(record.name), longest)
-        return [name, "0", *["--"] * 4, verdict, formula(record.claim)] if wide else [name, "--", "--", verdict]
+        return ["0", *["--"] * 4, verdict, formula(record.claim)] if wide else ["--", "--", verdict]
     if not wide:
-        return [_short(visible(record.name), longest), epsilon, advantage, verdict]
+        return [epsilon, advantage, verdict]
     return [
-        _short(visible(record.name), longest),
         (f"{record.trials:,}" if record.one_run is None else record.sample).replace(",", "{,}"),
         epsilon,
         "--" if most is None else f"{most.epsilon:.2f}",
@@ -166,6 +176,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
     claims = sorted({formula(record.claim) for record in records})
+    audited = [_short(visible(name)) for name in sorted({record.mechanism.name for record in records})]
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
@@ -173,7 +184,8 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     relations = "; ".join(sorted({RELATIONS.get(record.neighbours.kind, "neighbours") for record in records}))
     return " ".join(
         [
-            f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit "
+            f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} of "
+            f"{listed(audited)} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             f"Each draws {span.replace(',', '{,}')} outputs on each of two neighbouring datasets ({relations}) and "
             f"scores them by {', '.join(_short(score) for score in scores)}.",
@@ -183,11 +195,29 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             *(["Audits could end early; their bounds hold at every time."] if early else []),
             f"The claim{' is' if len(claims) == 1 else 's are'} "
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
+            *_power(records),
             *map(_one_training, once),
             *([unrun] if unrun else []),
             "Absence of a violation is no proof of privacy.",
         ]
     )
+
+
+def _power(records: tuple[AuditRecord, ...]) -> list[str]:
+    """Which leaks every audit without a violation would have found, in a sentence."""
+    green = [record for record in records if record.verdict == "no_violation_found"]
+    leaks = {
+        "an advantage of ${:.2g}$ above its claim": [record.detectable_advantage_excess for record in green],
+        "a Gaussian mechanism with $\\varepsilon = {:.3g}$": [record.detectable_epsilon for record in green],
+    }
+    found = [
+        words.format(max(sizes))
+        for words, each in leaks.items()
+        if len(sizes := [size for size in each if size is not None]) == len(green) > 0
+    ]
+    which = "The audit" if len(green) == 1 else f"Each of the {len(green)} audits"
+    said = f"{which} without a violation would have found {' or '.join(found)}"
+    return [f"{said}, with power 0.8, on its pair and by its scores."] if found else []
 
 
 def _one_training(record: AuditRecord) -> str:

@@ -13,7 +13,7 @@ WORDS = {
     "poisson_training": "{steps:,} steps of DP-SGD on Poisson batches at sampling rate {rate:g} with noise multiplier "
     "{noise_multiplier:g}",
     "deterministic_batches": "DP-SGD on fixed batches with noise multiplier {noise_multiplier:g}",
-    "opacus_claim": "what Opacus's {accountant} accountant says of one step",
+    "opacus_claim": "what the {accountant} accountant of Opacus {version} says of one step",
     "claim_from_history": "what the training's accountant counted",
     "claim_from_table": "what the accountant printed",
 }

@@ -8,7 +8,7 @@ from typing import Any
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.escaping import markdown_text, shown
-from audit.report.promises import scored_by
+from audit.report.promises import in_words, scored_by
 from audit.report.story import RELATIONS
 from audit.report.table import readable
 
@@ -26,24 +26,37 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     risk = sum(record.risk for record in records)
     versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
     lines = [
-        f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit {versions}. "
+        f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit {versions}"
+        f"{_beside(records)}. "
         f"All lower bounds hold together with probability at least {1 - risk:.4g}."
     ]
     lines += [_sentence(record) for record in map(shown, records)]
     return "\n\n".join([*lines, ABSENCE]) + "\n"
 
 
+def _beside(records: tuple[AuditRecord, ...]) -> str:
+    """The versions that it ran with, where all records agree."""
+    found = [{(name, r.environment.get(name)) for name in ("jax", "numpy", "python")} for r in records]
+    told = [f"{name} {version}" for name, version in sorted(set.intersection(*found)) if version] if found else []
+    return f" ({', '.join(told)})" if told else ""
+
+
 def _sentence(record: AuditRecord) -> str:
     if not record.ran:
-        return f"{record.name}: could not be audited against {record.claim.describe()}. {record.reason}"
+        return f"{record.name}: could not be audited against {in_words(record.claim)}. {record.reason}"
     delta = f"{record.report_delta:g}"
     return (
-        f"{record.name}: {_drawn(record)} The claim is {record.claim.describe()}, "
-        f"that is epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
+        f"{record.name}: {_drawn(record)} The claim is {in_words(record.claim)}: "
+        f"epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
         f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
         f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
-        f"Verdict: {readable(record.verdict)}."
+        f"Verdict: {readable(record.verdict)}{_power(record)}."
     )
+
+
+def _power(record: AuditRecord) -> str:
+    """Without a violation: the leak that would have been found, or what was missing."""
+    return "" if record.verdict == "violation" else f"; {record.reason.rstrip('.')}"
 
 
 def _drawn(record: AuditRecord) -> str:
@@ -53,8 +66,8 @@ def _drawn(record: AuditRecord) -> str:
         told = record.one_run.told(record.report_delta)
         return f"{told}. A coin decides about {relation}; the bounds hold if every coin was fair."
     return (
-        f"{record.trials_per_side:,} outputs were drawn on each of two datasets that differ in {relation} and scored "
-        f"by {scored_by(record.distinguisher.name)}."
+        f"{record.trials_per_side:,} outputs of {record.mechanism.name} were drawn on each of two datasets that differ "
+        f"in {relation} (pair: {record.neighbours.name}), and scored by {scored_by(record.distinguisher.name)}."
     )
 
 

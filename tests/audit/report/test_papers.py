@@ -17,7 +17,7 @@ from audit.report.catalogue import TEXTS, text_report
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
-from audit.report.latex import bibtex, escape, figures, files, methods
+from audit.report.latex import bibtex, escape, figures, files, methods, table
 from audit.report.statement import model_card, statement
 
 
@@ -158,6 +158,37 @@ def test_the_card_of_a_pure_epsilon_says_delta_0_and_whose_risk_it_is(violation)
         assert row in card, card
     assert "wasserman2010" not in card
     assert "| delta | 1e-05 |" in model_card((violation,), title="t")
+
+
+def test_methods_and_statement_say_what_would_have_been_found(violation):
+    """Which leak, of which code: what a reviewer asks of 'no violation found'."""
+    green = dataclasses.replace(
+        violation,
+        verdict="no_violation_found",
+        reason="with power 0.8 this test would have found x.",
+        detectable_advantage_excess=0.12,
+        detectable_epsilon=1.5,
+    )
+    wider = dataclasses.replace(green, detectable_advantage_excess=0.2)
+    found = "would have found an advantage of $0.2$ above its claim or a Gaussian mechanism with $\\varepsilon = 1.5$"
+    assert f"Each of the 2 audits without a violation {found}" in methods((violation, green, wider))
+    assert "would have found" not in methods((violation,))
+    name = violation.mechanism.name
+    assert f"3 configurations of {escape(name)} with" in methods((violation, green, wider))
+    said = statement((green,))
+    assert f"outputs of {name} were drawn" in said
+    assert "Verdict: no violation found; with power 0.8 this test would have found x." in said
+
+
+def test_long_names_in_one_column_keep_the_end_that_tells_them_apart(violation):
+    names = [f"ASGM: divided by the realised batch rate=0.{digit}" for digit in (7, 9)]
+    rows = table([dataclasses.replace(violation, name=name) for name in names], title="t", wide=False)
+    assert [row.split(" & ")[0] for row in rows.splitlines() if "rate" in row] == [
+        rf"ASGM: divided by\ldots{{}} tch rate=0.{digit}" for digit in (7, 9)
+    ]
+    alike = ["a" * 40 + middle + "a" * 40 for middle in "bc"]
+    rows = table([dataclasses.replace(violation, name=name) for name in alike], title="t", wide=False)
+    assert all(name in rows for name in alike)
 
 
 def test_the_statement_is_sentences(violation):
