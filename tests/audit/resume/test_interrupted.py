@@ -127,7 +127,7 @@ def test_a_full_disk_ends_with_one_line_and_is_continued(tmp_path, monkeypatch, 
         return write(self, text, *arguments, **more)
 
     # an accelerator would draw all trials at once, and no counts would be kept on the way
-    monkeypatch.setattr(traced, "chunk_size", lambda *_: 4096)
+    monkeypatch.setattr(traced, "chunk_size", lambda *_, **__: 4096)
     monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(Path, "write_text", full)
     assert main(words) == 2
