@@ -66,6 +66,13 @@ def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_
     assert "Not seen by a replay" in said
 
 
+def test_a_planted_fault_that_looks_wrong_is_no_reason_for_a_red_build(folder, capsys):
+    expected = SUITE.replace('name = "half"', 'name = "half"\nexpect = "violation"')
+    (folder / "suite.toml").write_text(expected)
+    assert cli.main(["explain", "suite.toml", "--audit", "half"]) == 0
+    assert "not_clipped" in capsys.readouterr().out
+
+
 def test_a_seed_of_its_own_replaces_that_of_the_suite(folder, monkeypatch, capsys):
     keys = []
 
