@@ -23,7 +23,7 @@ import numpy as np
 import audit
 import guarantees
 import mechanisms
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.trade_off import TradeOff
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import guarantees
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.trade_off import TradeOff
 
 quick = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.claim import Claim
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 

@@ -11,7 +11,8 @@ from scipy.special import expit
 
 from guarantees.checks import Positive, checked, require
 from guarantees.claim import Claim, unusual
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, no_leak
+from guarantees.laws.discrete_law import DiscreteLaw, no_leak
+from guarantees.laws.law import Certificate, LossLaw
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
@@ -11,13 +10,14 @@ import numpy as np
 
 from guarantees.checks import require
 from guarantees.laws.combined import sides
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.jumps import JumpLaw, body_of, lowered, rounded
-from guarantees.laws.lattice import LatticePair, Reach, dense, discretise, reach
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, estimate, reverse
+from guarantees.laws.lattice import LatticePair, Reach, discretise, reach
+from guarantees.laws.lattice_sums import MASS_LEFT_OUT, LatticePart, Plan, lattice_parts, planned_windows, summed_parts
+from guarantees.laws.law import Certificate, LossLaw, estimate, reverse
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
-from guarantees.numerics.powers import Summand, summed_masses
 
 MOST_OUTCOMES = 2000
 """Discrete losses with at most this many different sums are composed outcome by outcome."""
@@ -33,50 +33,6 @@ follows a loss of 10,000 to 1e-6 has millions of points."""
 
 COARSE = 100.0
 """From this many times the tolerance on, large losses are composed apart from small ones."""
-
-MASS_LEFT_OUT = 1e-17
-"""Bound on the mass beyond the window of the composed loss, and on that cut off all single losses."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class _Part:
-    """Masses without the record of one lattice law, as logarithms, and how often it is composed."""
-
-    first: int
-    log_masses: Array
-    times: int
-    spacing: float
-    lost: tuple[float, float]
-    """Mass at -infinity without, and at +infinity with the record."""
-    offset: float = 0.0
-    """By how much the losses lie above the points of the lattice."""
-
-    @functools.cached_property
-    def losses(self) -> Array:
-        return self.offset + self.spacing * (self.first + np.arange(len(self.log_masses)))
-
-    def log_moment(self, tilt: float) -> float:
-        """``ln sum_t p(t) e^(tilt t)`` over the finite losses."""
-        exponents = self.log_masses + tilt * self.losses
-        top = float(exponents.max())
-        return top + float(np.log(np.sum(np.exp(exponents - top))))
-
-    def tilted(self, tilt: float) -> Array:
-        """Masses proportional to ``p(t) e^(tilt t)`` that sum to 1."""
-        return np.exp(self.log_masses + tilt * self.losses - self.log_moment(tilt))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stretch:
-    """Losses between which the sum is followed, and the tilts under which it is computed there."""
-
-    low: float
-    high: float
-    tilts: tuple[float, ...]
-
-
-_Plan = tuple[_Stretch, ...]
-"""One stretch, or two with no loss worth following between them: the first for one side, the second for the other."""
 
 
 def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> LossLaw:
@@ -115,17 +71,17 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     plan = None
     while True:
         pairs = [discretise(law, span, spacing) for (law, _), span in zip(laws, spans, strict=True)]
-        parts_safe = _parts([pair.safe for pair in pairs], times, spacing)
+        parts_safe = lattice_parts([pair.safe for pair in pairs], times, spacing)
         if any(np.isneginf(part.log_masses).all() for part in parts_safe):
             return _everything(laws)
         if plan is None:
-            plan = _planned(parts_safe)
+            plan = planned_windows(parts_safe)
             widest = sum(stretch.high - stretch.low for stretch in plan) / most_points
             if widest > 2 * spacing:
                 # Far more points than single losses need: perhaps a coarser lattice does.
                 spacing = _fitting(widest, laws)
                 continue
-        safe = _power(parts_safe, plan)
+        safe = summed_parts(parts_safe, plan)
         leaked = _leaked([law for law, _ in laws], spans, times, spacing, plan, pairs)
         gap, points = _gap(safe, leaked), len(safe.losses)
         if gap <= tolerance or (2 * points > most_points and spacing <= first) or spacing <= finest:
@@ -175,7 +131,7 @@ def _leaked(
     spans: Sequence[Reach],
     times: Sequence[int],
     spacing: float,
-    plan: _Plan,
+    plan: Plan,
     pairs: Sequence[LatticePair] | None = None,
 ) -> DiscreteLaw:
     """Composition of laws that surely leak, each on the lattice so that it leaks less."""
@@ -184,7 +140,7 @@ def _leaked(
         if isinstance(law, JumpLaw):
             jumps = rounded(law, span, spacing)
             moved += n * jumps.moved
-            found = _Part(
+            found = LatticePart(
                 first=jumps.first,
                 log_masses=jumps.log_masses,
                 times=n,
@@ -195,8 +151,8 @@ def _leaked(
             parts.append(found)
         else:
             pair = discretise(law, span, spacing) if pairs is None else pairs[i]
-            parts += _parts([pair.leaked], [n], spacing)
-    found = _power(parts, plan)
+            parts += lattice_parts([pair.leaked], [n], spacing)
+    found = summed_parts(parts, plan)
     return lowered(found, moved) if moved else found
 
 
@@ -261,123 +217,6 @@ def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
     ends = [abs(end) for support in supports if support is not None for end in support]
     finite = [end for end in ends if spacing <= end < np.inf]
     return finite[0] / np.ceil(finite[0] / spacing) if finite else spacing
-
-
-def _parts(laws: Sequence[DiscreteLaw], times: Sequence[int], spacing: float) -> list[_Part]:
-    parts = []
-    for law, n in zip(laws, times, strict=True):
-        first, log_masses = dense(law, spacing)
-        lost = float(law.without[0]), float(law.with_record[-1])
-        parts.append(_Part(first=first, log_masses=log_masses, times=n, spacing=spacing, lost=lost))
-    return parts
-
-
-def _power(parts: Sequence[_Part], plan: _Plan) -> DiscreteLaw:
-    """Law of the sum of independent lattice losses."""
-    found = [_followed(parts, stretch) for stretch in plan]
-    losses, log_without = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
-    with np.errstate(under="ignore"):
-        without, with_record = np.exp(np.minimum(log_without, 0.0)), np.exp(np.minimum(log_without + losses, 0.0))
-    lost = [-np.expm1(sum(part.times * np.log1p(-part.lost[side]) for part in parts)) for side in (0, 1)]
-    return DiscreteLaw(
-        np.concatenate([[-np.inf], losses, [np.inf]]),
-        np.concatenate([[lost[0]], without, [0.0]]),
-        np.concatenate([[0.0], with_record, [lost[1]]]),
-    )
-
-
-def _followed(parts: Sequence[_Part], stretch: _Stretch) -> tuple[Array, Array]:
-    """Losses of one stretch, and the logarithm of their masses without the record."""
-    # it takes a fifteenth of a second to import, and most commands compose nothing
-    from scipy import fft
-
-    spacing, offset = parts[0].spacing, sum(part.times * part.offset for part in parts)
-    low = int(np.floor((stretch.low - offset) / spacing)) - 1
-    size = int(fft.next_fast_len(int(np.ceil((stretch.high - offset) / spacing)) + 2 - low, True) or 0)
-    losses = offset + spacing * (low + np.arange(size))
-    best, log_without = np.full(size, np.inf), np.full(size, -np.inf)
-    for tilt in stretch.tilts:
-        scale = sum(part.times * part.log_moment(tilt) for part in parts)
-        log_factor = scale - tilt * losses
-        tilted = [Summand(masses=part.tilted(tilt), first=part.first, times=part.times) for part in parts]
-        raised = summed_masses(tilted, low=low, size=size)
-        # The rounding error of each tilt is proportional to its factor: take the smallest.
-        better = log_factor < best
-        with np.errstate(divide="ignore"):
-            log_without = np.where(better, np.log(raised) + log_factor, log_without)
-        best = np.minimum(best, log_factor)
-    return losses, log_without
-
-
-def _planned(parts: Sequence[_Part]) -> _Plan:
-    """Stretches and tilts, found on a coarse lattice that leaks more than any finer one."""
-    room = -np.log(MASS_LEFT_OUT)
-    speeds = np.geomspace(1e-3, 1e4, 71)
-
-    def end(base: float, sign: int) -> float:
-        """Loss beyond which Chernoff's bound leaves at most MASS_LEFT_OUT."""
-        return min((sum(p.times * p.log_moment(base + sign * s) for p in parts) + room) / s for s in speeds)
-
-    low = max(-end(0.0, -1), sum(part.times * part.losses[0] for part in parts))
-    high = min(end(1.0, 1), sum(part.times * part.losses[-1] for part in parts))
-    low = float(min(low, *(part.losses[0] for part in parts), 0.0))
-    high = float(max(high, *(part.losses[-1] for part in parts), 0.0))
-    # where one side's losses end and the other's begin
-    ends, begins = float(end(0.0, 1)), -float(end(1.0, -1))
-    if low < ends < begins < high:
-        return (
-            _Stretch(low=low, high=ends, tilts=(*_walk(parts, 0.0, -1, low, ends), 0.0)),
-            _Stretch(low=begins, high=high, tilts=(1.0, *_walk(parts, 1.0, 1, begins, high))),
-        )
-    return (_Stretch(low=low, high=high, tilts=_tilts(parts, low, high)),)
-
-
-def _tilts(parts: Sequence[_Part], low: float, high: float) -> tuple[float, ...]:
-    """Tilts whose means are some six standard deviations apart, over the whole window."""
-    between = int(np.clip(_moments(parts, 0.5)[1] / 6.0, 1, 8))
-    inside = np.linspace(0.0, 1.0, between + 1).tolist()
-    return (*_walk(parts, 0.0, -1, low, high), *inside, *_walk(parts, 1.0, 1, low, high))
-
-
-def _moments(parts: Sequence[_Part], tilt: float) -> tuple[float, float]:
-    """Mean and standard deviation of the tilted sum."""
-    mean = variance = 0.0
-    for part in parts:
-        weights = part.tilted(tilt)
-        centre = float(np.sum(weights * part.losses))
-        mean += part.times * centre
-        variance += part.times * float(np.sum(weights * (part.losses - centre) ** 2))
-    return mean, float(np.sqrt(variance))
-
-
-def _walk(parts: Sequence[_Part], start: float, sign: int, low: float, high: float) -> list[float]:
-    """Tilts beyond the one at the start, as long as they bring the tails nearer."""
-    found, tilt = [], start
-    for _ in range(6):
-        mean, deviation = _moments(parts, tilt)
-        if deviation == 0 or not low < mean < high:
-            break
-        before, tilt = tilt, tilt + sign * 6.0 / deviation
-        # Beyond this the exponent itself is rounded by more than the tilt gains.
-        if abs(tilt) * max(-low, high) > 5000.0 or not _stays(parts, before, tilt, high - low):
-            break
-        found.append(tilt)
-    return found
-
-
-def _stays(parts: Sequence[_Part], before: float, tilt: float, width: float) -> bool:
-    """Whether next to nothing is wrapped around the circle onto the losses at which this tilt is used.
-
-    It is used beyond the loss at which its factor falls below that of the tilt before. The tail of a loss that was
-    itself composed ends in rounding errors, which a large tilt would raise above all else.
-    """
-
-    def total(z: float) -> float:
-        return sum(part.times * part.log_moment(z) for part in parts)
-
-    sign, at = np.sign(tilt - before), total(tilt)
-    end = (at - total(before)) / (tilt - before) + sign * width
-    return min(total(tilt + sign * s) - at - sign * s * end for s in np.geomspace(1e-2, 1e4, 25)) < np.log(1e-14)
 
 
 def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:

@@ -14,9 +14,10 @@ import functools
 
 import numpy as np
 
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.lattice import Reach
-from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, Tails, invert
+from guarantees.laws.law import LossLaw, Reversed, Tails, invert
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 

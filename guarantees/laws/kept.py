@@ -23,7 +23,8 @@ import numpy as np
 import scipy
 
 from guarantees.kept_files import digest_of_package, named_by, read_whole, remove_oldest, write_whole
-from guarantees.laws.law import Certificate, DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import Certificate
 
 T = TypeVar("T")
 WORTH_KEEPING = 0.001

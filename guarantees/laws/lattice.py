@@ -6,9 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import first_within, hockey_stick
 from guarantees.laws.large_losses import FAR, LARGE
-from guarantees.laws.law import DiscreteLaw, LossLaw, Reversed, Tails
+from guarantees.laws.law import LossLaw, Reversed, Tails
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from guarantees.checks import require
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.large_losses import LARGE
-from guarantees.laws.law import Certificate, DiscreteLaw
+from guarantees.laws.law import Certificate
 from guarantees.numerics.array import Array
 
 TRUSTED_DELTA = 1e-10

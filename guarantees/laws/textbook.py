@@ -9,7 +9,8 @@ from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.law import DiscreteLaw, LossLaw, Tails, invert, no_leak
+from guarantees.laws.discrete_law import DiscreteLaw, no_leak
+from guarantees.laws.law import LossLaw, Tails, invert
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 

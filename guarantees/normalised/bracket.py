@@ -7,8 +7,9 @@ import functools
 
 import numpy as np
 
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Reversed, Tails
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff

@@ -8,8 +8,9 @@ import math
 import numpy as np
 from scipy.special import expit
 
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.kept import kept
-from guarantees.laws.law import DiscreteLaw, LossLaw
+from guarantees.laws.law import LossLaw
 from guarantees.normalised.batch_cells import BatchMixture, Cells, Sides, Strip, cells_of, coarse_strips, finer_strips
 from guarantees.normalised.bracket import BracketedLaw, Gathering
 from guarantees.normalised.line_law import LineLaw

@@ -9,7 +9,8 @@ import numpy as np
 
 from guarantees.checks import checked, require
 from guarantees.claim import Claim, unusual
-from guarantees.laws.law import LossLaw, no_leak
+from guarantees.laws.discrete_law import no_leak
+from guarantees.laws.law import LossLaw
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import LineLaw, PlaneLaw
 from guarantees.normalised.realised_batch import realised_batch_law

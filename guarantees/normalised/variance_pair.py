@@ -10,8 +10,9 @@ from scipy.special import gammainccinv, gammaincinv
 from guarantees.checks import Count, Finite, Positive, checked
 from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
+from guarantees.laws.discrete_law import no_leak
 from guarantees.laws.large_losses import integrated_delta
-from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert, no_leak
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.laws.textbook import GaussianLaw

@@ -11,7 +11,8 @@ import numpy as np
 from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, invert, reverse
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import Certificate, LossLaw, Tails, invert, reverse
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.fixed_batch import FixedBatchLaw

@@ -10,8 +10,9 @@ import numpy as np
 from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.large_losses import LARGE
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, exchanged
+from guarantees.laws.law import Certificate, LossLaw, Tails, exchanged
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.shuffling.shuffle_bound import FAINT, ShuffleBound, shuffle_bound

@@ -11,7 +11,8 @@ from scipy.special import log_ndtr, ndtr
 
 from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
-from guarantees.laws.law import Certificate, DiscreteLaw, LossLaw, Tails, invert
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import Certificate, LossLaw, Tails, invert
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated_leaked import leaked_law

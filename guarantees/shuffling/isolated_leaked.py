@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 from guarantees.shuffling.lognormal_lattice import Window

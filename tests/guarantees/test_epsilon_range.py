@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import guarantees
-from guarantees.laws.law import Certificate, DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import Certificate
 from guarantees.summary import summarise
 from guarantees.trade_off import TradeOff
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from scipy.special import ndtr, ndtri
 
 import guarantees
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.textbook import gaussian_law
 from guarantees.summary import mu_star, regret, summarise
 from guarantees.trade_off import TradeOff, compose

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import guarantees
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.profile import law_from_profile
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff

@@ -15,7 +15,7 @@ from audit.trials.keys import trial_keys, trial_number
 from audit.trials.programs import is_summed
 from audit.trials.user_code_errors import MechanismError
 from distinguishers.contract import OneScore
-from distinguishers.exact.transcripts import LargestRound
+from distinguishers.exact.transcript_scores import LargestRound
 from mechanisms import sampling
 from mechanisms.contract import OutputKind
 

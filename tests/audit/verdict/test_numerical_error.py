@@ -9,7 +9,7 @@ from audit.bounds.points import refutes
 from audit.verdict.judgement import p_value
 from audit.verdict.proven_numbers import promise
 from guarantees.claim import Claim
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from guarantees.laws.adapter import NEEDED, USUAL, as_law
-from guarantees.laws.law import DiscreteLaw, LossLaw, reverse
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import LossLaw, reverse
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 

@@ -10,7 +10,8 @@ from scipy.stats import binom
 import guarantees
 from guarantees.laws.adapter import as_law
 from guarantees.laws.composition import composed_law
-from guarantees.laws.law import Certificate, DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import Certificate
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff, compose
 

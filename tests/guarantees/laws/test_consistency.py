@@ -7,7 +7,8 @@ import pytest
 
 import guarantees
 from guarantees.laws.consistency import InconsistentLawError, defect_of
-from guarantees.laws.law import DiscreteLaw, LossLaw, Tails
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.law import LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 

@@ -5,8 +5,8 @@ import pytest
 
 from guarantees.laws import composition
 from guarantees.laws.composition import composed_law
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.jumps import BodyLaw, JumpLaw, body_of, lowered
-from guarantees.laws.law import DiscreteLaw
 from guarantees.laws.textbook import GaussianLaw, SubstitutedGaussianLaw
 from guarantees.trade_off import TradeOff
 

@@ -7,8 +7,9 @@ import pytest
 
 import guarantees
 from guarantees.laws import kept as module
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.kept import kept, laws_kept_in
-from guarantees.laws.law import Certificate, DiscreteLaw
+from guarantees.laws.law import Certificate
 from guarantees.shuffling.spline_law import SplineLaw
 
 COIN = DiscreteLaw(np.array([-1.0, 1.0]), np.array([np.e, 1.0]) / (1 + np.e), np.array([1.0, np.e]) / (1 + np.e))

@@ -10,14 +10,8 @@ from scipy import stats
 
 from guarantees.families.textbook import subsampled_gaussian
 from guarantees.normalised import bounds as normalised_bounds
-from guarantees.normalised.bounds import (
-    average_over_sizes,
-    clt_bound,
-    normalised_guarantee,
-    projection_bound,
-    revealed_round,
-    round_upper_bound,
-)
+from guarantees.normalised.bounds import clt_bound, normalised_guarantee, projection_bound, round_upper_bound
+from guarantees.normalised.revealed_size import average_over_sizes, revealed_round
 from guarantees.normalised.round import normalised_round
 
 GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())

@@ -10,7 +10,8 @@ from checks import assert_rate_is
 from scipy import stats
 
 from guarantees.laws.summed_law import SummedLaw
-from guarantees.normalised.bounds import normalised_guarantee, revealed_round
+from guarantees.normalised.bounds import normalised_guarantee
+from guarantees.normalised.revealed_size import revealed_round
 from guarantees.normalised.round import normalised_round
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
 from guarantees.trade_off import TradeOff

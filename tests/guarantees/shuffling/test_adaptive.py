@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 import guarantees
-from guarantees.laws.law import DiscreteLaw
+from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.textbook import gaussian_delta
 from guarantees.shuffling import adaptive, query_game
 from guarantees.shuffling.adaptive import Strategies, upper_events

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,9 +16,11 @@ from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_of
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
+from audit.diagnosis.explain.jaxprs.keys import Keys, Use
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.meeting import Meetings
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
+from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
 from audit.diagnosis.explain.places import Place, function_around, is_library, spelled
@@ -39,9 +40,6 @@ CALLS = {
 """Equations that only call another program, and where they keep it."""
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
-MOST_KEYS = 2**16
-"""Keys of one draw that are compared with those of others."""
-
 COUNTERS = frozenset({"philox"})
 """Functions of ours that make independent bits of a key and of counters."""
 INDEPENDENT = frozenset(
@@ -60,15 +58,6 @@ class CannotFollowError(Exception):
         self.why, self.at = why, at
 
 
-@dataclasses.dataclass(frozen=True)
-class Use:
-    """One draw from a key."""
-
-    at: Place
-    path: tuple[int, ...]
-    shape: tuple[int, ...]
-
-
 class Lockstep:
     """One run of both sides."""
 
@@ -78,8 +67,7 @@ class Lockstep:
         self.meetings = Meetings(find=self.find)
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
-        self._keys: dict[bytes, list[Use]] = {}
-        self._parents: dict[bytes, Place] = {}
+        self._keys = Keys(find=self.find)
         self._path: tuple[int, ...] = ()
         self._passed: collections.Counter[Slot] = collections.Counter()
 
@@ -90,7 +78,7 @@ class Lockstep:
     def run(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None = None) -> list[Value]:
         """The outputs of a closed jaxpr, or of an open one without constants."""
         consts_a, consts_b = getattr(a, "consts", ()), getattr(b, "consts", ())
-        consts = [_constant(one, other) for one, other in zip(consts_a, consts_b, strict=True)]
+        consts = [constant(one, other) for one, other in zip(consts_a, consts_b, strict=True)]
         return self._equations(getattr(a, "jaxpr", a), getattr(b, "jaxpr", b), [*consts, *arguments], within)
 
     def _equations(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None) -> list[Value]:
@@ -98,28 +86,28 @@ class Lockstep:
         env_b = dict(zip([*b.constvars, *b.invars], arguments, strict=True))
 
         def read(one: Any, other: Any, place: Place | None) -> Value:
-            left, right = _read(env_a, one), _read(env_b, other)
+            left, right = value_of(env_a, one), value_of(env_b, other)
             if left is right:
                 return left
             if isinstance(one, jax_core.Literal) and isinstance(other, jax_core.Literal):
-                return _constant(left.a, right.b)
+                return constant(left.a, right.b)
             return combined(left, right, place)
 
         def take(one: Any, other: Any, place: Place) -> None:
             if one is None:
                 # only the side with more records has this equation
-                ins = [_alone(_read(env_b, atom)) for atom in other.invars]
+                ins = [alone(value_of(env_b, atom)) for atom in other.invars]
                 env_b.update(zip(other.outvars, self._equation(other, other, ins, ins, within), strict=True))
                 return
             if other is None:
-                ins = [_alone(_read(env_a, atom), side="a") for atom in one.invars]
+                ins = [alone(value_of(env_a, atom), side="a") for atom in one.invars]
                 env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, within), strict=True))
                 return
             if len(one.invars) == len(other.invars):
                 ins = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
                 outs = self._equation(one, other, ins, ins, within)
             else:
-                ins_a, ins_b = [_read(env_a, x) for x in one.invars], [_read(env_b, x) for x in other.invars]
+                ins_a, ins_b = [value_of(env_a, x) for x in one.invars], [value_of(env_b, x) for x in other.invars]
                 outs = self._apart(one, other, ins_a, ins_b, place)
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
@@ -151,7 +139,7 @@ class Lockstep:
         if name == "random_bits":
             self._draw(ins[0], place, tuple(other.outvars[0].aval.shape))
         if name == "random_split" and ins[0].random:
-            self._split(ins[0], place)
+            self._keys.split(ins[0], place)
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
         if name in COMPARISONS:
@@ -330,90 +318,7 @@ class Lockstep:
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
             return
-        words = host(key.b)
-        use = Use(place, self._path, shape)
-        for row in words.reshape(-1, words.shape[-1])[:MOST_KEYS]:
-            uses = self._keys.setdefault(row.tobytes(), [])
-            if row.tobytes() in self._parents:
-                self._both(self._parents[row.tobytes()], place)
-            for before in uses:
-                if before != use:
-                    how = (
-                        ""
-                        if before.path == use.path
-                        else f" (steps {_step(before.path)} and {_step(use.path)} of a loop)"
-                    )
-                    self.find(found(Kind.KEY_USED_TWICE, first=before.at, second=use.at, how=how))
-                    break
-            if use not in uses:
-                uses.append(use)
-
-    def _split(self, key: Value, place: Place) -> None:
-        """Remember who derived keys from a key: the numbers drawn from it are functions of those keys."""
-        words = host(key.b)
-        for row in words.reshape(-1, words.shape[-1])[:MOST_KEYS]:
-            self._parents.setdefault(row.tobytes(), place)
-            for before in self._keys.get(row.tobytes(), ())[:1]:
-                self._both(before.at, place)
-
-    def _both(self, first: Place, second: Place) -> None:
-        how = " (the key is both drawn from and split)"
-        self.find(found(Kind.KEY_USED_TWICE, first=first, second=second, how=how))
-
-
-def coupled(a: Any, b: Any, group: int) -> Any:
-    """Independent draws of N + 1 records, those of the first N made the ones of the smaller side.
-
-    Where draws are numbered through several axes N and N + 1 do not begin alike, and any numbers of the law serve.
-    """
-    tag = axes.by_size(a, b, group)
-    if tag is None or a is b:
-        return b
-    joined = np.moveaxis(np.array(b), tag.axis, 0)
-    joined[: a.shape[tag.axis]] = np.moveaxis(np.asarray(a), tag.axis, 0)
-    return np.moveaxis(joined, 0, tag.axis)
-
-
-def aligned(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> Iterator[tuple[Any, Any]]:
-    """Equations of the two sides in pairs; None beside those that one side alone has (a loop over records)."""
-    left, right = ([_signature(equation, within) for equation in side] for side in (one, other))
-    if left == right:
-        yield from zip(one, other, strict=True)
-        return
-    for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        if kind == "equal":
-            yield from zip(one[a:a_end], other[b:b_end], strict=True)
-        else:
-            yield from ((equation, None) for equation in one[a:a_end])
-            yield from ((None, equation) for equation in other[b:b_end])
-
-
-def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
-    avals = [variable.aval for variable in equation.outvars]
-    return (
-        equation.primitive.name,
-        place_of(equation, within).nearest,
-        tuple((len(getattr(aval, "shape", ())), getattr(aval, "dtype", None)) for aval in avals),
-    )
-
-
-def _read(env: dict[Any, Value], atom: Any) -> Value:
-    if isinstance(atom, jax_core.Literal):
-        constant = np.asarray(atom.val, getattr(atom.aval, "dtype", None))
-        return Value(a=constant, b=constant)
-    return env[atom]
-
-
-def _constant(one: Any, other: Any) -> Value:
-    """A number of the program; one that is not the same for N and N + 1 records tells their number."""
-    same = np.shape(one) == np.shape(other) and np.array_equal(host(one), host(other))
-    return Value(a=one, b=one) if same else Value(a=one, b=other, origin=COUNT)
-
-
-def _alone(value: Value, side: str = "b") -> Value:
-    """A value that one side alone reads."""
-    only = value.b if side == "b" else value.a
-    return dataclasses.replace(value, a=only, b=only, tag=None, values=value.values or value.differs)
+        self._keys.drawn(key, Use(place, self._path, shape))
 
 
 def _row(value: Value, step: int, length: int) -> Value:
@@ -477,7 +382,3 @@ def _inside(equation: Any) -> Iterator[Any]:
         for one in part if isinstance(part, tuple | list) else (part,):
             if hasattr(one, "eqns") or hasattr(one, "jaxpr"):
                 yield one
-
-
-def _step(path: tuple[int, ...]) -> str:
-    return ".".join(str(1 + number) for number in path) or "1"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from mechanisms.adapters.pytorch.replay import traces
 from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay.comparing import apart_from, length_of, round_costs, size_of, took_part
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank, Slot
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.ledger import Bend
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
+from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept
@@ -26,7 +28,6 @@ FACTOR = 50.0
 """How many times larger a record is made."""
 SLACK = 0.02
 """What rounding may add to a difference, over it."""
-OUTPUT_SLACK = 2e-5
 NEGLIGIBLE = 1000.0
 """Noise over what a record moves, above which its size tells nothing of clipping."""
 COMPANY = ((True, True, False), (True, True, True))
@@ -85,7 +86,7 @@ class Replay:
             largest += self._about_clipping(one, other)
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
-        costs = [list(_costs(run.releases.events)) for run in largest]
+        costs = [list(round_costs(run.releases.events)) for run in largest]
         self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
@@ -149,7 +150,7 @@ class Replay:
             if other.ledger.choice.apart and not other.ledger.choice.differs:
                 # a rate of one over the number of records; other draws show nothing of it
                 continue
-            if other.releases.astray or one.ledger.phase != other.ledger.phase or _took_part(one, other):
+            if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
                 return one, other
         self._say("not_followed", {}, why=f"in {ATTEMPTS} runs the record alone changed nothing that is released")
         return one, other
@@ -171,7 +172,7 @@ class Replay:
                     how=" from the same state of its generator",
                 )
         if not self._facts:
-            self._about_repeated_noise(other)
+            self._facts += repeated_noise(other.releases.events)
         apart = [
             (slot, where)
             for slot, (seed, where) in other.seeds.items()
@@ -184,31 +185,6 @@ class Replay:
             self._say(
                 "randomness_from_data", {"draw": apart[0][1]}, origin=": their seed differs between the two datasets"
             )
-
-    def _about_repeated_noise(self, other: Run) -> None:
-        """The same numbers in the noise of two releases, however they came there."""
-        known: dict[float, Event] = {}
-        for event in other.releases.events:
-            if not event.moved or event.superseded or event.standard is None:
-                continue
-            values = [float(f"{value:.5g}") for value in event.standard.tolist() if math.isfinite(value)]
-            again = collections.Counter(known[value] for value in values if value in known)
-            if again and again.most_common(1)[0][1] >= max(4, len(values) // 2):
-                first = again.most_common(1)[0][0]
-                self._say(
-                    "key_used_twice",
-                    {"first": first.draw or first.stack, "second": event.stack},
-                    how=": the same numbers cover both releases",
-                )
-                return
-            if len(values) >= 4 and len(set(values)) < len(values) // 2:
-                self._say(
-                    "key_used_twice",
-                    {"first": event.draw or event.stack, "second": event.stack},
-                    how=": one number covers many coordinates",
-                )
-                return
-            known |= dict.fromkeys(values, event)
 
     def _about_rounds(self, one: Run, other: Run) -> None:
         for at in dict.fromkeys(other.releases.reached):
@@ -243,7 +219,7 @@ class Replay:
             said.add(("changed_after_release", at))
             self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
         for name, mine in other.outputs.items():
-            if not _apart(one.outputs[name].value, mine.value):
+            if not apart_from(one.outputs[name].value, mine.value):
                 continue
             cell = mine.cell
             if cell is None or cell.opaque:
@@ -330,7 +306,7 @@ class Replay:
         moved = [number for number, event in enumerate(other.releases.events) if event.moved]
         if self._place is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
             return []
-        lengths, runs = [_length(other.releases.events, moved)], []
+        lengths, runs = [length_of(other.releases.events, moved)], []
         for factor in (FACTOR**2, FACTOR):
             dataset = enlarged(self._with, self._place.index, factor)
             run = None if dataset is None else self._further(dataset, one)
@@ -338,7 +314,7 @@ class Replay:
                 return runs
             if self._keeps_promise(run):
                 return [*runs, run]
-            length = _length(run.releases.events, moved)
+            length = length_of(run.releases.events, moved)
             if not math.isfinite(length):
                 return runs
             if length <= 1.5 * lengths[0]:
@@ -357,7 +333,7 @@ class Replay:
 
     def _keeps_promise(self, run: Run) -> bool:
         """Whether a record so large moves every release by no more than is promised, or by next to nothing."""
-        costs = list(_costs(run.releases.events))
+        costs = list(round_costs(run.releases.events))
         return bool(costs) and all(cost.multiplier * (1 + SLACK) >= (self._stated or NEGLIGIBLE) for cost in costs)
 
     def _about_noise(self, costs: list[list[Cost]]) -> None:
@@ -389,7 +365,7 @@ class Replay:
             (again.releases.meetings[slot].value, one.releases.meetings[slot].value) for slot in one.releases.meetings
         ]
         values += [(again.outputs[name].value, one.outputs[name].value) for name in one.outputs]
-        return any(_apart(*pair) for pair in values)
+        return any(apart_from(*pair) for pair in values)
 
 
 def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, Stack]:
@@ -417,7 +393,7 @@ def _together(names: list[str]) -> str:
 def _unbounded(other: Run, runs: list[Run], moved: list[int]) -> str:
     """Which outputs hold what grows with the record, where others do not."""
     large, small = (run.releases.events for run in runs)
-    grown = [number for number in moved if _size(large[number]) > MUCH * _size(small[number]) > 0]
+    grown = [number for number in moved if size_of(large[number]) > MUCH * size_of(small[number]) > 0]
     own = [other.releases.events[number] for number in grown]
     names = [
         name
@@ -425,56 +401,3 @@ def _unbounded(other: Run, runs: list[Run], moved: list[int]) -> str:
         if out.cell is not None and any(event is one for event in out.cell.events for one in own)
     ]
     return f" for {_together(names)}" if names and len(grown) < len(moved) else ""
-
-
-def _took_part(one: Run, other: Run) -> bool:
-    outputs = one.outputs.keys() == other.outputs.keys() and any(
-        _apart(one.outputs[name].value, other.outputs[name].value) for name in one.outputs
-    )
-    return outputs or any(event.moved for event in other.releases.events)
-
-
-def _apart(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape:
-        return True
-    if not one.numel():
-        return False
-    a, b = one.double(), other.double()
-    slack = traces.tolerance(one) if one.dtype in traces.COARSE else OUTPUT_SLACK
-    return bool((a - b).abs().max() > slack * torch.maximum(a.abs(), b.abs()).max())
-
-
-def _size(event: Event) -> float:
-    return float(event.difference.norm())
-
-
-def _length(events: list[Event], numbers: list[int]) -> float:
-    return math.sqrt(sum(float(events[number].difference.double().square().sum()) for number in numbers))
-
-
-def _costs(events: list[Event]) -> Iterator[Cost]:
-    """Of every round that the record moves and whose noise is known."""
-    rounds: dict[int, list[Event]] = collections.defaultdict(list)
-    for event in events:
-        if not event.superseded:
-            rounds[event.round].append(event)
-    for number, found in sorted(rounds.items()):
-        moved = [event for event in found if event.moved]
-        if not moved or not all(event.known for event in moved):
-            continue
-        squares = 0.0
-        for event in moved:
-            there = event.variance > 0
-            squares += float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
-        noise = torch.cat([event.variance.double().flatten() for event in moved])
-        largest = max(moved, key=_size)
-        if squares:
-            yield Cost(
-                number=number,
-                sensitivity=math.sqrt(sum(float(event.difference.double().square().sum()) for event in moved)),
-                deviation=float(noise[noise > 0].mean().sqrt()),
-                multiplier=1 / math.sqrt(squares),
-                at=largest.stack,
-                origin=largest.origin,
-                draw=largest.draw,
-            )

@@ -1,0 +1,71 @@
+"""Equations, constants and draws of the two sides in pairs, where the programs for N and N + 1 records differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax.extend.core as jax_core
+import numpy as np
+
+from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.source import Within, place_of
+from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host
+
+
+def coupled(a: Any, b: Any, group: int) -> Any:
+    """Independent draws of N + 1 records, those of the first N made the ones of the smaller side.
+
+    Where draws are numbered through several axes N and N + 1 do not begin alike, and any numbers of the law serve.
+    """
+    tag = axes.by_size(a, b, group)
+    if tag is None or a is b:
+        return b
+    joined = np.moveaxis(np.array(b), tag.axis, 0)
+    joined[: a.shape[tag.axis]] = np.moveaxis(np.asarray(a), tag.axis, 0)
+    return np.moveaxis(joined, 0, tag.axis)
+
+
+def aligned(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> Iterator[tuple[Any, Any]]:
+    """Equations of the two sides in pairs; None beside those that one side alone has (a loop over records)."""
+    left, right = ([_signature(equation, within) for equation in side] for side in (one, other))
+    if left == right:
+        yield from zip(one, other, strict=True)
+        return
+    for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from zip(one[a:a_end], other[b:b_end], strict=True)
+        else:
+            yield from ((equation, None) for equation in one[a:a_end])
+            yield from ((None, equation) for equation in other[b:b_end])
+
+
+def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
+    avals = [variable.aval for variable in equation.outvars]
+    return (
+        equation.primitive.name,
+        place_of(equation, within).nearest,
+        tuple((len(getattr(aval, "shape", ())), getattr(aval, "dtype", None)) for aval in avals),
+    )
+
+
+def value_of(env: dict[Any, Value], atom: Any) -> Value:
+    """What one side of a program knows by a variable, or a number that stands in its text."""
+    if isinstance(atom, jax_core.Literal):
+        number = np.asarray(atom.val, getattr(atom.aval, "dtype", None))
+        return Value(a=number, b=number)
+    return env[atom]
+
+
+def constant(one: Any, other: Any) -> Value:
+    """A number of the program; one that is not the same for N and N + 1 records tells their number."""
+    same = np.shape(one) == np.shape(other) and np.array_equal(host(one), host(other))
+    return Value(a=one, b=one) if same else Value(a=one, b=other, origin=COUNT)
+
+
+def alone(value: Value, side: str = "b") -> Value:
+    """A value that one side alone reads."""
+    only = value.b if side == "b" else value.a
+    return dataclasses.replace(value, a=only, b=only, tag=None, values=value.values or value.differs)

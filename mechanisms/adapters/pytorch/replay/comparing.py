@@ -1,0 +1,74 @@
+"""By how much two runs of a replay differ, and what each round costs."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Iterator
+
+import torch
+
+from mechanisms.adapters.pytorch.replay import traces
+from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay.facts import Cost
+from mechanisms.adapters.pytorch.replay.run import Run
+
+OUTPUT_SLACK = 2e-5
+"""Of the largest number of an output: below it a difference is rounding."""
+
+
+def took_part(one: Run, other: Run) -> bool:
+    """Whether the record changed an output or moved a release."""
+    outputs = one.outputs.keys() == other.outputs.keys() and any(
+        apart_from(one.outputs[name].value, other.outputs[name].value) for name in one.outputs
+    )
+    return outputs or any(event.moved for event in other.releases.events)
+
+
+def apart_from(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors differ by more than rounding."""
+    if one.shape != other.shape:
+        return True
+    if not one.numel():
+        return False
+    a, b = one.double(), other.double()
+    slack = traces.tolerance(one) if one.dtype in traces.COARSE else OUTPUT_SLACK
+    return bool((a - b).abs().max() > slack * torch.maximum(a.abs(), b.abs()).max())
+
+
+def size_of(event: Event) -> float:
+    """How far the record moves one release."""
+    return float(event.difference.norm())
+
+
+def length_of(events: list[Event], numbers: list[int]) -> float:
+    """How far the record moves several releases together."""
+    return math.sqrt(sum(float(events[number].difference.double().square().sum()) for number in numbers))
+
+
+def round_costs(events: list[Event]) -> Iterator[Cost]:
+    """Of every round that the record moves and whose noise is known."""
+    rounds: dict[int, list[Event]] = collections.defaultdict(list)
+    for event in events:
+        if not event.superseded:
+            rounds[event.round].append(event)
+    for number, found in sorted(rounds.items()):
+        moved = [event for event in found if event.moved]
+        if not moved or not all(event.known for event in moved):
+            continue
+        squares = 0.0
+        for event in moved:
+            there = event.variance > 0
+            squares += float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
+        noise = torch.cat([event.variance.double().flatten() for event in moved])
+        largest = max(moved, key=size_of)
+        if squares:
+            yield Cost(
+                number=number,
+                sensitivity=math.sqrt(sum(float(event.difference.double().square().sum()) for event in moved)),
+                deviation=float(noise[noise > 0].mean().sqrt()),
+                multiplier=1 / math.sqrt(squares),
+                at=largest.stack,
+                origin=largest.origin,
+                draw=largest.draw,
+            )

@@ -1,0 +1,35 @@
+"""The same numbers in the noise of two releases, however they came there."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Iterable
+
+from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.stacks import Stack
+
+FEWEST = 4
+"""Numbers that must agree before they are called the same draw."""
+
+
+def repeated_noise(events: Iterable[Event]) -> list[Fact]:
+    """The first release whose noise covers another one too, or covers many coordinates with few numbers."""
+    known: dict[float, Event] = {}
+    for event in events:
+        if not event.moved or event.superseded or event.standard is None:
+            continue
+        values = [float(f"{value:.5g}") for value in event.standard.tolist() if math.isfinite(value)]
+        again = collections.Counter(known[value] for value in values if value in known)
+        if again and again.most_common(1)[0][1] >= max(FEWEST, len(values) // 2):
+            first = again.most_common(1)[0][0]
+            return [_used_twice(first.draw or first.stack, event.stack, ": the same numbers cover both releases")]
+        if len(values) >= FEWEST and len(set(values)) < len(values) // 2:
+            return [_used_twice(event.draw or event.stack, event.stack, ": one number covers many coordinates")]
+        known |= dict.fromkeys(values, event)
+    return []
+
+
+def _used_twice(first: Stack, second: Stack, how: str) -> Fact:
+    return Fact(kind="key_used_twice", stacks={"first": first, "second": second}, words={"how": how})
