@@ -12,7 +12,8 @@ import numpy as np
 from guarantees.checks import checked
 from guarantees.claim import Claim
 from guarantees.laws.combined import MixtureLaw
-from guarantees.laws.law import Certificate, LossLaw, Tails, no_leak
+from guarantees.laws.discrete_law import no_leak
+from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.round import Round, batch_sizes, round_claim

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from guarantees.families.textbook import subsampled_gaussian
-from guarantees.normalised import bounds as normalised_bounds
+from guarantees.normalised import revealed_size
 from guarantees.normalised.bounds import clt_bound, normalised_guarantee, projection_bound, round_upper_bound
 from guarantees.normalised.revealed_size import average_over_sizes, revealed_round
 from guarantees.normalised.round import normalised_round
@@ -145,7 +145,7 @@ def test_the_revealed_tails_are_averages_over_batches():
 def test_the_gauss_rule_agrees_with_the_sum_over_all_batch_sizes(case, monkeypatch):
     t = np.array([-2.0, 0.01, 2.0])
     quick = revealed_round(**setting(*case)).curve.law.tails(t)
-    monkeypatch.setattr(normalised_bounds, "NODES", 10**9)
+    monkeypatch.setattr(revealed_size, "NODES", 10**9)
     full = revealed_round(**setting(*case)).curve.law.tails(t)
     np.testing.assert_allclose(quick.without_above, full.without_above, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(quick.with_below, full.with_below, rtol=1e-12, atol=1e-14)
