@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dpsgd_audit.later import jnp
-from mechanisms.structure import next_power, pad_rows
+from mechanisms.structure import pad_rows
 
 if TYPE_CHECKING:
     import jax
 
-CELLS = 32
+CELLS = 16
 """Cells in a deviation of the noise, a power of two: the place of a number in its cell is then exact in float32.
 
 Nothing in a mixture of unit Gaussians varies faster than one of them: a cubic in a cell this wide errs by less than
 float32 rounds.
 """
-BEYOND = 16.0
+BEYOND = 12.0
 """Deviations past the outermost means; farther out a gap goes on along a straight line."""
-MOST_CELLS = 2**15
-MOST_WORK = 2**26
-"""Exponentials beyond which no table is made."""
-SIZES = (1024, 4)
-"""Cells of the smallest table, and how much longer the next is."""
+SIZES = (2**14, 2**15)
+"""Cells of a table, padded: one program serves nearly all mixtures, as only the cells that are read cost time."""
+PIECE = 64
+"""Cell ends whose sums have one choice of terms."""
+FAINT = 45.0
+"""ln of the share of a sum below which a term is left out."""
 
 
 class Law(NamedTuple):
@@ -70,7 +71,8 @@ def tabulated(pairs: Sequence[tuple[Law, Law]]) -> Gaps | None:
     first = int(np.floor(CELLS * (min(low for low, _ in ends) - BEYOND)))
     last = int(np.ceil(CELLS * (max(high for _, high in ends) + BEYOND))) - 1
     cells = last + 1 - first
-    if cells > MOST_CELLS or cells * max(len(law.means) for law in laws) > MOST_WORK:
+    size = next((size for size in SIZES if cells <= size), None)
+    if size is None:
         return None
     nodes = np.arange(first, last + 2) / CELLS
     known: dict[int, tuple[np.ndarray, np.ndarray]] = {id(law): _log_density(law, nodes) for law in laws}
@@ -78,9 +80,8 @@ def tabulated(pairs: Sequence[tuple[Law, Law]]) -> Gaps | None:
     for above, below in pairs:
         (value1, slope1), (value0, slope0) = known[id(above)], known[id(below)]
         columns.append(_cubics(value1 - value0, (slope1 - slope0) / CELLS))
-    base, by = SIZES
     return Gaps(
-        cubics=pad_rows(_in_rows(columns), next_power(cells, base=by, least=base)),
+        cubics=pad_rows(_in_rows(columns), size),
         first=first,
         last=last,
         constants=np.array([above.constant - below.constant for above, below in pairs], np.float32),
@@ -96,11 +97,19 @@ def _in_rows(columns: list[np.ndarray]) -> np.ndarray:
 def _log_density(law: Law, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ln of the mixture's density along the line and its derivative."""
     value, slope = np.empty(len(at)), np.empty(len(at))
-    size = max(1, 2**20 // len(law.means))
-    for start in range(0, len(at), size):
-        here = slice(start, start + size)
-        off = at[here, None] - law.means
-        exponent = law.log_weights - 0.5 * law.precision * off**2
+    order = np.argsort(law.means)
+    means, log_weights = law.means[order], law.log_weights[order]
+
+    def in_sight(place: float) -> np.ndarray:
+        exponent = log_weights - 0.5 * law.precision * (place - means) ** 2
+        return np.flatnonzero(exponent > exponent.max() - FAINT)
+
+    for start in range(0, len(at), PIECE):
+        here = slice(start, start + PIECE)
+        # a term left of all that count at the left end loses to them further right, and so the other way round
+        near = slice(in_sight(at[here][0])[0], in_sight(at[here][-1])[-1] + 1)
+        off = at[here, None] - means[near]
+        exponent = log_weights[near] - 0.5 * law.precision * off**2
         top = exponent.max(axis=1, keepdims=True)
         weight = np.exp(exponent - top)
         total = weight.sum(axis=1)
