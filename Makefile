@@ -14,13 +14,14 @@ EXTRAS := accountants,dev
 setup: $(STAMP)
 
 # uv sets up in seconds; plain pip does the same in a minute or two.
+# editable_mode=compat: the root on the path, so that `import audit` finds the package inside tests/ too, not tests/audit.
 $(STAMP): pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && \
-	  uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[$(EXTRAS)]'; \
+	  uv pip install -q --compile-bytecode --python $(BIN)/python --config-settings editable_mode=compat -e '.[$(EXTRAS)]'; \
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'; \
+	  $(BIN)/python -m pip install -q --config-settings editable_mode=compat -e '.[$(EXTRAS)]'; \
 	fi
 	@$(BIN)/python -m compileall -q -j 0 audit distinguishers dpsgd_audit guarantees mechanisms
 	@touch $@
@@ -76,9 +77,9 @@ types: setup
 
 $(DOCS): $(STAMP)
 	@if command -v uv >/dev/null 2>&1; then \
-	  uv pip install -q --python $(BIN)/python -e '.[$(EXTRAS),docs]'; \
+	  uv pip install -q --python $(BIN)/python --config-settings editable_mode=compat -e '.[$(EXTRAS),docs]'; \
 	else \
-	  $(BIN)/python -m pip install -q -e '.[$(EXTRAS),docs]'; \
+	  $(BIN)/python -m pip install -q --config-settings editable_mode=compat -e '.[$(EXTRAS),docs]'; \
 	fi
 	@touch $@
 
