@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from audit.bounds import guesses as worst
 from audit.bounds.counted_guesses import Guesses
@@ -74,7 +74,10 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJu
     chance = _leak(claim, delta=delta)
     needed = [_critical(asked, each) for each in found]
     power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, found, strict=True))
+    claimed = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
     leak = f"a training that lets each guess be right with probability {chance:.4g}"
+    if chance < 1:
+        leak += f" (randomised response with epsilon {logit(chance):.3g}, where {claimed:.3g} is claimed)"
     # never rounded up: .996 is not 1
     sure = f"would have been found with power {at_least(power, '.2g')}"
     if power >= POWER:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from audit.bounds.counted_guesses import Guesses
+from audit.bounds.rounding import at_least
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -22,7 +23,7 @@ class OneRunJudgement:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class OneRun:
     """What the guesses of one training prove, and what the user must vouch for.
 
@@ -51,6 +52,20 @@ class OneRun:
     """At which reports state epsilon: the claim's, or the declared one."""
     name: str = "one training"
     """What records and reports call it."""
+
+    def __repr__(self) -> str:
+        """What a session shows of it: the answer."""
+        judged = "" if self.judgement is None else f" {self.judgement.verdict};"
+        epsilon = at_least(self.epsilon(self.report_delta), ".4g")
+        return (
+            f"<OneRun {self.name!r}:{judged} proven epsilon >= {epsilon} at delta {self.report_delta:g}, mu >= "
+            f"{at_least(self.mu, '.4g')}; {self.canaries:,} canaries, risk {self.risk:g}>"
+        )
+
+    @property
+    def reason(self) -> str | None:
+        """Why the verdict is what it is; None where no claim was given."""
+        return None if self.judgement is None else self.judgement.reason
 
     @property
     def verdict(self) -> Verdict | None:

@@ -185,6 +185,8 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
         *quantiles(0.5, side=2000), risk=0.05, claim=guarantees.epsilon_delta(epsilon=2.0, delta=1e-6)
     )
     assert quiet.verdict == "no_violation_found"
+    assert "is claimed) would have been found with power" in quiet.reason
+    assert repr(quiet).startswith("<OneRun 'one training': no_violation_found; proven epsilon >= ")
     assert judged(guarantees.epsilon_delta(epsilon=9.0, delta=1e-6)).verdict == "inconclusive"
     by_curve = judged(guarantees.gaussian(mu=0.8))
     assert (by_curve.verdict, by_curve.judged_by) == ("violation", "guesses against the claimed curve")
