@@ -32,6 +32,13 @@ class WorstRecord:
     pair: Neighbours
     """The data without it and with it, which knows these lengths."""
 
+    def __repr__(self) -> str:
+        """What a session shows of it: the choice, not the record's data."""
+        return (
+            f"<WorstRecord: number {self.index} of {len(self.lengths)} candidates, gradient of length "
+            f"{self.lengths[self.index]:.4g}, cosine to the sum of the others {self.opposed:.2g}>"
+        )
+
 
 @checked
 def worst_record(

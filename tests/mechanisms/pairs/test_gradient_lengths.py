@@ -86,6 +86,7 @@ def test_the_worst_record_is_the_one_with_the_longest_gradient():
     found = mechanisms.worst_record(np.zeros(2), loss, ROWS[1:], ROWS * [[1.0], [-4.0], [1.0]], clip=1.0)
     assert (found.index, found.lengths) == (1, (5.0, 8.0, 1.0))
     np.testing.assert_array_equal(found.record, [0.0, -8.0])
+    assert repr(found).startswith("<WorstRecord: number 1 of 3 candidates, gradient of length 8, cosine")
     assert found.opposed == pytest.approx(-2 / np.sqrt(5))
     assert repr(found.pair).endswith("2 records without; gradient of length 8, others 1 to 2 (median 1), bound 1>")
 

@@ -152,7 +152,8 @@ class Replay:
                 continue
             if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
                 return one, other
-        self._say("not_followed", {}, why=f"in {ATTEMPTS} runs the record alone changed nothing that is released")
+        why = f"in {ATTEMPTS} runs the record alone changed nothing that is released, as with batches of a fixed size"
+        self._say("not_followed", {}, why=why)
         return one, other
 
     def _about_randomness(self, one: Run, other: Run) -> None:
