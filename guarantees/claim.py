@@ -163,7 +163,10 @@ class Claim:
 
     @checked
     def compose(self, times: Count, *, unit: Unit | None = None) -> Claim:
-        """The promise about ``times`` independent outputs together, between the same neighbours."""
+        """The promise about ``times`` independent outputs together, between the same neighbours.
+
+        Two outputs of ``laplace`` take 2 CPU seconds at epsilon 1,000 and 17 at 1e5: large losses need long lattices.
+        """
         return dataclasses.replace(
             self,
             curve=self.curve.compose(times),
