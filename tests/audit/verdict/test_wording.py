@@ -67,6 +67,7 @@ def test_an_audit_that_would_miss_three_times_the_claimed_epsilon_is_inconclusiv
     assert judged(PAIR_OF_NUMBERS, found.trials_needed // 2).verdict == "no_violation_found"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.0, 2.0])
 def test_what_counts_for_a_gaussian_claim_is_what_its_advantage_says(mu):
     """A Gaussian leak whose advantage is 0.1 above the claim's shows at the claim's best level or better elsewhere."""

@@ -123,6 +123,7 @@ def test_delta_in_one_dimension_agrees_with_integration(case):
         assert abs(claim.delta(eps, "without_given_with") - backward) < 2e-8
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("dimension", "sigma"), [(2, 0.5), (5, 2.0)])
 def test_asgm_delta_agrees_with_integration_in_two_dimensions(dimension, sigma):
     records, rate, shared, extra = 3, 0.4, -1.0, 1.0

@@ -70,8 +70,8 @@ def test_one_round_keeps_mass_and_mean(sigma):
         assert mean == pytest.approx(ndtr(z - 1 / sigma), rel=1e-11)
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize(("rounds", "sigma"), [(2, 0.1), (3, 0.5), (30, 1.0), (1000, 0.3), (10**5, 3.0), (50, 200.0)])
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("rounds", "sigma"), [(50, 200.0), (2, 0.1), (3, 0.5), (30, 1.0), (1000, 0.3), (10**5, 3.0)])
 def test_windows_below_and_above_agree_where_they_meet(rounds, sigma):
     """Two lattices with different tilts: total variation from below, from above, and both masses together."""
     law = IsolatedShuffleLaw(rounds, sigma)
