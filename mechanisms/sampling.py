@@ -145,7 +145,7 @@ class Poisson(Described):
         return below(bits, probability_to_integer(self.rate))
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """Padded to a size that is exceeded with probability below 2^-64."""
+        """Batches, padded to a size that is exceeded with probability below 2^-64."""
         size = int(binom.isf(2.0**-66, records, self.rate)) if self.rate < 1 else records
         return _members(self._attends(key, records), min(max(size, 1), records))
 
@@ -304,7 +304,7 @@ class BallsAndBins(Described):
         return jnp.minimum(look_up(words(key, Stream.PLACE, positions((records,))), table), self.steps - 1)
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """Padded to a size that is exceeded with probability below 2^-64 a batch."""
+        """Batches, padded to a size that each exceeds with probability below 2^-64."""
         size = int(binom.isf(2.0**-66 / self.steps, records, 1 / self.steps)) if self.steps > 1 else records
         attends = self._bins(key, records)[None, :] == jnp.arange(self.steps)[:, None]
         return _members(attends, min(max(size, 1), records))

@@ -135,8 +135,8 @@ def _require_pure(delta: float | None, claim: Claim | None) -> None:
         )
     if delta or (delta is None and claim is None):
         raise ValueError(
-            "coins revealed in turn prove an epsilon at delta 0 alone: with a larger delta flipping a coin may move "
-            "later guesses, and no bound on their count holds; use delta=0 or reveal='others'."
+            "coins revealed in turn prove an epsilon at delta 0 alone: at a larger delta one coin may change later "
+            "guesses, and no bound on the number of right guesses holds; use delta=0 or reveal='others'."
         )
 
 

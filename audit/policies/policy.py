@@ -179,7 +179,9 @@ class Policy(abc.ABC):
 
     def aimed_at(self, target: Target) -> Policy:
         """The same policy with its whole risk on one number, where it chooses thresholds for numbers."""
-        raise ValueError(f"target= chooses a threshold, and the policy {self.kind!r} has fixed its own; drop one.")
+        raise ValueError(
+            f"target= asks for a threshold to be chosen, but the policy {self.kind!r} has its own; drop one."
+        )
 
 
 def error_counts(tally: Tally, test: Test) -> tuple[ErrorCounts, ...]:

@@ -71,7 +71,7 @@ def look_again(records: Sequence[AuditRecord]) -> str:
 
 
 def outcome(record: AuditRecord) -> str:
-    """How a verdict stands to what the suite expects."""
+    """How a verdict compares with what the suite expects."""
     if record.as_expected:
         return "as expected"
     if record.verdict in NO_ANSWER:

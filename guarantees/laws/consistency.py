@@ -68,5 +68,5 @@ def honest_error(stated: float, defect: float, what: str) -> float:
         return defect
     raise InconsistentLawError(
         f"{what} breaks an identity of every pair of laws by {defect:.2g}, its stated error is {stated:.2g}: "
-        "the numerics do not reach these parameters; please report them."
+        "our numerics are not accurate enough for these parameters; please report them."
     )

@@ -78,7 +78,7 @@ class Environment:
 
     @property
     def installed(self) -> bool:
-        """Whether it is here; it is put in place whole."""
+        """Whether its folder exists; a folder is moved there only when it is complete."""
         return self.folder.is_dir()
 
     def required(self) -> Path:

@@ -302,8 +302,8 @@ def _key_place(state: Any) -> int:
     places = [place for place, leaf in enumerate(jax.tree.leaves(state)) if _is_key(leaf)]
     if len(places) != 1:
         raise ValueError(
-            f"the state of the plan's noise must hold one key, to be set in every trial, and holds {len(places)}; hand "
-            "over a function of a key that makes the plan: plan=lambda key: dataclasses.replace(plan, "
+            f"each trial sets the one key in the state of the plan's noise, and this state holds {len(places)} keys; "
+            "pass a function of a key that makes the plan: plan=lambda key: dataclasses.replace(plan, "
             "noise_addition_transform=matrix_factorization_privatizer(..., prng_key=key))."
         )
     return places[0]

@@ -94,7 +94,7 @@ class TorchTraining(Described):
             if not equal(first[0], watch.start):
                 raise ValueError(
                     f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
-                    "build a new model, whose initial weights must not come from a generator that follows the seed."
+                    "build a new model, and must not draw its initial weights with the trial's seed."
                 )
             return self._release(watch)
 
@@ -178,9 +178,9 @@ class TorchTraining(Described):
                 if "torchcsprng" not in str(error):
                     raise
                 raise ImportError(
-                    "secure_mode=True draws from torchcsprng, which is not installed and is built for few versions of "
-                    f"PyTorch (this is {version_of('torch')}); audit with secure_mode=False, which differs in the "
-                    "generator and in summing four draws for one."
+                    "secure_mode=True needs torchcsprng, which is not installed and supports only a few versions of "
+                    f"PyTorch (this is {version_of('torch')}); audit with secure_mode=False, which has another "
+                    "generator and draws one number where secure mode adds up four."
                 ) from error
 
     def _watched(self, dataset: Any, seed: int) -> Watch:

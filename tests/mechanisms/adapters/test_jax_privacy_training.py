@@ -126,7 +126,7 @@ def test_a_key_that_cannot_be_set_is_refused_and_a_function_of_a_key_taken():
         noise = noise_addition.matrix_factorization_privatizer(np.eye(STEPS), stddev=NOISE, prng_key=key)
         return dataclasses.replace(config().plan, noise_addition_transform=noise)
 
-    with pytest.raises(ValueError, match="one key, to be set in every trial, and holds 0"):
+    with pytest.raises(ValueError, match="this state holds 0 keys"):
         training(dense(jax.random.key(0))).prepare(DATA)
     nothing = {"x": FEATURES, "weight": np.zeros(5, np.float32)}
     assert_has_law(drawn(training(dense), nothing).ravel(), stats.norm(scale=NOISE).cdf)
