@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +26,8 @@ except ImportError:
     fcntl = None
 
 SAVE_SECONDS = 2.0
+BECAUSE = ".decided.json"
+"""Files that say what decided a finished audit, beside its record."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,8 @@ class Checkpoint:
 
     folder: Path
     digest: str
+    decided: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Digests of each thing that decides the audit's numbers."""
 
     @property
     def _counts(self) -> Path:
@@ -42,6 +46,10 @@ class Checkpoint:
     @property
     def _record(self) -> Path:
         return self.folder / f"{self.digest}.record.json"
+
+    @property
+    def _because(self) -> Path:
+        return self.folder / f"{self.digest}{BECAUSE}"
 
     def finished(self) -> AuditRecord | None:
         """The record, if this audit was completed before the interruption; None if it cannot be read."""
@@ -81,7 +89,20 @@ class Checkpoint:
     def close(self, record: AuditRecord) -> None:
         """Save the finished record; its counts are complete and never added to."""
         self._write(self._record, json.dumps(record.to_json()))
+        self._write(self._because, json.dumps({"name": record.name, "decided": dict(self.decided)}))
         self._counts.unlink(missing_ok=True)
+
+    def changed(self, name: str) -> list[str]:
+        """What is not the same as when an audit of this name was finished here; nothing if none was."""
+        differ = []
+        for file in sorted(self.folder.glob(f"*{BECAUSE}")):
+            try:
+                kept = json.loads(file.read_text())
+                if kept["name"] == name:
+                    differ.append([what for what, mine in self.decided.items() if kept["decided"].get(what) != mine])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+        return sorted(min(differ, key=len, default=[]))
 
     def _write(self, path: Path, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -130,8 +151,12 @@ def _lock_file(folder: Path) -> IO[bytes]:
 
 def checkpoint(folder: Path, decided_by: Any) -> Checkpoint:
     """The checkpoint of an audit that is decided by this (plain) data."""
-    digest = hashlib.sha256(json.dumps(decided_by, sort_keys=True, default=str).encode()).hexdigest()[:24]
-    return Checkpoint(folder=folder, digest=digest)
+    each = decided_by.items() if isinstance(decided_by, Mapping) else ()
+    return Checkpoint(folder=folder, digest=_digest(decided_by), decided={what: _digest(value) for what, value in each})
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 class Saver:

@@ -116,6 +116,9 @@ def _content(value: Any, depth: int) -> Any:
         return ["method", value.__func__.__qualname__, inner(value.__self__)]
     if isinstance(value, types.FunctionType):
         return _function(value, inner)
+    if isinstance(value, types.ModuleType):
+        # its file is hashed with the code
+        return ["module", value.__name__]
     if is_torch_dataset(value):
         # pickled tensors hold addresses
         return [type(value).__qualname__, inner(vars(value))]

@@ -38,6 +38,17 @@ from mechanisms.adapters.environments import Environment
 
 REMEDY = "Fix it and run the same command again: finished audits are kept (with --resume also those of foreign code)."
 
+CHANGED = {
+    "parts": "what the suite builds (mechanism, pair, distinguisher, policy)",
+    "claim": "the claim",
+    "files": "a program's files",
+    "code": "the code",
+    "environment": "the environment (versions, device)",
+    "settings": "JAX's settings",
+    "spec": "the audit's entry (or an option that replaces a part of it)",
+}
+"""What decides an audit's numbers, as a sentence calls it."""
+
 
 class AuditError(RuntimeError):
     """An audit of a suite that could not be finished: the last line says where, which and why."""
@@ -230,6 +241,10 @@ class Kept:
         found = self.place.finished() if self.place is not None and self.use else None
         if found is not None:
             self.told(f"{name!r}: kept, it was finished before the interruption.")
+        elif self.place is not None and self.use and (changed := self.place.changed(name)):
+            told = " and ".join(CHANGED.get(what, what) for what in changed)
+            be = "is" if len(changed) == 1 else "are"
+            self.told(f"{name!r}: an earlier result is not used, because {told} {be} not the same; it runs again.")
         return found
 
     def tally(self, spec: AuditSpec) -> Tally | None:

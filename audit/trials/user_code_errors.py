@@ -55,6 +55,14 @@ def sentence(error: BaseException) -> str:
     return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
 
 
+def _at(error: BaseException) -> str:
+    """The last line of the user's own code that an exception passed through; empty if there is none in a file."""
+    from audit.diagnosis.explain.places import place_of_error, relative
+
+    files = [(path, line) for path, line in place_of_error(error).own if os.path.isfile(path)]
+    return f" at {relative(files[0][0])}:{files[0][1]}" if files else ""
+
+
 @contextlib.contextmanager
 def blamed(what: str) -> Iterator[None]:
     """Any exception of a user's code as one that says whose it was."""
@@ -64,7 +72,7 @@ def blamed(what: str) -> Iterator[None]:
         if passes(error):
             raise
         told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-        raise MechanismError(f"{what}: {told}") from error
+        raise MechanismError(f"{what}{_at(error)}: {told}") from error
 
 
 @contextlib.contextmanager

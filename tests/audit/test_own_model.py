@@ -59,7 +59,7 @@ def noisy(key, rows):
         (lambda key, rows: np.asarray(rows).sum(0), r"side 'without'.*TracerArray.*mechanisms\.callable_step"),
         (lambda rows, key: rows["image"], r"called as step\(key, dataset\)"),
         (lambda key, rows: "text", r"called as step\(key, dataset\)"),
-        (lambda key, rows: {}["weights"], "side 'without': KeyError: 'weights'"),
+        (lambda key, rows: {}["weights"], r"side 'without' at \S*test_own_model\.py:\d+: KeyError: 'weights'"),
     ],
 )
 def test_a_step_that_cannot_be_traced_is_told_how_it_is_called(step, message):

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import math
 import os
 import sys
 
@@ -85,6 +86,8 @@ def closure(value):
 
 def test_content_is_told_apart_whatever_it_is_called():
     same = [np.zeros((2, 3), np.float32), {"a": (1, 2.0)}, PAIR, closure(1), functools.partial(closure, 1), None]
+    # what a factory of steps holds: `library = importlib.import_module(name)`
+    same += [closure(math), closure(os)]
     for value in same:
         assert digest_of(value) == digest_of(value)
     assert digest_of(closure(1)) == digest_of(closure(1))
@@ -172,7 +175,17 @@ def test_finished_audits_are_kept_and_told_unless_the_code_changed(tmp_path, mod
     assert (again, said) == (first, ["'one': kept, it was finished before the interruption."])
     module.write_text("SCALE = 3.0\n")
     run_suite(suite, resume_in=tmp_path / "r", told=said.append)
-    assert len(said) == 1
+    assert said[1:] == ["'one': an earlier result is not used, because the code is not the same; it runs again."]
+
+
+def test_what_put_an_earlier_result_aside_is_said_and_a_time_budget_is_no_such_thing(tmp_path):
+    suite, said = parse_suite(SUITE, "s.toml"), []
+    (first,) = run_suite(suite, resume_in=tmp_path, told=said.append)
+    hurried = dataclasses.replace(suite, time_budget=1e-3)
+    assert run_suite(hurried, resume_in=tmp_path, told=said.append) == (first,)
+    assert said.pop() == "'one': kept, it was finished before the interruption."
+    run_suite(dataclasses.replace(suite, seed=suite.seed + 1, risk=suite.risk / 2), resume_in=tmp_path, told=said.append)
+    assert said == ["'one': an earlier result is not used, because risk and seed are not the same; it runs again."]
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Every way out of a user's code is an error of ours: `sys.exit(0)` in a step does not pass for a good run."""
 
 import asyncio
+import importlib
 import sys
 from pathlib import Path
 
@@ -153,3 +154,12 @@ def test_a_function_that_makes_a_part_is_behind_the_border(suite, part):
     (spec,) = parse_suite(path.read_text(), "suite.toml").audits
     with pytest.raises(SuiteError, match=r"failed with .*it called sys.exit\(0\)"):
         build(spec)
+
+
+def test_the_line_of_the_users_code_is_named_and_not_that_of_a_library_it_calls(tmp_path, monkeypatch):
+    (tmp_path / "raising_step.py").write_text("import json\n\ndef step(key, data):\n    return json.loads('no')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    step = importlib.import_module("raising_step").step
+    with pytest.raises(MechanismError, match=r"^it failed at raising_step\.py:4: JSONDecodeError: "), blamed("it failed"):
+        step(None, None)
