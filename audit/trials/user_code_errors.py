@@ -8,7 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class MechanismError(RuntimeError):
@@ -57,10 +60,20 @@ def sentence(error: BaseException) -> str:
 
 def _at(error: BaseException) -> str:
     """The last line of the user's own code that an exception passed through; empty if there is none in a file."""
-    from audit.diagnosis.explain.places import place_of_error, relative
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    if not frames:
+        return ""
+    path = frames[-1].filename
+    here = os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
+    return f" at {here}:{frames[-1].lineno}"
 
-    files = [(path, line) for path, line in place_of_error(error).own if os.path.isfile(path)]
-    return f" at {relative(files[0][0])}:{files[0][1]}" if files else ""
+
+def _is_users(path: str) -> bool:
+    """Whether a file is neither ours nor installed: where a library raises, the line that called it says more."""
+    root = Path(__file__).parents[2]
+    ours = [root / name for name in ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")]
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return os.path.isfile(path) and not path.startswith(tuple(f"{folder}{os.sep}" for folder in (*ours, *installed)))
 
 
 @contextlib.contextmanager

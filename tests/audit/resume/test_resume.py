@@ -184,7 +184,8 @@ def test_what_put_an_earlier_result_aside_is_said_and_a_time_budget_is_no_such_t
     hurried = dataclasses.replace(suite, time_budget=1e-3)
     assert run_suite(hurried, resume_in=tmp_path, told=said.append) == (first,)
     assert said.pop() == "'one': kept, it was finished before the interruption."
-    run_suite(dataclasses.replace(suite, seed=suite.seed + 1, risk=suite.risk / 2), resume_in=tmp_path, told=said.append)
+    other = dataclasses.replace(suite, seed=suite.seed + 1, risk=suite.risk / 2)
+    run_suite(other, resume_in=tmp_path, told=said.append)
     assert said == ["'one': an earlier result is not used, because risk and seed are not the same; it runs again."]
 
 
