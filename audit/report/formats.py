@@ -109,6 +109,8 @@ def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
             message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
             if record.violated_at is not None:
                 message = f"{readable(record.verdict)}: {record.violated_at.says}"
+                if lines := code_lines(record.diagnoses):
+                    message += " First suspect: {}:{}.".format(*lines[0])
             if not record.ran:
                 message = f"{readable(record.verdict)}: {record.reason}"
             ElementTree.SubElement(case, _junit_end(record), message=message).text = at_length

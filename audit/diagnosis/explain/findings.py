@@ -40,9 +40,9 @@ SENTENCES = {
     "{origin}{then}.",
     Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}{others}.",
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
-    Kind.TOO_LITTLE_NOISE: "The record moves the sum of {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
-    "adds, drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where {stated:.4g} is "
-    "stated.",
+    Kind.TOO_LITTLE_NOISE: "The record moves {what} {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
+    "adds{called}, drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where "
+    "{stated:.4g} is stated.",
     Kind.NOT_FOLLOWED: "Not judged: {why}.",
 }
 """One sentence for every kind. A ``Place`` is spelled as file:line, and its frames become the finding's lines."""
@@ -166,9 +166,34 @@ def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
     return found(Kind.NOISE_SCALE_FROM_DATA, origin=origin, beside=[at, draw], what=what, then=then)
 
 
-def without_noise(leaf: str, at: Place, noisy: Place | None) -> Finding:
-    """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs."""
+def too_little(
+    *, lead: Place, at: Place, summed: bool = True, beside: Iterable[Place] = (), **words: object
+) -> Finding:
+    """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
+
+    ``summed`` says that records were summed for certain where what is released comes from.
+    """
+    own = lead.own[:1]
+    called = f" (called at {spelled(Place(own))})" if own and own[0] in at.own[1:] else ""
+    what = "the sum of" if summed else "what is made of the records at"
+    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, **words)
+    return dataclasses.replace(told, lines=tuple(dict.fromkeys([*own, *told.lines])))
+
+
+def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place, Place] | None = None) -> Finding:
+    """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
+
+    ``fixed`` is where numbers of a constant key are added instead, and where the key is made.
+    """
     leaf = f"{leaf[0].upper()}{leaf[1:]}" if leaf.startswith("the ") else leaf
+    if fixed is not None:
+        added, key = fixed
+        told = (
+            f"; what is added at {spelled(added)} is drawn from the constant key of {spelled(key)}, so it is the same "
+            "in every run and hides nothing"
+        )
+        lines = frames_of([key, at, added])
+        return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
     if noisy is None:
         return found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others="")
     told = f"; noise is added to others at {spelled(noisy)}"

@@ -42,7 +42,8 @@ def place(frames: Iterable[Frame]) -> Place:
     frames = list(frames)
     own = [frame for frame in frames if not is_library(frame[0])]
     library = [frame for frame in frames if is_library(frame[0]) and not frame[0].startswith("<")]
-    innermost = library[:1] if frames[:1] == library[:1] else []
+    # where the user has lines, one of this toolkit's tells nothing
+    innermost = library[:1] if frames[:1] == library[:1] and not (own and is_ours(library[0][0])) else []
     return Place(own=tuple(own[:OWN_FRAMES]), library=tuple(innermost))
 
 

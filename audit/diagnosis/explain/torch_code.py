@@ -18,6 +18,7 @@ from audit.diagnosis.explain.findings import (
     noise_scale,
     not_followed,
     ranked,
+    too_little,
     without_noise,
 )
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, place
@@ -104,4 +105,6 @@ def _finding(fact: Any, readers: set[Frame]) -> Finding:
         return _noise_scale(places, readers)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
+    if fact.kind == Kind.TOO_LITTLE_NOISE:
+        return too_little(lead=among_records(places["at"], readers), **places, **fact.words)
     return found(Kind(fact.kind), **places, **fact.words)

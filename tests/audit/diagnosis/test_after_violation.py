@@ -191,6 +191,13 @@ def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
     assert looks_wrong(told("expected_batch"))[0].endswith("its scale reads the dataset.")
 
 
+def test_junit_names_the_first_line_in_its_message(record):
+    wrong = next(answer for answer in record.diagnoses if answer.wrong)
+    told = dataclasses.replace(record, diagnoses=(dataclasses.replace(wrong, lines=(("train.py", 37),)),))
+    assert ' First suspect: train.py:37."' in junit((told,), title="one")
+    assert "First suspect" not in junit((dataclasses.replace(record, diagnoses=()),), title="one")
+
+
 def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path, capsys):
     page = write_report((record,), tmp_path, title="one").read_text()
     text = markdown((record,), title="one")

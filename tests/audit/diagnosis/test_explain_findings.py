@@ -6,7 +6,15 @@ import jax
 import pytest
 
 from audit.diagnosis.explain import Covered, Explanation, Kind, Round, explain
-from audit.diagnosis.explain.findings import NOT_SEEN, NOTHING_STATED, SENTENCES, found, not_followed, ranked
+from audit.diagnosis.explain.findings import (
+    NOT_SEEN,
+    NOTHING_STATED,
+    SENTENCES,
+    found,
+    not_followed,
+    ranked,
+    too_little,
+)
 from audit.diagnosis.explain.places import NOWHERE, is_library, place
 from mechanisms import command_step, worst_case_pair
 
@@ -32,9 +40,15 @@ def test_python_and_this_toolkit_are_no_lines_of_the_users():
     assert not is_library(__file__)
 
 
+def test_a_line_of_this_toolkit_does_not_stand_beside_the_users():
+    ours = place.__code__.co_filename
+    assert place([(ours, 94), ("/home/me/train.py", 12)]).library == ()
+    assert place([(ours, 94)]).library == ((ours, 94),)
+
+
 def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
-    little = found(
-        Kind.TOO_LITTLE_NOISE,
+    little = too_little(
+        lead=USER,
         at=USER,
         origin=USER,
         draw=USER,

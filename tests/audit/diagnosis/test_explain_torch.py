@@ -232,3 +232,32 @@ def test_leaves_that_the_clipping_leaves_out_are_named():
     assert "weight" not in found.says
     right = explain(callable_step(helped.right), helped.pair(), key=KEY, noise_multiplier=helped.NOISE)
     assert right.findings == ()
+
+
+def test_lines_of_an_installed_toolkit_are_nobodys(monkeypatch):
+    from mechanisms.adapters.pytorch.replay import stacks
+
+    installed = "/home/me/venv/lib/python3.13/site-packages/"
+    monkeypatch.setattr(stacks, "__file__", f"{installed}mechanisms/adapters/pytorch/replay/stacks.py")
+    told = stacks._told.__wrapped__
+    assert not told(f"{installed}mechanisms/adapters/callable_step/run.py")
+    assert told(f"{installed}opacus/optimizers/optimizer.py")
+    assert told("/home/me/train.py")
+
+
+def _noisy(total, deviation):
+    return total + deviation * torch.randn(total.shape)
+
+
+def scale_handed_over(seed, data):
+    torch.manual_seed(seed)
+    x, _ = data
+    total = (x / x.norm(dim=1, keepdim=True).clamp(min=1.0)).sum(dim=0)
+    return _noisy(total, 0.5)
+
+
+def test_the_call_that_hands_over_the_noises_scale_stands_before_the_helper():
+    (found,) = explained(scale_handed_over, noise_multiplier=1.0).findings
+    lines, start = inspect.getsourcelines(scale_handed_over)
+    assert found.lines[0] == (__file__, start + len(lines) - 1)
+    assert found.says.count("(called at ") == 1

@@ -26,6 +26,8 @@ SLACK = 0.02
 CHANGED = 0.1
 """Share of a release that must change before it is called another one."""
 ROUNDINGS = 4.0
+REPLACED = "another record's place"
+"""Where the record's share changes because it stands where another record stood (padding that repeats one)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Share:
     """A picture of what the record adds to one value."""
 
     picture: np.ndarray
+    whole: np.ndarray
+    """The same of all that stands there with the record."""
     slack: float
 
     @property
@@ -47,8 +51,16 @@ class Share:
             apart = float(np.max(np.abs(self.picture - other.picture)))
         return bool(apart <= slack or not np.isfinite(apart))
 
+    def replaces(self, other: Share) -> bool:
+        """Whether the same stands there with the record in both: only what it is compared with has changed.
 
-NOTHING = Share(np.zeros(VIEWS), 0.0)
+        To the last digit, since it comes from the same operations: a long record in a group hides the others but for
+        the last digits.
+        """
+        return bool(np.array_equal(self.whole, other.whole))
+
+
+NOTHING = Share(np.zeros(VIEWS), np.zeros(VIEWS), 0.0)
 
 
 class Company:
@@ -73,6 +85,8 @@ class Company:
             return
         if share.like(self._reference.get(slot, NOTHING)):
             out.bent = None
+        elif out.bent is None and slot in self._reference and share.replaces(self._reference[slot]):
+            out.bent = REPLACED
         elif out.bent is None:
             counted = any(not value.values for value in differing)
             slots = tuple(value.slot for value in differing if value.slot is not None)
@@ -87,10 +101,14 @@ def share_of(value: Value) -> Share:
         added = other.astype(np.float64) - one
         moved = added != 0
         size = np.linalg.norm(np.maximum(np.abs(one[moved]), np.abs(other[moved])).astype(np.float64))
-        if len(added) > WIDEST:
-            added = np.pad(added, (0, -len(added) % WIDEST)).reshape(-1, WIDEST).sum(axis=0)
-        picture = _weights()[:, : len(added)] @ added
-    return Share(picture, ROUNDINGS * rounding(value.a) * float(size))
+        picture, whole = _picture(added), _picture(np.where(moved, other, 0.0))
+    return Share(picture, whole, ROUNDINGS * rounding(value.a) * float(size))
+
+
+def _picture(entries: np.ndarray) -> np.ndarray:
+    if len(entries) > WIDEST:
+        entries = np.pad(entries, (0, -len(entries) % WIDEST)).reshape(-1, WIDEST).sum(axis=0)
+    return _weights()[:, : len(entries)] @ entries
 
 
 @functools.cache

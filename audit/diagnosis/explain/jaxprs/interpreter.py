@@ -23,7 +23,7 @@ from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
-from audit.diagnosis.explain.places import Place, function_around, is_library, spelled
+from audit.diagnosis.explain.places import Frame, Place, function_around, is_library, spelled
 
 CALLS = {
     "jit": "jaxpr",
@@ -69,6 +69,9 @@ class Lockstep:
         self.draws: set[Place] = set()
         self._keys = Keys(find=self.find)
         self._path: tuple[int, ...] = ()
+        self._derived = False
+        self._met_records: set[Frame | None] = set()
+        """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
         self._passed: collections.Counter[Slot] = collections.Counter()
 
     def find(self, finding: Finding) -> None:
@@ -170,7 +173,14 @@ class Lockstep:
 
     def _settle(self, equation: Any, place: Place, a: Any, b: Any, ins: Sequence[Value], which: int) -> Value:
         name, params = equation.primitive.name, equation.params
-        out = labelled(name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group)
+        derived = self._derived or _is_derived(equation)
+        out = labelled(
+            name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group, derived=derived
+        )
+        if any(value.tag is not None for value in ins):
+            self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
+        if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:
+            out.fixed_noise = None
         if name in CALLBACKS:
             out.opaque = place
         if out.noise and out.draw is None:
@@ -191,7 +201,11 @@ class Lockstep:
         keys_alone = not any(value.data for value in ins) and any(value.random and _is_key(value.a) for value in ins)
         if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
             return self._sampler(one, other, ins, place, jaxpr_a)
-        return self.run(jaxpr_a, jaxpr_b, ins, inside(jaxpr_a, one, within))
+        outer, self._derived = self._derived, self._derived or _is_derived(one)
+        try:
+            return self.run(jaxpr_a, jaxpr_b, ins, inside(jaxpr_a, one, within))
+        finally:
+            self._derived = outer
 
     def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
@@ -343,6 +357,11 @@ def _kept(old: Value, new: Value, place: Place) -> Value:
     if b is old.a:
         return dataclasses.replace(new, a=old.a, b=old.a)
     return dataclasses.replace(new, a=old.a, b=b, origin=new.origin or new.at or place)
+
+
+def _is_derived(equation: Any) -> bool:
+    """Whether differentiation made an equation, or what it differentiates holds it."""
+    return "jvp(" in str(equation.source_info.name_stack)
 
 
 def _loop_parts(scan: Any) -> tuple[int, int]:

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.value import (
     COUNT,
     Mixed,
     Origin,
     Tag,
     Value,
+    Weight,
     host,
     scaled_by_count,
     settled,
@@ -58,6 +60,11 @@ APART = frozenset(
     | {"stop_gradient", "select_n", "pad", "concatenate", "expand_dims", "clamp", "copy_p", "rev", "stack"}
 )
 """Equations in which entries do not meet."""
+SAME_NUMBERS = frozenset(
+    {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "copy_p", "expand_dims"}
+    | {"stop_gradient", "reduce_precision", "device_put", "optimization_barrier"}
+)
+"""Equations whose results are the numbers that they are given."""
 SIDE_BY_SIDE = frozenset({"concatenate", "stack", "dynamic_update_slice", "scatter", "pad"})
 """Equations that put values beside one another and change none."""
 
@@ -78,8 +85,12 @@ def labelled(
     which: int,
     counts: tuple[int, int],
     group: int,
+    derived: bool = False,
 ) -> Value:
-    """The result with its labels; noise that meets data is for ``meeting.py``."""
+    """The result with its labels; noise that meets data is for ``meeting.py``.
+
+    ``derived`` says that differentiation made the equation: what a gradient multiplies by is no clipping factor.
+    """
     differing = [value for value in ins if value.differs]
     tag = axes.by_size(a, b, group)
     if tag is None and np.shape(a) == np.shape(b):
@@ -103,6 +114,7 @@ def labelled(
         uncoupled=first(value.uncoupled for value in differing),
         opaque=first(value.opaque for value in ins),
     )
+    _fixed(name, out, ins, at)
     if sized and not values and not others:
         # draws that no record's values touch: all that matters is how they lie now
         out.uncoupled = None
@@ -110,7 +122,7 @@ def labelled(
         out.uncoupled = out.uncoupled or at
     if out.differs and out.tag is None:
         out.since = first(value.since for value in differing) or at
-    _weights(name, out, ins, at)
+    _weights(name, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
@@ -130,14 +142,44 @@ def _is_shifted(name: str, out: Value, ins: Sequence[Value]) -> bool:
     )
 
 
-def _weights(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
+def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
+    """Numbers drawn from a constant key, and what they are added to in the place of noise."""
+    out.fixed_noise = first(value.fixed_noise for value in ins if value.differs)
+    fixed = [value.fixed for value in ins if value.fixed is not None]
+    if not out.data and not out.random:
+        keys = name == "random_seed" or any(jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins)
+        out.fixed = fixed[0] if fixed else at if keys else None
+    elif name in SUMS and fixed and out.differs and out.tag is None and not any(value.fixed_noise for value in ins):
+        out.fixed_noise = at, fixed[0]
+
+
+def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
     """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
     if out.tag is not None:
         apart = np.size(out.a) == np.shape(out.a)[out.tag.axis]
         out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
+    if out.single:
+        kept = derived or name in SAME_NUMBERS
+        out.made = first(value.made for value in ins) if kept else at
     tagged = [value for value in ins if value.tag is not None and value.values]
-    weighs = name in WEIGHING and {value.single for value in tagged} == {True, False}
-    out.weighted = at if weighs else first(value.weighted for value in ins)
+    weighs = name in WEIGHING and not derived and {value.single for value in tagged} == {True, False}
+    out.weighted = _weight(name, tagged, at) if weighs else first(value.weighted for value in ins)
+
+
+def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
+    factor, record = sorted(tagged, key=lambda value: value.single)[::-1]
+    with np.errstate(all="ignore"):
+        before, by = _length(record), _length(factor)
+        divided = name == "div" and tagged[-1] is factor
+        after = before / by if divided else before * by
+    return Weight(at, factor.made or at, before, after)
+
+
+def _length(value: Value) -> float:
+    """Of the differing record on the side that has it; of one entry where all of them are one number."""
+    assert value.tag is not None
+    own = np.take(host(value.b), sorted(value.tag.slots), axis=value.tag.axis).astype(np.float64)
+    return float(np.max(np.abs(own), initial=0.0)) if value.single else float(np.linalg.norm(own))
 
 
 def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value], at: Place) -> None:
@@ -153,7 +195,8 @@ def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Se
         out.origin = at
     elif out.tag is None:
         out.summed = any(value.summed for value in carried)
-        out.origin = first(value.origin for value in carried)
+        # where the records themselves come from tells more than their number
+        out.origin = first(value.origin for value in sorted(carried, key=lambda value: not value.values))
         out.summed_by = max((value.summed_by for value in carried), default=0.0)
         if out.origin is None and out.differs and not tagged and not out.values and differing:
             out.origin = COUNT

@@ -94,6 +94,7 @@ class Meetings:
             correlated=noise.correlated,
             nonlinear=data.nonlinear,
             weighted=data.weighted,
+            summed=data.summed,
             summed_by=data.summed_by,
             bent=data.bent,
             sampled=data.random,

@@ -20,13 +20,14 @@ from audit.diagnosis.explain.findings import (
     found,
     not_followed,
     ranked,
+    too_little,
 )
 from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.looks import GROWN, SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed, run_once, traced
-from audit.diagnosis.explain.jaxprs.value import Release
-from audit.diagnosis.explain.places import Place, spelled
+from audit.diagnosis.explain.jaxprs.value import Release, Weight
+from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -207,63 +208,87 @@ def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: State
     allowed = program.reach * (1 + SLACK) / stated.noise_multiplier if stated.noise_multiplier else 0.0
     usual = max((release.cost for release in known), default=0.0)
     findings: list[Finding] = []
-    bounded: list[Release] = []
-    unbounded: dict[tuple[Place, Place], list[tuple[Release, float]]] = {}
+    bounded: list[tuple[Release, Release]] = []
+    unbounded: dict[tuple[Place, Place], list[tuple[Release, Release]]] = {}
     for base, small, large in zip(known, less, more, strict=True):
         if small.unknown or not small.cost or not np.isfinite(large.cost):
             continue
         origin = small.origin if isinstance(small.origin, Place) else small.at
         if large.cost > max(GROWN * small.cost, GROWN * usual, allowed):
-            unbounded.setdefault((origin, small.at), []).append((small, large.cost / small.cost))
+            unbounded.setdefault((origin, small.at), []).append((small, large))
             continue
-        bounded.append(small)
+        bounded.append((small, large))
         if small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
             findings.append(found(Kind.CLIPPED_AFTER_SUM, at=small.nonlinear, origin=origin))
-    return findings + [
-        _not_clipped([one for one, _ in own], bounded, origin=origin, at=at, times=max(times for _, times in own))
-        for (origin, at), own in unbounded.items()
-    ]
+    return findings + [_not_clipped(own, bounded, origin=origin, at=at) for (origin, at), own in unbounded.items()]
 
 
-def _not_clipped(
-    grown: Sequence[Release], bounded: Sequence[Release], *, origin: Place, at: Place, times: float
-) -> Finding:
-    """Where the rest of the record is bounded, what bounds it has left these out: its line stands first."""
-    clips = {one.weighted for one in bounded} - {one.weighted for one in grown}
-    clip = next(iter(clips)) if len(clips) == 1 else None
-    names = [one.output for one in grown if one.output] if bounded else []
+Grown = Sequence[tuple[Release, Release]]
+"""Releases of a record that was made larger, and still larger."""
+
+
+def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> Finding:
+    """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
+
+    Where these are multiplied by a number that bounds nothing, the line that computes it does.
+    """
+    names = [one.output for one, _ in grown if one.output] if bounded else []
     leaves = f" for {listed(names)}" if names else ""
+    times = max(large.cost / small.cost for small, large in grown)
     words = {"leaves": leaves, "scale": SCALES[1] / SCALES[0], "times": times}
-    if clip is None:
-        return found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
-    told = found(Kind.NOT_CLIPPED, clip=clip, origin=origin, at=at, **words)
-    return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(clip)}.")
+    clips = {weight.at for weight in _weights(bounded, bounds=True)}
+    clips -= {one.weighted.at for one, _ in grown if one.weighted}
+    if len(clips) == 1:
+        (clip,) = clips
+        told = found(Kind.NOT_CLIPPED, clip=clip, origin=origin, at=at, **words)
+        return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(clip)}.")
+    failed = {(weight.factor, weight.at) for weight in _weights(grown, bounds=False)}
+    if len(failed) == 1:
+        factor, weighed = next(iter(failed))
+        told = found(Kind.NOT_CLIPPED, factor=factor, weighed=weighed, origin=origin, at=at, **words)
+        where = f"The number of {spelled(factor)}, by which the record is multiplied at {spelled(weighed)},"
+        return dataclasses.replace(told, says=f"{told.says} {where} does not bound it.")
+    return found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
+
+
+def _weights(grown: Grown, *, bounds: bool) -> list[Weight]:
+    """Where these were multiplied by a number of the record's own that bounds it, or that does not."""
+    own = [(small.weighted, large.weighted) for small, large in grown]
+    both = [(small, large) for small, large in own if small is not None and large is not None]
+    long = [(small, large) for small, large in both if large.before > GROWN * small.before > 0]
+    return [small for small, large in long if (large.after <= GROWN * small.after) == bounds]
 
 
 def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
     multiplier = stated.noise_multiplier
     if multiplier is None:
         return []
-    worst: tuple[float, list[Release]] = (0.0, [])
+    worst: tuple[float, list[Release], set[Frame]] = (0.0, [], set())
     for run in runs:
         for releases in _by_round(program, run).values():
             judged = not any(release.unknown for release in releases)
             if judged and _cost(releases) > worst[0]:
-                worst = _cost(releases), releases
-    cost, releases = worst
+                worst = _cost(releases), releases, run.lockstep.meetings.readers
+    cost, releases, readers = worst
     if cost * multiplier <= program.reach * (1 + _slack(releases)):
         return []
     top = max(releases, key=lambda release: release.cost)
-    beside = [] if top.weighted is None or not _exceeds(releases, program, stated) else [top.weighted]
-    more = f", more than the {stated.clip:g} to which records are clipped ({spelled(beside[0])})" if beside else ""
+    exceeds = _exceeds(releases, program, stated)
+    weight, more, lead = top.weighted if exceeds else None, "", among_records(top.at, readers)
+    origin = top.origin if isinstance(top.origin, Place) else top.at
+    if exceeds:
+        lead = origin if weight is None else weight.factor
+        where = "" if weight is None else f" ({spelled(weight.at)})"
+        more = f", more than the {stated.clip:g} to which records are clipped{where}"
     return [
-        found(
-            Kind.TOO_LITTLE_NOISE,
-            beside=beside,
+        too_little(
+            lead=lead,
+            summed=top.summed or origin is top.at,
+            beside=[] if weight is None else [weight.at],
             more=more,
             at=top.at,
             draw=top.draw,
-            origin=top.origin if isinstance(top.origin, Place) else top.at,
+            origin=origin,
             sensitivity=_sensitivity(releases),
             deviation=_deviation(releases),
             multiplier=1 / cost,

@@ -190,18 +190,19 @@ def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
 def _all_left(names: Sequence[str], outs: Sequence[Value], releases: Sequence[Release]) -> list[Finding]:
     """Of the outputs that still differ; those that one line releases without noise in one sentence."""
     findings: list[Finding] = []
-    bare: dict[Frame | None, list[tuple[str, Place]]] = {}
+    bare: dict[Frame | None, list[tuple[str, Place, tuple[Place, Place] | None]]] = {}
     for name, out in zip(names, outs, strict=True):
         if out.differs and (told := _left(name, out)) is not None:
             findings.append(told)
         elif out.differs:
             at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
-            bare.setdefault(at.nearest, []).append((name, at))
+            bare.setdefault(at.nearest, []).append((name, at, out.fixed_noise))
     for own in bare.values():
-        first, *others = [name for name, _ in own]
+        first, *others = [name for name, _, _ in own]
         leaf, at = f"{_output(first)}{f' (also {listed(others)})' if others else ''}", own[0][1]
+        fixed = own[0][2] if all(noise is not None for _, _, noise in own) else None
         noisy = next((one.at for one in releases if isinstance(one.origin, Place) and one.origin == at), None)
-        findings.append(without_noise(leaf, at, noisy))
+        findings.append(without_noise(leaf, at, noisy, fixed))
     return findings
 
 

@@ -52,6 +52,18 @@ class Bent:
 
 
 @dataclasses.dataclass(frozen=True)
+class Weight:
+    """The record was multiplied by a number of its own, as clipping does."""
+
+    at: Place
+    factor: Place
+    """Where that number was computed."""
+    before: float
+    """Length of the record."""
+    after: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Scaled:
     """Noise was multiplied by something that is not the same on both sides."""
 
@@ -82,7 +94,9 @@ class Release:
     correlated: bool = False
     """Whether its noise is made of noise that other releases have, too."""
     nonlinear: Place | None = None
-    weighted: Place | None = None
+    weighted: Weight | None = None
+    summed: bool = False
+    """Whether it covers a sum over records, for certain."""
     summed_by: float = 0.0
     """How far the record moves the sum over records, before anything is done to the sum."""
     bent: Bent | str | None = None
@@ -162,8 +176,10 @@ class Value:
     nonlinear: Place | None = None
     single: bool = False
     """One number a record, in however many coordinates it stands."""
-    weighted: Place | None = None
-    """Where a record was last multiplied by a number of its own, as clipping does."""
+    made: Place | None = None
+    """Where such a number was last computed, other than by differentiation."""
+    weighted: Weight | None = None
+    """Where a record was last multiplied by a number of its own, other than by differentiation."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
     leak: tuple[Place, Origin] | None = None
@@ -171,6 +187,10 @@ class Value:
     """Noise reached it in a way that is not followed."""
     uncoupled: Place | None = None
     opaque: Place | None = None
+    fixed: Place | None = None
+    """Drawn from a key that is the same in every run: where that key was made."""
+    fixed_noise: tuple[Place, Place] | None = None
+    """Where numbers drawn from such a key were added to what records make, and where the key was made."""
     open: tuple[Part, ...] = ()
     """Releases whose sum this is, as long as nobody has seen them in another way."""
     bent: Bent | str | None = None

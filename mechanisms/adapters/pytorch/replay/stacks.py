@@ -25,8 +25,9 @@ def _told(path: str) -> bool:
     homes += [toolkit / name for name in ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")]
     if path.startswith("<"):
         return False
+    # the folder of installed libraries may lie inside Python's own, and this toolkit inside it
     if "site-packages" in path:
-        return not path.startswith(str(homes[0]))
+        homes.pop(1)
     return not any(path.startswith((f"{home}/", f"{home}\\")) for home in homes)
 
 
