@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -15,6 +16,8 @@ def main() -> int:
     if wrong := name_clashes.found():
         print(f"dpsgd-audit: {wrong}", file=sys.stderr)
         return BAD_ENVIRONMENT
+    # XLA's warnings (jax 0.9.2: one for every program that comes from the cache) would stand between our lines
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from audit.cli import INTERRUPTED
     from audit.cli import main as command
 

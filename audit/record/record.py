@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,26 @@ class Curve:
     beta: tuple[float, ...]
 
 
+LONG_LIST = 4
+"""Numbers of a list that a table still shows one by one."""
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > LONG_LIST
+
+
+class _Shortened:
+    """A list that is printed as '63 values, 2 to 64'."""
+
+    def __init__(self, values: Sequence[Any]):
+        self._says = f"{len(values)} values"
+        if all(isinstance(value, int | float) for value in values):
+            self._says += f", {values[0]:.4g} to {values[-1]:.4g}"
+
+    def __repr__(self) -> str:
+        return f"[{self._says}]"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimPart:
     """The claim that was judged, with its curve at at most 200 points."""
@@ -79,8 +99,14 @@ class ClaimPart:
         if self.epsilon is not None and not self.error_exceeds(delta):
             return f"{self.epsilon:.4g} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""
-        why = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
+        error = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
+        why = f"{error}; its curve is computed no more exactly than that, and the verdict allows for it"
         return f"not known ({why})" if self.epsilon is None else f"at most {at_most(self.epsilon, '.4g')} ({why})"
+
+    def short(self) -> str:
+        """The same for a table, with long lists of numbers told by their length and ends."""
+        parameters = {key: _Shortened(value) if _is_long(value) else value for key, value in self.parameters.items()}
+        return dataclasses.replace(self, parameters=parameters).describe()
 
     def describe(self) -> str:
         """The constructor call that makes this claim."""

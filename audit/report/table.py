@@ -77,7 +77,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     table.add_column("expected")
     for record in records:
         table.add_row(
-            f"{escape(record.name)}\n[dim]against {escape(record.claim.describe())}[/dim]",
+            f"{escape(record.name)}\n[dim]against {escape(record.claim.short())}[/dim]",
             f"{record.trials:,}" if record.one_run is None else record.sample,
             proven_epsilon(record) + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
             proven_delta(record),

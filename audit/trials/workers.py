@@ -251,8 +251,9 @@ class Workers:
         late = [batch for batch, deadline in busy.values() if deadline <= time.monotonic()]
         if late:
             raise ForeignError(
-                f"{_span(late[0])} of {self._name} did not answer within {self._timeout:g} s; raise timeout=, or draw "
-                "fewer trials at once with chunk=."
+                f"{_span(late[0])} of {self._name} did not answer within {self._timeout:g} s (a worker's first trials "
+                f"of a side have {START_SECONDS:g} s more, to start and import); raise timeout=, or draw fewer trials "
+                "at once with chunk=."
             )
 
     def _died(self, pipe: Connection, batch: Batch) -> None:

@@ -133,3 +133,17 @@ def test_an_epsilon_that_is_infinite_is_called_so(violation):
 def test_a_claim_in_closed_form_says_nothing_of_the_kind(violation):
     for text in (repr(violation), "\n".join(record_lines(violation)), str(story((violation,)))):
         assert "numerical error" not in text
+
+
+def test_a_table_tells_long_lists_of_a_claim_by_their_ends(violation, capsys):
+    orders = [float(order) for order in range(2, 65)]
+    part = dataclasses.replace(
+        violation.claim,
+        name="renyi",
+        parameters={"orders": orders, "epsilons": [0.1 * o for o in orders], "level": [1, 2]},
+    )
+    told = "renyi(orders=[63 values, 2 to 64], epsilons=[63 values, 0.2 to 6.4], level=[1, 2])"
+    assert part.short() == told
+    assert repr(orders) in part.describe()
+    print_table((dataclasses.replace(violation, claim=part),), suite_risk=0.05)
+    assert len(capsys.readouterr().out.splitlines()) < 20
