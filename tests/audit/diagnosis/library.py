@@ -42,18 +42,14 @@ def clipped_sum(grads, mask, bug):
 
 
 def clipped_leaf(mask, g):
-    scale = mask * jnp.minimum(1.0, CLIP / jnp.maximum(norms_of(g), 1e-12))  # wrong: per_leaf
-    return jnp.tensordot(scale, g, axes=1)
+    scale = mask * jnp.minimum(1.0, CLIP / jnp.maximum(norms_of(g), 1e-12))
+    return jnp.tensordot(scale, g, axes=1)  # wrong: per_leaf
 
 
-def add_noise(key, tree, deviation, bug):
+def add_noise(key, tree, deviation):
     leaves, treedef = jax.tree.flatten(tree)
     keys = jax.random.split(key, len(leaves))
-    shares = [0.3 if bug == "one_leaf" and leaf.ndim == 0 else 1.0 for leaf in leaves]
-    noisy = [
-        leaf + deviation * share * jax.random.normal(k, leaf.shape)  # wrong: one_leaf
-        for leaf, share, k in zip(leaves, shares, keys, strict=True)
-    ]
+    noisy = [leaf + deviation * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
     return jax.tree.unflatten(treedef, noisy)
 
 
@@ -67,21 +63,12 @@ def dp_step(key, data, bug=""):
     grads = jax.vmap(jax.grad(loss), in_axes=(None, 0))(weights(), data)
     total = clipped_sum(grads, mask, bug)
     if bug == "constant_key":
-        return add_noise(jax.random.key(0), total, NOISE * CLIP, bug)  # wrong: constant_key
+        return add_noise(jax.random.key(0), total, NOISE * CLIP)  # wrong: constant_key
     if bug == "no_noise":
         return jax.tree.map(lambda w, g: w - 0.1 * g, weights(), total)
     if bug == "scale_handed":
-        return add_noise(key_noise, total, 0.9 * NOISE * CLIP, bug)  # wrong: scale_handed
-    return add_noise(key_noise, total, NOISE * CLIP, bug)
-
-
-def training(key, data, bug=""):
-    def body(state, own):
-        if bug == "step_key":
-            own = jax.random.fold_in(key, 0)  # wrong: step_key
-        return state, dp_step(own, data)
-
-    return jax.lax.scan(body, 0, jax.random.split(key, 3))[1]
+        return add_noise(key_noise, total, 0.9 * NOISE * CLIP)  # wrong: scale_handed
+    return add_noise(key_noise, total, NOISE * CLIP)
 
 
 def step(bug=""):

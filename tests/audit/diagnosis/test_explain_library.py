@@ -42,6 +42,13 @@ def test_the_call_that_hands_over_the_noises_scale_stands_before_the_helper():
     assert f"(called at library.py:{found.lines[0][1]})" in found.says
 
 
+def test_leaves_that_are_clipped_one_by_one_exceed_the_stated_norm_at_the_clipping():
+    (found,) = told("per_leaf").findings
+    assert found.kind == Kind.TOO_LITTLE_NOISE
+    assert found.lines[0] == library.wrong_line("per_leaf")
+    assert "more than the 0.5 to which records are clipped" in found.says
+
+
 def test_noise_from_a_constant_key_is_named_with_the_keys_line():
     (found,) = told("constant_key").findings
     assert found.kind == Kind.RELEASED_WITHOUT_NOISE
