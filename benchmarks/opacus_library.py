@@ -25,7 +25,7 @@ PAIR = mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP)
 
 def first_violation() -> None:
     step = mechanisms.opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE)
-    claim = mechanisms.opacus_claim(step, PAIR, accountant="rdp")
+    claim = mechanisms.opacus_claim(step, PAIR, accountant="rdp", deltas=(1e-5,))
     ready = time.monotonic() - BEGAN
     record = audit.run_audit(
         step, PAIR, battery(PAIR), claim=claim, trials=400, risk=RISK, key=jax.random.key(0), target="verdict"
@@ -42,7 +42,7 @@ def false_alarms(repetitions: int, trials: int) -> int:
     pilot = [program.source(key).scores(0, PILOT) for program, key in zip(programs, keys[0], strict=True)]
     members = pilot[0].shape[1]
     thresholds = np.stack([pilot_thresholds(pilot[0][:, m], pilot[1][:, m]) for m in range(members)])
-    claim = mechanisms.opacus_claim(step, PAIR, accountant="rdp")
+    claim = mechanisms.opacus_claim(step, PAIR, accountant="rdp", deltas=(1e-5,))
     test = anytime_test(claim, tests=thresholds.size, both_ways=True)
     side = trials // 2
     scores = [
