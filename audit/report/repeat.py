@@ -17,6 +17,8 @@ OWN = "{name}  # your own: import it"
 
 def program(record: AuditRecord) -> str:
     """Lines of Python that repeat the trials of a record; what we cannot import is named as the reader's own."""
+    if record.one_run is not None:
+        return _judging(record, seed=record.one_run.seed)
     from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 
     step = _call(record.mechanism, MECHANISMS)
@@ -35,6 +37,23 @@ def program(record: AuditRecord) -> str:
             f"    claim=guarantees.{record.claim.describe()},",
             f"    trials={record.trials_planned}, risk={record.risk!r}, delta={record.report_delta!r},",
             f'    key=jax.random.wrap_key_data(numpy.uint32([{words}]), impl="{implementation}"),',
+            ")",
+            "",
+        ]
+    )
+
+
+def _judging(record: AuditRecord, *, seed: int) -> str:
+    """Lines that judge the scores of one training; the training itself is the reader's."""
+    return "\n".join(
+        [
+            "import audit, guarantees",
+            "",
+            "# scores and included: of your canaries, as the training gave them; guesses= if you chose their numbers",
+            "answer = audit.one_run(",
+            "    scores, included,",
+            f"    claim=guarantees.{record.claim.describe()}, relation={record.neighbours.kind!r},",
+            f"    risk={record.risk!r}, delta={record.report_delta!r}, seed={seed},",
             ")",
             "",
         ]

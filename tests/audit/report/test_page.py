@@ -9,10 +9,12 @@ import shutil
 import numpy as np
 import pytest
 
+import audit
 import distinguishers
 import guarantees
 import mechanisms
 from audit.procedure import run_audit
+from audit.record.of_one_run import as_record
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.page import MOST_OPEN, write_report
@@ -289,3 +291,15 @@ def test_a_real_browser_finds_labels_contrast_and_the_keyboard(violation, tmp_pa
         page.keyboard.press("Enter")
         assert page.evaluate("document.querySelector('#a1').open") is False
         chromium.close()
+
+
+def test_one_training_is_repeated_by_judging_its_scores():
+    rng = np.random.default_rng(0)
+    included = rng.random(200) < 0.5
+    claim = guarantees.gaussian(mu=1.0)
+    found = audit.one_run(included + rng.normal(size=200), included, claim=claim, risk=0.05, delta=1e-5, seed=7)
+    again = program(as_record(found))
+    names = {"scores": included + np.zeros(200), "included": included}
+    exec(again, names)
+    assert names["answer"].seed == 7
+    assert names["answer"].claim.describe() == claim.describe()
