@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
+from audit.claim_fits_pair import require_matching
 from audit.diagnosis.after_violation import explain
 from audit.goal import Goal
-from audit.matching import require_matching
 from audit.policies.catalogue import default_policy
 from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.record.derive import Audited, Subject, derive

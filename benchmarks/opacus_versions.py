@@ -14,7 +14,7 @@ import numpy as np
 import mechanisms
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records
-from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.trial_seeds import trial_seeds
 
 LOADERS = ((1000, 600), (1000, 10), (1001, 10), (103, 10), (98, 2), (50, 1), (49, 1))
 NOISE, CLIP = 10.0, 0.1

@@ -1,4 +1,4 @@
-"""From error counts to proven lower bounds on epsilon, delta and mu."""
+"""Clopper-Pearson limits on error rates, and the lower bounds on epsilon, delta and mu that follow."""
 
 from __future__ import annotations
 
@@ -88,6 +88,12 @@ def clopper_pearson_lower(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLi
     k, n = np.asarray(errors, float), np.asarray(trials, float)
     found = betaincinv(np.maximum(k, 1), n - k + 1, risk)
     return np.where((k <= 0) | np.isnan(found), 0.0, found)
+
+
+def clopper_pearson_interval(errors: int, trials: int, risk: float) -> tuple[float, float]:
+    """Two-sided Clopper-Pearson interval at this risk. [clopper1934]"""
+    low = clopper_pearson_lower(errors, trials, risk=risk / 2)
+    return float(low), float(clopper_pearson_upper(errors, trials, risk=risk / 2))
 
 
 def limits(counts: ErrorCounts, *, risk: float) -> Limits:

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from audit.bounds import joint
 from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
-from audit.bounds.clopper_pearson import ErrorCounts, require_risk
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_interval, require_risk
 from audit.bounds.joint import GAMMA_SHARE, Region
 from guarantees.checks import Delta, Share, checked
 from guarantees.numerics.array import Array
@@ -165,7 +165,7 @@ def inversion(counts: ErrorCounts, question: Question, *, risk: float) -> Invers
     if seen <= 0:
         return None
     gamma = GAMMA_SHARE * risk
-    low, high = joint.interval(counts.false_alarms, counts.trials_without, gamma)
+    low, high = clopper_pearson_interval(counts.false_alarms, counts.trials_without, gamma)
     first, last = joint.groups(low, high, counts.trials_without, fineness=FINENESS)
     limit = _limits(first, counts, question, seen=seen, z=_deviate(risk))
     region = Region(first=first, last=last, limit=limit)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from audit.bounds.binomial import binomial_cdf_table, binomial_quantile, binomial_upper_quantile
-from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_lower, clopper_pearson_upper
+from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_interval
 from audit.bounds.supporting_lines import Corners, SupportingLines, corners, tabulate
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
@@ -67,7 +67,7 @@ def joint_p_value_of_lines(counts: ErrorCounts, lines: SupportingLines, *, gamma
 
 def p_value_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, *, gamma: float) -> float:
     """The p-value if the statistic were this, with the interval that the false alarms give."""
-    low, high = interval(counts.false_alarms, counts.trials_without, gamma)
+    low, high = clopper_pearson_interval(counts.false_alarms, counts.trials_without, gamma)
     region = region_of(statistic, lines, counts, *groups(low, high, counts.trials_without))
     return min(1.0, gamma + 2 * NEGLECTED + supremum(region, lines, counts, low, high))
 
@@ -183,12 +183,6 @@ def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: f
             best = max(best, float(values[at]))
             left, right = inner[max(at - 1, 0)], inner[min(at + 1, 12)]
     return best
-
-
-def interval(errors: int, trials: int, gamma: float) -> tuple[float, float]:
-    """Two-sided Clopper-Pearson interval at risk gamma. [clopper1934]"""
-    low = clopper_pearson_lower(errors, trials, risk=gamma / 2)
-    return float(low), float(clopper_pearson_upper(errors, trials, risk=gamma / 2))
 
 
 def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple[Array, Array]:

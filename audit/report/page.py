@@ -14,11 +14,11 @@ from audit.one_run.result import OneRun
 from audit.record.files import write_whole
 from audit.record.of_one_run import as_record
 from audit.record.record import AuditRecord
+from audit.report.caveats import learned_note, trials_note
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
-from audit.report.learned import learned_note, trials_note
 from audit.report.repeat import NOT_REPEATABLE, program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value

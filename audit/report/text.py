@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, OneRunPart
+from audit.report.caveats import learned_note, trials_note
 from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
-from audit.report.learned import learned_note, trials_note
 from audit.report.repeat import NOT_REPEATABLE
 from audit.report.table import readable
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import distinguishers
 import mechanisms
-from audit.matching import require_matching
+from audit.claim_fits_pair import require_matching
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
 from audit.suites.claim_names import CLAIMS

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from audit.trials.user_code_errors import Terminated, contained, passes
-from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, flatten_rows
 

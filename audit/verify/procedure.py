@@ -15,9 +15,9 @@ from audit.suites.each_audit import key_text, risk_of_each
 from audit.suites.file import Suite
 from audit.trials.user_code_errors import sentence
 from audit.trials.versions import version_of
-from audit.verify.leaves import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild
+from audit.verify.record_values import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.suite import missing, repeated
 from guarantees.checks import require
 from guarantees.laws.kept import found_on_disk

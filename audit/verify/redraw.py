@@ -19,8 +19,8 @@ from audit.trials.keys import AuditKeys, audit_keys
 from audit.trials.source import Scored, Source
 from audit.trials.user_code_errors import contained
 from audit.verify.detection import detection, unlikely_errors
-from audit.verify.leaves import ABSENT, agree, leaves, told
 from audit.verify.parts import Parts, key_of, recorded_parts, stated_parts
+from audit.verify.record_values import ABSENT, agree, leaves, told
 from distinguishers.contract import Distinguisher
 
 UNSEEDED = "the step gave other outputs when the audit repeated a few trials, so they cannot be drawn again"

@@ -18,7 +18,7 @@ from guarantees.laws.kept import kept
 from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.array import Array
-from guarantees.shuffling.capped import CappedSum, Round
+from guarantees.shuffling.capped_lognormal_sums import CappedSum, Round
 from guarantees.shuffling.fixed_batch_tails import Point, downward_tilt, tails_at
 from guarantees.shuffling.lognormal_lattice import Bracket
 from guarantees.shuffling.spline_law import SplineLaw

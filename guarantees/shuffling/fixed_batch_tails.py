@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from guarantees.shuffling.capped import CappedSum, Round
+from guarantees.shuffling.capped_lognormal_sums import CappedSum, Round
 from guarantees.shuffling.contour import Below, below_threshold, saddle_point
 
 FEW_ROUNDS = 12

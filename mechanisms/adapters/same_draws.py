@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Mechanism, as_given, release_on
 from mechanisms.pairs.neighbours import Neighbours, materialise, prepare
 from mechanisms.release import flatten, flatten_rows, host_array

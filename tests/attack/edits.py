@@ -22,8 +22,8 @@ from audit.record.read import SchemaError
 from audit.record.record import AuditRecord
 from audit.record.stored import from_json
 from audit.verify import procedure as verification
-from audit.verify.leaves import key_of, leaves, under
 from audit.verify.procedure import verify
+from audit.verify.record_values import key_of, leaves, under
 
 SEEN = ("refused", "wrong")
 ONE_BY_ONE = 3

@@ -22,7 +22,7 @@ from audit.diagnosis.explain.findings import (
     without_noise,
 )
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, place
-from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
 

@@ -12,8 +12,8 @@ import guarantees
 from audit.trials.both_sides import both_sides
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.workers import ForeignError
-from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_callable import callable_step
+from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.pairs.neighbours import Neighbours
 

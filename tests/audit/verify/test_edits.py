@@ -12,9 +12,9 @@ from audit.record.stored import from_json
 from audit.suites.file import parse_suite
 from audit.suites.run import run_suite
 from audit.verify import procedure as verification
-from audit.verify.leaves import key_of, leaves
 from audit.verify.procedure import verify
 from audit.verify.rebuild import rebuild
+from audit.verify.record_values import key_of, leaves
 
 GAUSSIAN = 'mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }'
 TIGHT = f'{GAUSSIAN}\nclaim = {{ kind = "gaussian", mu = 1.0 }}'

@@ -9,8 +9,8 @@ from made_records import TIGHT, explained, made, suite_of_policies
 from audit.cli import main
 from audit.policies.catalogue import POLICIES
 from audit.record.stored import save_records
-from audit.verify.leaves import agree
 from audit.verify.procedure import verify
+from audit.verify.record_values import agree
 from guarantees import claim_from_history
 from guarantees.laws import kept
 

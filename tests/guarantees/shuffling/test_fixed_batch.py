@@ -9,7 +9,7 @@ from scipy.stats import norm
 import guarantees
 from guarantees.laws.consistency import InconsistentLawError
 from guarantees.shuffling import contour, fixed_batch_bracket
-from guarantees.shuffling.capped import Round
+from guarantees.shuffling.capped_lognormal_sums import Round
 from guarantees.shuffling.contour import below_threshold
 from guarantees.shuffling.fixed_batch import FixedBatchLaw
 from guarantees.shuffling.fixed_batch_tails import split_by_large, tails_at, tilted_lattice

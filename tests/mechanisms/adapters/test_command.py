@@ -12,8 +12,8 @@ import pytest
 from checks import assert_has_law
 from scipy import stats
 
-from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_command import CommandError, command_step
+from mechanisms.adapters.trial_seeds import trial_seeds
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "command"
 ROWS = np.array([[3.0, 4.0, 0.0], [0.0, 0.5, 0.0]], np.float32)

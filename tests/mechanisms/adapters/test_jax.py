@@ -8,9 +8,9 @@ import audit
 import guarantees
 import mechanisms
 from distinguishers import likelihood_ratio
-from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.for_jax_privacy import jax_privacy_claim, jax_privacy_step
 from mechanisms.adapters.for_optax import optax_claim, optax_step
+from mechanisms.adapters.trial_seeds import trial_seeds
 
 CLIP, NOISE, RATE = 0.1, 10.0, 0.5
 PAIR = mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP)

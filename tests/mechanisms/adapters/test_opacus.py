@@ -9,9 +9,9 @@ import guarantees
 import mechanisms
 from audit.trials.foreign import BATCH_TRIALS, batch_size
 from distinguishers import likelihood_ratio
-from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.pytorch.for_opacus import opacus_step
 from mechanisms.adapters.pytorch.opacus_claims import UnequalRatesWarning, opacus_claim
+from mechanisms.adapters.trial_seeds import trial_seeds
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")

@@ -12,10 +12,10 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.trials.both_sides import both_sides
-from mechanisms.adapters.batch import trial_seeds
 from mechanisms.adapters.pytorch.for_torch import torch_training
 from mechanisms.adapters.pytorch.opacus_claims import UnequalRatesWarning
 from mechanisms.adapters.pytorch.record_gradients import one_record
+from mechanisms.adapters.trial_seeds import trial_seeds
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 opacus = pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")

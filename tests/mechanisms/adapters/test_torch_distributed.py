@@ -11,7 +11,7 @@ from scipy import stats
 
 import audit
 import guarantees
-from mechanisms.adapters.batch import trial_seeds
+from mechanisms.adapters.trial_seeds import trial_seeds
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd-audit[opacus]")

@@ -7,7 +7,7 @@ import pytest
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.record.derive import claim_part
-from audit.report.learned import half_noise_trials, learned_note, only_learned, trials_note
+from audit.report.caveats import half_noise_trials, learned_note, only_learned, trials_note
 from audit.report.text import record_lines
 from guarantees import epsilon_delta, gaussian, subsampled_gaussian
 

@@ -1,4 +1,4 @@
-"""What foreign code is given: one integer seed a trial."""
+"""The seeds that foreign code is given: one integer each trial."""
 
 from __future__ import annotations
 
