@@ -145,7 +145,7 @@ def test_every_report_has_it(folder, capsys):
     assert "silent program & 0 & -- & -- & -- & -- & could not run" in found["latex"]
     assert "Could not be run: silent program; not installed." in found["latex"]
     assert "silent program,could_not_run,no_violation_found,0," in found["csv"]
-    assert "silent program: could not be audited against gaussian(mu=1.0)." in found["statement"]
+    assert "silent program: could not be audited against a Gaussian mechanism with mu 1." in found["statement"]
     assert "| verdict | could not run |" in found["model-card"]
 
 
