@@ -111,7 +111,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
         "Times are those of trials, without compilation. 'To prove a violation': if the pilot's estimate is the truth, "
         "and below it for one standard error of the pilot either way; a right step may have one by chance. 'never': "
-        "what is known of the mechanism keeps the claim.",
+        "what is known of the mechanism keeps the claim; a pilot of so few outputs may not see that it does not.",
         caption_justify="left",
     )
     table.add_column("audit")

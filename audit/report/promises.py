@@ -15,7 +15,7 @@ WORDS = {
     "deterministic_batches": "DP-SGD on fixed batches with noise multiplier {noise_multiplier:g}",
     "opacus_claim": "what the {accountant} accountant of Opacus {version} says of one step",
     "claim_from_history": "what the training's accountant counted",
-    "claim_from_table": "what the accountant printed",
+    "claim_from_table": "a table of epsilons and deltas",
 }
 """By the constructor's name, from its parameters."""
 

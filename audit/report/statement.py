@@ -50,13 +50,15 @@ def _sentence(record: AuditRecord) -> str:
         f"epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
         f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
         f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
-        f"Verdict: {readable(record.verdict)}{_power(record)}."
+        f"Verdict: {readable(record.verdict)}{_why(record)}."
     )
 
 
-def _power(record: AuditRecord) -> str:
-    """Without a violation: the leak that would have been found, or what was missing."""
-    return "" if record.verdict == "violation" else f"; {record.reason.rstrip('.')}"
+def _why(record: AuditRecord) -> str:
+    """Where the claim is violated; without a violation the leak that would have been found, or what was missing."""
+    if record.verdict != "violation":
+        return f"; {record.reason.rstrip('.')}"
+    return "" if record.violated_at is None else f"; {record.violated_at.says.rstrip('.')}"
 
 
 def _drawn(record: AuditRecord) -> str:
@@ -110,6 +112,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
             else {"guesses": record.one_run.told(record.report_delta)}
         ),
         "verdict": readable(record.verdict),
+        **({} if record.violated_at is None else {"violated": record.violated_at.says}),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }
 

@@ -85,7 +85,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
         broken = "" if record.violated_at is None else f"{_capital(record.violated_at.says)} "
-        said = f"Whoever sees {_release(record)} can tell better than promised whether one record was in the data"
+        said = f"Whoever sees {_release(record)} can tell better than promised {_secret((record,))}"
         if right > allowed:
             won = f"{at_least(100 * right, '.3g')}%"
             said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
@@ -159,6 +159,13 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
     )
 
 
+def _secret(records: tuple[AuditRecord, ...]) -> str:
+    """What the pair's relation hides."""
+    if all(record.neighbours.kind == "substitution" for record in records):
+        return "which of two records was in the data"
+    return "whether one record was in the data"
+
+
 def _promised(records: tuple[AuditRecord, ...]) -> str:
     records = tuple(record for record in records if record.claim.source != NOT_BUILT)
     if not records:
@@ -169,9 +176,7 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
     }
     notes = "".join(f" Epsilon of {name} is {says}." for name, says in sorted(doubtful.items()))
     right = max(record.claim.advantage for record in records)
-    means = (
-        f"whoever guesses whether one record was in the data is right at most {_percent((1 + right) / 2)} of the time"
-    )
+    means = f"whoever guesses {_secret(records)} is right at most {_percent((1 + right) / 2)} of the time"
     return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}; {means}.{notes}"
 
 

@@ -56,13 +56,15 @@ SENTENCES: tuple[str, ...] = ("reason", "violated_at.says", "diagnoses.says", "d
 """Derived values that are worded: another version may say the same in other words."""
 
 
-def primary_keys(record: AuditRecord, *, theory_known: bool) -> dict[str, Source]:
+def primary_keys(record: AuditRecord, *, theory_known: bool, source_told: bool) -> dict[str, Source]:
     """The keys of this record under which values are primary."""
     made: Source = "drawn" if record.one_run is None else "trained"
     keys: dict[str, Source] = {**dict.fromkeys(DRAWN, made), **dict.fromkeys(TOLD, "told")}
     if not record.ran:
         # nothing is drawn: its parts, its claim and the reason are what somebody says
         keys = dict.fromkeys((*keys, "reason", "claim"), "told")
+    if source_told:
+        keys["claim.source"] = "told"
     if record.suite is None:
         # the suite's risk is shared by a rule; outside a suite the risk is what was asked
         keys["risk"] = "told"

@@ -16,7 +16,7 @@ from audit.suites.file import Suite
 from audit.trials.user_code_errors import sentence
 from audit.trials.versions import version_of
 from audit.verify.primary import SENTENCES, Source, primary_keys
-from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild
+from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild, source_is_told
 from audit.verify.record_values import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.suite import missing, repeated
 from guarantees.checks import require
@@ -224,7 +224,9 @@ def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suit
 
 def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> list[Primary]:
     """Primary values by their keys, in the order of the record."""
-    known = primary_keys(record, theory_known=own is None or own.theory_known)
+    known = primary_keys(
+        record, theory_known=own is None or own.theory_known, source_told=source_is_told(record.claim.name)
+    )
     last = f"diagnoses[{len(record.diagnoses) - 1}]"
     found: Counter[str] = Counter()
     for path, _ in leaves(record.to_json()):

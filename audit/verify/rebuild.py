@@ -180,6 +180,11 @@ def _claim(record: AuditRecord, stated: Built | None) -> Claim:
         raise NotComputedError(f"the claim {part.describe()} cannot be built: {sentence(error)}") from None
 
 
+def source_is_told(name: str) -> bool:
+    """Whether the claim of this name says what its author wrote about where it comes from."""
+    return name in BUILDABLE and "source" in inspect.signature(getattr(guarantees, name)).parameters
+
+
 @functools.lru_cache(maxsize=16)
 def _built(name: str, parameters: str, relation: str, times: int, source: str) -> Claim:
     """The audits of a suite often have one claim, whose curve is then tabulated once."""
@@ -187,8 +192,8 @@ def _built(name: str, parameters: str, relation: str, times: int, source: str) -
     given = {key: _tuple(value) for key, value in json.loads(parameters).items()}
     if "relation" in inspect.signature(constructor).parameters:
         given.setdefault("relation", relation)
-    if "source" in inspect.signature(constructor).parameters:
-        # who told an account is told, too: nothing here can say it
+    if source_is_told(name):
+        # nothing here can say who told an account
         given.setdefault("source", source)
     claim = constructor(**given)
     return claim.compose(times) if times > 1 else claim

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 import audit
 from audit.record.record import SuitePart
 from audit.report.catalogue import TEXTS, text_report
+from audit.report.escaping import markdown_text
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
@@ -195,6 +196,9 @@ def test_the_statement_is_sentences(violation):
     said = statement((violation,))
     for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "no proof of privacy"):
         assert words in said
+    where = violation.violated_at.says.rstrip(".")
+    assert f"Verdict: violation; {where}." in said
+    assert markdown_text(violation.violated_at.says) in model_card((violation,), title="t")
 
 
 PAPER = r"""\documentclass[twocolumn]{article}

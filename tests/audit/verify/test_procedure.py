@@ -59,7 +59,13 @@ def with_point(record, **changes):
 
 def test_whose_account_a_history_is_nobody_can_compute():
     claim = claim_from_history([(1.0, 0.5, 2)], source="the accountant of train, Opacus 1.6.0")
-    assert states(made("account", POLICIES["from_theory"](), claim=claim))["claim"] == "right"
+    record = made("account", POLICIES["from_theory"](), claim=claim)
+    assert states(record)["claim"] == "right"
+    assert "claim.source" in {each.key for each in verify([record]).primary}
+
+
+def test_where_a_claim_comes_from_is_computed_unless_its_author_wrote_it(record):
+    assert "claim.source" not in {each.key for each in verify([record]).primary}
 
 
 def test_what_cannot_be_built_is_not_computed(record):
