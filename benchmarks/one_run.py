@@ -21,10 +21,10 @@ import numpy as np
 
 import audit
 import guarantees
-from audit.bounds.guesses import epsilon_from_guesses, mu_refuted
+from audit.bounds.bounds_from_guesses import epsilon_from_guesses, mu_refuted
 from audit.bounds.sharp_guesses import sharp_mu
 from audit.planning import one_run as planning
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.search import halved
 
 RISK, DELTA = 0.05, 1e-5

@@ -31,11 +31,11 @@ from scipy.sparse import csr_matrix
 
 import audit
 import guarantees
-from audit.bounds.guesses import curve_refuted, gaussian_inverse
+from audit.bounds.bounds_from_guesses import curve_refuted, gaussian_inverse
 from audit.bounds.guesses_in_turn import Rule, best_rule, guessed_in_turn
 from audit.bounds.sharp_guesses import profile_of, sharp_tail
 from audit.one_run.procedure import guesses_of_claim
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.search import first
 
 RISK, SMALL = 0.05, 1e-5

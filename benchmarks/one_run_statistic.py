@@ -25,10 +25,10 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
 import guarantees
-from audit.bounds.guesses import mu_refuted
+from audit.bounds.bounds_from_guesses import mu_refuted
 from audit.bounds.sharp_guesses import sharp_mu
 from audit.one_run.procedure import guesses_of_claim
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 
 RISK, DELTA, CANARIES = 0.05, 1e-5, 100_000
 LEVELS, LOWEST, HIGHEST = 9, 0.45, 1.1

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.checks import Rule, checked, require
+from guarantees.laws.gaussian_and_laplace import gaussian_law
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import LossLaw, Reversed, Tails
-from guarantees.laws.textbook import gaussian_law
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import maximum
 

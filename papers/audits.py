@@ -19,7 +19,7 @@ from scipy.stats import beta
 
 import audit
 import guarantees
-from audit.bounds.guesses import mu_refuted
+from audit.bounds.bounds_from_guesses import mu_refuted
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries

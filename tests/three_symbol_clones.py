@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 
 NEGLIGIBLE = 1e-16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from audit.bounds import guesses as worst
+from audit.bounds import bounds_from_guesses as worst
 from audit.bounds import sharp_guesses
 from guarantees.numerics.search import halved
 

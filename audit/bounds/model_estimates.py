@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.rounding import at_least
 from guarantees.checks import require
-from guarantees.families import textbook as families
+from guarantees.families import closed_form as families
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import chi2, fisher, nct, norm
 from guarantees.numerics.root import root

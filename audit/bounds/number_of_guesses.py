@@ -47,7 +47,7 @@ def sampled_canaries(canaries: int, *, seed: int) -> Array:
     return drawn_places(canaries, int(SAMPLE * canaries), seed=seed)
 
 
-def inside_out(scores: Array, coins: Array, *, sampled: Array, delta: float, risk: float) -> Guesses:
+def guess_extremes(scores: Array, coins: Array, *, sampled: Array, delta: float, risk: float) -> Guesses:
     """Guess the coins of the most extreme scores, as many as revealed coins recommend.
 
     Scores come from the highest to the lowest, with their coins and whether they are ``sampled_canaries``. The sampled

@@ -4,8 +4,8 @@ All of them look at noise alone: the coordinates of the outputs outside the span
 never decide a verdict.
 """
 
+from audit.diagnosis.all_questions import diagnose, diagnose_mechanism
 from audit.diagnosis.noise import read_noise
-from audit.diagnosis.questions import diagnose, diagnose_mechanism
 from audit.record.diagnosis_answer import Diagnosis
 
 __all__ = ["Diagnosis", "diagnose", "diagnose_mechanism", "read_noise"]

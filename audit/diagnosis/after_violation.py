@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
+from audit.diagnosis.all_questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.claim_alone import allowed_deviations, moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import Stated, positive, promised
 from audit.diagnosis.explain.in_records import line_answers
-from audit.diagnosis.questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction

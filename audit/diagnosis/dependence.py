@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from audit.diagnosis.causes import answer
+from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import fisher

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from audit.diagnosis.causes import answer
+from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student

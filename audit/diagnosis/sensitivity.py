@@ -8,7 +8,7 @@ import math
 import numpy as np
 from scipy import special
 
-from audit.diagnosis.causes import answer
+from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal

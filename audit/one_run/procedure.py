@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.label_scan import correct_guesses
-from audit.bounds.number_of_guesses import best_guesses, inside_out, risk_split, sampled_canaries
+from audit.bounds.number_of_guesses import best_guesses, guess_extremes, risk_split, sampled_canaries
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.supporting_lines import tabulate
 from audit.one_run.judgement import by_epsilon, judge
@@ -101,7 +101,7 @@ def one_run(
         numbers = "the claim, which says how many coins are guessed, was fixed before looking at these scores and coins"
     else:
         each, sampled = risk / len(deltas), sampled_canaries(len(values), seed=seed)[order]
-        found = tuple(inside_out(values[order], ordered, sampled=sampled, delta=own, risk=each) for own in deltas)
+        found = tuple(guess_extremes(values[order], ordered, sampled=sampled, delta=own, risk=each) for own in deltas)
         numbers = (
             f"delta {' and '.join(f'{own:g}' for own in deltas)} was fixed before looking at these scores and coins "
             "(how many coins are guessed was chosen by other coins, which are not guessed)"

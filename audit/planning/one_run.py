@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from audit.bounds import guesses
+from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.number_of_guesses import SAMPLE, best_guesses, risk_split
 from audit.bounds.rounding import at_most
@@ -142,7 +142,7 @@ def _expected(losses: Losses, *, canaries: int, delta: float, risk: float) -> fl
     right_out = right(losses.without, losses.both)
     k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=split)
     found = (right_in[k_in - 1] if k_in else 0.0) + (right_out[k_out - 1] if k_out else 0.0)
-    return guesses.capped_epsilon(int(found), k_in + k_out, exposed=exposed, risk=risk, split=split)
+    return worst.capped_epsilon(int(found), k_in + k_out, exposed=exposed, risk=risk, split=split)
 
 
 def _limit(losses: Losses, *, canaries: int, delta: float, risk: float) -> float:

@@ -21,7 +21,7 @@ from audit.risk import STOPPING_WEIGHTS, Statement, shared
 from audit.verdict.proven_numbers import questions
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
-from guarantees.families.textbook import gaussian
+from guarantees.families.closed_form import gaussian
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import halved

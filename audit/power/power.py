@@ -13,8 +13,8 @@ from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.bounds.supporting_lines import one_pair, tabulate
 from audit.goal import Goal
 from guarantees.claim import Claim
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, gaussian_delta
 from guarantees.laws.kept import kept
-from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.distributions import binom
 from guarantees.numerics.search import crossing
 from guarantees.trade_off import TradeOff

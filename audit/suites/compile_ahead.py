@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from audit.diagnosis.questions import drawn_at_once
+from audit.diagnosis.all_questions import drawn_at_once
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides, is_foreign
 from audit.trials.executor import LOCAL, Executor

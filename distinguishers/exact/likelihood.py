@@ -15,7 +15,7 @@ from distinguishers.exact.batches import Batches, Pair, read_pair, shared_batche
 from distinguishers.exact.mixture import Component, Ends, Mixture, make_mixture
 from distinguishers.exact.textbook_ratio import textbook_ratio
 from distinguishers.exact.transcripts import transcript_ratio
-from distinguishers.frame import Frame, make_frame
+from distinguishers.span_coordinates import Frame, make_frame
 from dpsgd_audit.later import jax
 from guarantees.checks import checked
 from guarantees.normalised.variance_pair import variance_pair

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distinguishers.exact.tabulated import Gaps, Law, tabulated
-from distinguishers.frame import Reading
+from distinguishers.span_coordinates import Reading
 from dpsgd_audit.later import jax, jnp
 from mechanisms.structure import next_power, pad_rows, structured
 

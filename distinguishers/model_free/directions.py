@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from distinguishers.exact.batches import read_pair
-from distinguishers.frame import Frame, make_frame
+from distinguishers.span_coordinates import Frame, make_frame
 from mechanisms.pairs.neighbours import Neighbours, shape_of
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from distinguishers.contract import OneScore
 from distinguishers.exact.likelihood import model_parameters, round_model
 from distinguishers.exact.mixture import Component
-from distinguishers.frame import Frame
 from distinguishers.model_free.normal_statistics import STATISTICS, critical_value, deviance
+from distinguishers.span_coordinates import Frame
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Mechanism, OutputKind, name_of

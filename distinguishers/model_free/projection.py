@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from distinguishers.contract import OneScore
-from distinguishers.frame import Frame
 from distinguishers.model_free.directions import pair_parameters, span_of
+from distinguishers.span_coordinates import Frame
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import Collapsed, OutputKind

@@ -9,8 +9,8 @@ import numpy as np
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
+from guarantees.laws.gaussian_and_laplace import sampled_law
 from guarantees.laws.profile import law_from_promises
-from guarantees.laws.textbook import sampled_law
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 

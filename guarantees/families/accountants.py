@@ -11,10 +11,10 @@ from guarantees.checks import Positive, Rate, Whole, checked, require
 from guarantees.claim import Claim, grouped, summed
 from guarantees.families.event_text import event_from_text
 from guarantees.families.renyi import profile_of_renyi
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.group import group_law
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_pld, law_from_profile
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
 

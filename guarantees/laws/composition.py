@@ -11,12 +11,12 @@ import numpy as np
 from guarantees.checks import require
 from guarantees.laws.combined import sides
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.jumps import JumpLaw, body_of, lowered, rounded
 from guarantees.laws.lattice import LatticePair, Reach, discretise, reach
 from guarantees.laws.lattice_sums import MASS_LEFT_OUT, LatticePart, Plan, lattice_parts, planned_windows, summed_parts
 from guarantees.laws.law import Certificate, LossLaw, estimate, reverse
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 
 MOST_OUTCOMES = 2000

@@ -9,8 +9,8 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, mills_ratio, normal_density, sampled_law
 from guarantees.laws.law import LossLaw, Tails
-from guarantees.laws.textbook import GaussianLaw, mills_ratio, normal_density, sampled_law
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import binom
 from guarantees.vocabulary import Relation

@@ -13,9 +13,9 @@ from guarantees.checks import checked
 from guarantees.claim import Claim
 from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.discrete_law import no_leak
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.laws.summed_law import SummedLaw, summed
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.round import Round, batch_sizes, round_claim
 from guarantees.normalised.variance_pair import ShiftedPairLaw, pair_log_moment
 from guarantees.numerics.array import Array

@@ -10,8 +10,8 @@ import numpy as np
 from guarantees.checks import checked, require
 from guarantees.claim import Claim, unusual
 from guarantees.laws.discrete_law import no_leak
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import LossLaw
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.line_law import LineLaw, PlaneLaw
 from guarantees.normalised.realised_batch import realised_batch_law
 from guarantees.normalised.variance_pair import variance_pair_law

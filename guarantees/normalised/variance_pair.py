@@ -11,11 +11,11 @@ from guarantees.checks import Count, Finite, Positive, checked
 from guarantees.claim import Claim, unusual
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.discrete_law import no_leak
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.large_losses import integrated_delta
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate, invert
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
 from guarantees.numerics.noncentral import ball_mass, ball_masses

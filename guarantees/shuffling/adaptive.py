@@ -12,8 +12,8 @@ from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import Certificate, LossLaw, Tails, invert, reverse
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.fixed_batch import FixedBatchLaw
 from guarantees.shuffling.fixed_batch_bounds import fixed_batch_event

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.stop_loss import ROUNDING
 

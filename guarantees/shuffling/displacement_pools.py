@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.barycentre import RATIOS, weight_excess
 from guarantees.shuffling.stop_loss import Kind

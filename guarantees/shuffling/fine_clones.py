@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.certified_sum import CertifiedSum
 from guarantees.shuffling.stop_loss import LatticeLaw, clone_slot, lattice_law

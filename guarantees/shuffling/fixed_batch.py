@@ -14,9 +14,9 @@ from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import InconsistentLawError, defect_of
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, gaussian_delta
 from guarantees.laws.kept import kept
 from guarantees.laws.law import Certificate, LossLaw, Tails
-from guarantees.laws.textbook import GaussianLaw, gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.shuffling.capped_lognormal_sums import CappedSum, Round
 from guarantees.shuffling.fixed_batch_tails import Point, downward_tilt, tails_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from guarantees.checks import AboveZero, Count, checked, require
 from guarantees.claim import Claim, grouped
-from guarantees.laws.textbook import GaussianLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.shuffling.max_coordinate import LargestCoordinateLaw
 from guarantees.trade_off import TradeOff
 

@@ -12,8 +12,8 @@ from scipy.special import log_ndtr, ndtr
 from guarantees.checks import Count, Positive, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import Certificate, LossLaw, Tails, invert
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated_leaked import leaked_law
 from guarantees.shuffling.lognormal_lattice import FARTHEST, Bracket, Window

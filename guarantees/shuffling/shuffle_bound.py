@@ -7,13 +7,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot
 from guarantees.shuffling.fine_clones import CloneSearch
-from guarantees.shuffling.levels import Levels
+from guarantees.shuffling.moments_by_level import Levels
 from guarantees.shuffling.stop_loss import Kind
 
 POOL_EXPONENTS, ONE_POOL_EXPONENT = (0.45, 0.7), 0.75

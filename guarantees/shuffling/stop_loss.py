@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 
 Kind = Literal["with_given_without", "without_given_with", "replacement"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
-from mechanisms.adapters.told import told_gradients, told_numbers
+from mechanisms.adapters.stated_by_user import stated_gradients, stated_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.release import leaves, stack
 
@@ -43,7 +43,7 @@ class CallableStep(Described):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What the record should say about the function."""
-        told = told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
+        told = stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
         return {**(self.settings or {}), **told}
 
     @property
@@ -53,7 +53,7 @@ class CallableStep(Described):
 
     def gradients(self, dataset: Any) -> Any:
         """What the user tells."""
-        return told_gradients(self, self.own_gradients, dataset)
+        return stated_gradients(self, self.own_gradients, dataset)
 
     @property
     def kind(self) -> OutputKind:

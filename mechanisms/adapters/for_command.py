@@ -26,7 +26,7 @@ import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require
 from mechanisms.adapters.environments import Environment
-from mechanisms.adapters.told import told_gradients, told_numbers
+from mechanisms.adapters.stated_by_user import stated_gradients, stated_numbers
 from mechanisms.contract import Described, Draw, Releases
 from mechanisms.pairs.neighbours import materialise
 
@@ -92,7 +92,7 @@ class CommandStep(Described):
             del given["packages"], given["python"]
         if self.start_timeout is None:
             del given["start_timeout"]
-        return {**given, **told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)}
+        return {**given, **stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)}
 
     @property
     def installs(self) -> Environment | None:
@@ -106,7 +106,7 @@ class CommandStep(Described):
 
     def gradients(self, dataset: Any) -> Any:
         """What the user tells."""
-        return told_gradients(self, self.own_gradients, dataset)
+        return stated_gradients(self, self.own_gradients, dataset)
 
     @property
     def files(self) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from guarantees.checks import require, require_takes
 from mechanisms import sampling
-from mechanisms.adapters.told import told_numbers
+from mechanisms.adapters.stated_by_user import stated_numbers
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of, parameters_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
@@ -49,7 +49,7 @@ class JaxTraining(Described):
             "sampler": {"kind": name_of(self.sampler), **parameters_of(self.sampler)},
             "steps": self.steps,
             "releases": self.releases,
-            **told_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier),
+            **stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier),
         }
 
     @property

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import guarantees
 from guarantees import trade_off
-from guarantees.laws.textbook import GaussianLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 
 QUICK = [space for space in SPACES if not space.slow]
 GAUSSIAN = next(space for space in SPACES if space.name == "gaussian")

@@ -8,7 +8,7 @@ from scipy.special import ndtr, ndtri
 
 import guarantees
 from guarantees.laws.discrete_law import DiscreteLaw
-from guarantees.laws.textbook import gaussian_law
+from guarantees.laws.gaussian_and_laplace import gaussian_law
 from guarantees.summary import mu_star, regret, summarise
 from guarantees.trade_off import TradeOff, compose
 

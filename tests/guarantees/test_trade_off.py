@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import guarantees
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.profile import law_from_profile
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 
 GRID = np.concatenate([[0.0], np.geomspace(1e-9, 0.5, 60), 1 - np.geomspace(0.5, 1e-9, 60)[1:], [1.0]])

@@ -15,7 +15,7 @@ from audit.bounds.betting import (
     place_bets,
     spread_thresholds,
 )
-from guarantees.families import textbook as families
+from guarantees.families import closed_form as families
 from guarantees.normalised.round import normalised_round
 
 CLAIMS = {

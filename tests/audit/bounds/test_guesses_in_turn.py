@@ -10,7 +10,7 @@ from checks import assert_rate_at_most
 from scipy.special import expit
 from scipy.stats import binom
 
-from audit.bounds.guesses import worst_tail
+from audit.bounds.bounds_from_guesses import worst_tail
 from audit.bounds.guesses_in_turn import Rule, best_rule, guessed_in_turn, log_odds
 
 RISK = 0.1

@@ -8,7 +8,7 @@ import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import evidence, joint_p_value
 from audit.bounds.supporting_lines import corners, tabulate
-from guarantees.families import textbook as families
+from guarantees.families import closed_form as families
 
 CLAIMS = {
     "gaussian": families.gaussian(mu=1.0),

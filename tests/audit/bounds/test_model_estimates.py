@@ -4,7 +4,7 @@ from checks import assert_rate_at_most, assert_rate_is
 from scipy.stats import norm
 
 from audit.bounds.model_estimates import Gate, gaussian_shift, subsampled_gaussian
-from guarantees.families import textbook as families
+from guarantees.families import closed_form as families
 
 
 def estimate(sides, *, risk=0.05, gate_risk=1e-9):

@@ -6,8 +6,8 @@ from all_trainings import best_training
 from checks import assert_rate_at_most
 from scipy.special import expit
 
-from audit.bounds.guesses import capped_epsilon, capped_tail, epsilon_from_guesses, worst_tail
-from audit.bounds.number_of_guesses import SAMPLE, foretold, inside_out, risk_split, sampled_canaries
+from audit.bounds.bounds_from_guesses import capped_epsilon, capped_tail, epsilon_from_guesses, worst_tail
+from audit.bounds.number_of_guesses import SAMPLE, foretold, guess_extremes, risk_split, sampled_canaries
 from audit.bounds.ranking import drawn_places
 
 
@@ -100,19 +100,18 @@ def test_a_guessed_coin_never_moves_the_choice():
         scores = rng.normal(size=m) + shift * coins
         order = np.argsort(-scores)
         scores, coins = scores[order], coins[order]
-        found = inside_out(scores, coins, delta=delta, risk=0.05, sampled=sampled_canaries(len(scores), seed=0))
+        found = guess_extremes(scores, coins, delta=delta, risk=0.05, sampled=sampled_canaries(len(scores), seed=0))
         free = np.flatnonzero(~drawn_places(m, int(SAMPLE * m), seed=0))
         guessed = np.concatenate([free[: found.guessed_in], free[len(free) - found.guessed_out :]])
         for flips in [guessed, *guessed[:40, None]]:
             moved = coins.copy()
             moved[flips] ^= True
-            again = inside_out(scores, moved, delta=delta, risk=0.05, sampled=sampled_canaries(len(scores), seed=0))
+            again = guess_extremes(scores, moved, delta=delta, risk=0.05, sampled=sampled_canaries(len(scores), seed=0))
             assert (again.guessed_in, again.guessed_out) == (found.guessed_in, found.guessed_out)
         wrong = coins.copy()
         wrong[guessed] = np.arange(len(guessed)) >= found.guessed_in
-        assert (
-            inside_out(scores, wrong, delta=delta, risk=0.05, sampled=sampled_canaries(len(scores), seed=0)).right == 0
-        ), "these are the coins it counts"
+        again = guess_extremes(scores, wrong, delta=delta, risk=0.05, sampled=sampled_canaries(len(scores), seed=0))
+        assert again.right == 0, "these are the coins it counts"
 
 
 def clipped(rng, m, epsilon, shift=1.5):
@@ -138,7 +137,7 @@ def exceeded(draw, truth, *, delta, runs, seed):
     for _ in range(runs):
         scores, coins = draw(rng)
         wrong += (
-            inside_out(scores, coins, delta=delta, risk=0.1, sampled=sampled_canaries(len(scores), seed=0)).epsilon(
+            guess_extremes(scores, coins, delta=delta, risk=0.1, sampled=sampled_canaries(len(scores), seed=0)).epsilon(
                 delta
             )
             > truth
@@ -188,7 +187,7 @@ def test_two_thousand_null_runs_keep_the_risk(draw, truth, delta):
 def test_any_number_of_canaries_will_do(m):
     rng = np.random.default_rng(m)
     for scores in (np.zeros(m), -np.sort(rng.normal(size=m))):
-        found = inside_out(
+        found = guess_extremes(
             scores, rng.random(m) < 0.5, delta=1e-5, risk=0.05, sampled=sampled_canaries(len(scores), seed=0)
         )
         assert 1 <= found.guessed <= m
@@ -216,7 +215,7 @@ def test_scores_of_a_sampled_step_are_guessed_on_one_side():
     coins = rng.random(10_000) < 0.5
     scores = (coins & (rng.random(10_000) < 0.1)) + 0.3 * rng.normal(size=10_000)
     order = np.argsort(-scores)
-    found = inside_out(
+    found = guess_extremes(
         scores[order], coins[order], delta=1e-5, risk=0.05, sampled=sampled_canaries(len(scores), seed=0)
     )
     assert found.guessed_out == 0

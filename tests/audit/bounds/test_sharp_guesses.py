@@ -9,7 +9,7 @@ from scipy.stats import binom
 from worst_training import best_training
 
 import guarantees
-from audit.bounds.guesses import curve_p_value, gaussian_inverse, inverse_of, mu_refuted
+from audit.bounds.bounds_from_guesses import curve_p_value, gaussian_inverse, inverse_of, mu_refuted
 from audit.bounds.sharp_guesses import MOST_GUESSES, best_stakes, certified_tail, profile_of, sharp_mu, sharp_tail
 
 EPSILONS, DELTAS, REVERSE = np.array([0.0, 0.5, 1.2]), np.array([0.3, 0.15, 0.02]), np.array([0.25, 0.1, 0.05])

@@ -12,8 +12,8 @@ from scipy.stats import binom, norm
 
 import audit
 import guarantees
+from audit.bounds.bounds_from_guesses import epsilon_from_guesses
 from audit.bounds.counted_guesses import Guesses
-from audit.bounds.guesses import epsilon_from_guesses
 from audit.cli import main
 from audit.one_run.judgement import _power
 from audit.one_run.procedure import guesses_of_claim

@@ -15,7 +15,7 @@ from audit.planning.plan import (
     within_pilot_error,
 )
 from audit.risk import shared
-from guarantees.families import textbook as families
+from guarantees.families import closed_form as families
 
 CLAIM = families.gaussian(mu=1.0)
 

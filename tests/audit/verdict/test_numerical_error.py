@@ -10,7 +10,7 @@ from audit.verdict.judgement import p_value
 from audit.verdict.proven_numbers import promise
 from guarantees.claim import Claim
 from guarantees.laws.discrete_law import DiscreteLaw
-from guarantees.laws.textbook import GaussianLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.trade_off import TradeOff
 
 ERROR = 1e-3

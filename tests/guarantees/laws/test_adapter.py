@@ -5,8 +5,8 @@ import pytest
 
 from guarantees.laws.adapter import NEEDED, USUAL, as_law
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import LossLaw, reverse
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 
 INNER = GaussianLaw(mu=1.0, rate=0.5)

@@ -11,8 +11,8 @@ import guarantees
 from guarantees.laws.adapter import as_law
 from guarantees.laws.composition import composed_law
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import Certificate
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff, compose
 
 EPS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])

@@ -8,8 +8,8 @@ import pytest
 import guarantees
 from guarantees.laws.consistency import InconsistentLawError, defect_of
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import LossLaw, Tails
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.trade_off import TradeOff
 
 SIDES = ("without_above", "without_below", "with_above", "with_below")

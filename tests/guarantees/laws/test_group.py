@@ -6,8 +6,8 @@ from scipy import stats
 from scipy.integrate import quad
 
 import guarantees
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.group import GroupLaw
-from guarantees.laws.textbook import GaussianLaw
 
 
 def test_a_group_of_one_is_one_record():

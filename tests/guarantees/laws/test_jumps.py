@@ -6,8 +6,8 @@ import pytest
 from guarantees.laws import composition
 from guarantees.laws.composition import composed_law
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, SubstitutedGaussianLaw
 from guarantees.laws.jumps import BodyLaw, JumpLaw, body_of, lowered
-from guarantees.laws.textbook import GaussianLaw, SubstitutedGaussianLaw
 from guarantees.trade_off import TradeOff
 
 WAYS = ("with_given_without", "without_given_with")

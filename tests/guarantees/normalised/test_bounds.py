@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from guarantees.families.textbook import subsampled_gaussian
+from guarantees.families.closed_form import subsampled_gaussian
 from guarantees.normalised import revealed_size
 from guarantees.normalised.bounds import clt_bound, normalised_guarantee, projection_bound, round_upper_bound
 from guarantees.normalised.revealed_size import average_over_sizes, revealed_round

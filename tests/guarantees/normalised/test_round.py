@@ -11,7 +11,7 @@ from checks import assert_rate_is
 from scipy import stats
 from scipy.special import gamma, logsumexp
 
-from guarantees.families.textbook import subsampled_gaussian
+from guarantees.families.closed_form import subsampled_gaussian
 from guarantees.normalised.round import NORMALISERS, batch_sizes, normalised_round
 
 GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())

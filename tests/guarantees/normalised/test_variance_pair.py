@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import integrated_delta
 from guarantees.laws.law import Reversed
-from guarantees.laws.textbook import GaussianLaw
 from guarantees.normalised.variance_pair import ShiftedPairLaw, VariancePairLaw, variance_pair
 from guarantees.numerics.noncentral import ball_mass, ball_masses
 

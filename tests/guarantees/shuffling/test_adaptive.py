@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import guarantees
 from guarantees.laws.discrete_law import DiscreteLaw
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.shuffling import adaptive, query_game
 from guarantees.shuffling.adaptive import Strategies, upper_events
 from guarantees.shuffling.query_game import QueryGame

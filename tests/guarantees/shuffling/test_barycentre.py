@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 import guarantees
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.shuffling.barycentre import RATIOS, envelope_at, weight_excess
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import Pool, one_slot

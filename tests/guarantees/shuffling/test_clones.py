@@ -6,7 +6,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 from three_symbol_clones import Clones, three_symbol_clones
 
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.shuffling.fine_clones import CloneSearch, FineClones
 
 

@@ -5,7 +5,7 @@ import pytest
 from three_symbol_clones import three_symbol_clones
 
 import guarantees
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.shuffling.certified_sum import CertifiedSum
 from guarantees.shuffling.displacement import Displacement, dominating_atoms, upper_hull
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, Profile, one_slot

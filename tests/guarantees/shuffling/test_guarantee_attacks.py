@@ -13,7 +13,7 @@ from guarantees.shuffling.certified_sum import CertifiedSum
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import DISTANCE, Pool, one_slot
 from guarantees.shuffling.fine_clones import FineClones
-from guarantees.shuffling.levels import Levels
+from guarantees.shuffling.moments_by_level import Levels
 from guarantees.shuffling.shuffle_bound import shuffle_bound
 from guarantees.shuffling.stop_loss import worst_slot
 

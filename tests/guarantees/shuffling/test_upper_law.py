@@ -7,7 +7,7 @@ import pytest
 from attack.properties import faults
 
 import guarantees
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.shuffling.guarantee import UpperLaw
 from guarantees.trade_off import TradeOff
 

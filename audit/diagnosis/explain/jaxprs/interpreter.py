@@ -14,13 +14,13 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
-from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
-from audit.diagnosis.explain.jaxprs.meeting import Meetings
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
+from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
+from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
 from audit.diagnosis.explain.places import Frame, Place, function_around, is_library, spelled

@@ -87,7 +87,7 @@ def labelled(
     group: int,
     derived: bool = False,
 ) -> Value:
-    """The result with its labels; noise that meets data is for ``meeting.py``.
+    """The result with its labels; noise that meets data is for ``noise_meets_data.py``.
 
     ``derived`` says that differentiation made the equation: what a gradient multiplies by is no clipping factor.
     """

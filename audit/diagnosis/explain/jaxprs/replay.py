@@ -22,9 +22,9 @@ from audit.diagnosis.explain.findings import (
     ranked,
     too_little,
 )
-from audit.diagnosis.explain.jaxprs.company import Company
+from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
-from audit.diagnosis.explain.jaxprs.looks import GROWN, SCALES, clipped_together, looked_again
+from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed, run_once, traced
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, not_followed, without_noise
-from audit.diagnosis.explain.jaxprs.company import Company
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
-from audit.diagnosis.explain.jaxprs.meeting import changed_after_release
+from audit.diagnosis.explain.jaxprs.noise_meets_data import changed_after_release
+from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Release, Tag, Value
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place
 from mechanisms.adapters.same_draws import on_both_sides

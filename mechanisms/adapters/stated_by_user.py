@@ -11,13 +11,13 @@ from typing import Any
 from mechanisms.contract import Described
 
 
-def told_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:
+def stated_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:
     """What is known of the two, as records say it."""
     both = {"clip": clip, "noise_multiplier": noise_multiplier}
     return {name: value for name, value in both.items() if value is not None}
 
 
-def told_gradients(mechanism: Described, own: Callable[[Any], Any] | None, dataset: Any) -> Any:
+def stated_gradients(mechanism: Described, own: Callable[[Any], Any] | None, dataset: Any) -> Any:
     """The user's per-example gradients; a ValueError says how to tell them."""
     if own is None:
         raise ValueError(f"{mechanism.name} does not tell its per-example gradients; gradients= would.")

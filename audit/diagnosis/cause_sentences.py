@@ -1,7 +1,7 @@
 """What is asked and what may be the cause, by code; every sentence about a cause is made here.
 
 A measurement names one cause only where the others that are known to give the same measurement are excluded.
-Otherwise all of them are listed: tests/audit/diagnosis/test_causes.py has a fault for each.
+Otherwise all of them are listed: tests/audit/diagnosis/test_cause_sentences.py has a fault for each.
 """
 
 from __future__ import annotations

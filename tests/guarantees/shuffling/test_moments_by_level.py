@@ -11,7 +11,7 @@ from scipy.stats import norm
 from guarantees.shuffling.barycentre import RATIOS
 from guarantees.shuffling.displacement import Displacement
 from guarantees.shuffling.displacement_pools import Profile, one_slot
-from guarantees.shuffling.levels import SPEEDS, Convex, Levels
+from guarantees.shuffling.moments_by_level import SPEEDS, Convex, Levels
 from guarantees.shuffling.shuffle_bound import shuffle_bound
 
 WITH, WITHOUT = "with_given_without", "without_given_with"

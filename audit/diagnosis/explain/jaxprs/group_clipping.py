@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 
 from audit.diagnosis.explain.findings import Finding, Kind, found
-from audit.diagnosis.explain.jaxprs.company import Company, grows, suspects
+from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.trials.threefry import fold_in
 

@@ -10,8 +10,8 @@ from scipy.special import expit
 from guarantees.checks import Delta, Epsilon, EpsilonAboveZero, Positive, Rate, checked
 from guarantees.claim import Claim, grouped, unusual
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, LaplaceLaw
 from guarantees.laws.group import group_law
-from guarantees.laws.textbook import GaussianLaw, LaplaceLaw
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 

@@ -11,7 +11,7 @@ from scipy.stats import binom
 from worst_training import best_training, guess_vectors, right_guesses
 
 import guarantees
-from audit.bounds.guesses import (
+from audit.bounds.bounds_from_guesses import (
     curve_p_value,
     curve_refuted,
     epsilon_from_guesses,

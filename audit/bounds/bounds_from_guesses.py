@@ -11,7 +11,7 @@ from scipy.special import expit, ndtr, ndtri
 
 from audit.bounds.binomial import binomial_cdf, binomial_tail
 from audit.bounds.supporting_lines import tabulate
-from guarantees.laws.textbook import gaussian_delta
+from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 

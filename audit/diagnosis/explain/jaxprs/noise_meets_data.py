@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found, noise_scale
+from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, is_shared, variance_after
-from audit.diagnosis.explain.jaxprs.together import Together
 from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Part, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, spelled
 

@@ -14,8 +14,8 @@ import pytest
 import mechanisms
 from audit import diagnosis
 from audit.diagnosis import diagnose
-from audit.diagnosis.causes import CAUSES, QUESTIONS, sentence
-from audit.diagnosis.causes import answer as answered
+from audit.diagnosis.cause_sentences import CAUSES, QUESTIONS, sentence
+from audit.diagnosis.cause_sentences import answer as answered
 from mechanisms.release import Layout
 
 WIDTH, TRIALS, NOISE, OTHERS = 40, 600, 2.0, 4
@@ -292,9 +292,9 @@ def test_one_cause_is_stated_and_several_are_listed():
 
 def test_a_code_without_words_says_where_to_add_them():
     given = {"wrong": True, "measured": "it is odd", "p_value": 0.0, "risk": 0.01, "assumes": "nothing"}
-    with pytest.raises(LookupError, match=r"'new_question'.* add it to QUESTIONS in .*causes\.py"):
+    with pytest.raises(LookupError, match=r"'new_question'.* add it to QUESTIONS in .*cause_sentences\.py"):
         answered("new_question", **given)
-    with pytest.raises(LookupError, match=r"'new_cause'.* add it to CAUSES in .*causes\.py"):
+    with pytest.raises(LookupError, match=r"'new_cause'.* add it to CAUSES in .*cause_sentences\.py"):
         answered("ratio", causes=("new_cause",), **given)
 
 
