@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from audit.suites.file import SuiteError, nearest, seconds
+from audit.suites.read import seconds
+from audit.suites.suite import SuiteError
 from audit.trials.seeds import require_seed
+from dpsgd_audit.spelling import did_you_mean
 
 if TYPE_CHECKING:
     import jax
@@ -142,7 +144,7 @@ class Auditor:
                 if option not in MARKER_OPTIONS:
                     allowed = ", ".join(MARKER_OPTIONS)
                     pytest.fail(
-                        f"dp_audit marker: unknown option {option!r}{nearest(option, MARKER_OPTIONS)}. "
+                        f"dp_audit marker: unknown option {option!r}{did_you_mean(option, MARKER_OPTIONS)}. "
                         f"Allowed: {allowed}.",
                         pytrace=False,
                     )

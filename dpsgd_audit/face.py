@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import re
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsgd_audit import name_clashes
+from dpsgd_audit.spelling import closest
 
 Loaded = TypeVar("Loaded")
 
@@ -55,8 +55,8 @@ class Face(name_clashes.OurPackage):
                 name_clashes.explain_missing(self.__name__, name, self.__file__)
             if place := _defined_in(self, name):
                 missing += f"; it is in {place}"
-            elif close := difflib.get_close_matches(name, self.__dict__["__all__"], n=1):
-                missing += f"; did you mean {close[0]!r}?"
+            elif meant := closest(name, self.__dict__["__all__"]):
+                missing += f"; did you mean {meant!r}?"
         raise AttributeError(missing)
 
     def __setattr__(self, name: str, value: Any) -> None:

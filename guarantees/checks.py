@@ -6,7 +6,6 @@ range. What cannot be told from a type alone, such as two parameters that must a
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import math
@@ -18,6 +17,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from dpsgd_audit.spelling import closest
 
 LONGEST = 200
 """Characters of a value that a message repeats."""
@@ -109,9 +110,8 @@ def checked(thing: Thing) -> Thing:
 
 def _misspelt(word: str, known: Sequence[str]) -> str:
     """The word, and which of the known ones is meant, or what they are."""
-    close = difflib.get_close_matches(word, known, n=1)
-    meant = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}."
-    return f"{word!r}; {meant}"
+    meant = closest(word, known)
+    return f"{word!r}; did you mean {meant!r}?" if meant else f"{word!r}; it takes {', '.join(known)}."
 
 
 def shown(value: Any) -> str:

@@ -8,7 +8,8 @@ import decimal
 from collections.abc import Callable
 
 from audit.report.catalogue import FIGURES, PAGE, TEXTS
-from audit.suites.file import SuiteError, seconds
+from audit.suites.read import seconds
+from audit.suites.suite import SuiteError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

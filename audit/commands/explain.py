@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import json_text, printable
-from audit.suites.file import AuditSpec, Suite, SuiteError, nearest
+from audit.suites.suite import AuditSpec, Suite, SuiteError
+from dpsgd_audit.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from audit.diagnosis.explain.findings import Explanation
@@ -58,7 +59,7 @@ def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:
     names = [spec.name for spec in suite.audits]
     if name not in names:
         raise SuiteError(
-            f"--audit {name!r} is not an audit of this suite{nearest(name, names)}. It has: {', '.join(names)}."
+            f"--audit {name!r} is not an audit of this suite{did_you_mean(name, names)}. It has: {', '.join(names)}."
         )
     return [spec for spec in suite.audits if spec.name == name]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from audit.commands.disk_cache import laws_kept
 from audit.commands.run import suite_of
 from audit.report.escaping import json_text
-from audit.suites.file import SuiteError
 from audit.suites.parts import has_own_functions
+from audit.suites.suite import SuiteError
 
 if TYPE_CHECKING:
     from audit.suites.plan import AuditPlan

@@ -19,12 +19,13 @@ from audit.commands.arguments import risk_of
 from audit.commands.sigterm import ended_in_order
 from audit.record.files import make_folder, require_apart, require_writable, write_whole
 from audit.report.escaping import json_text, printable
-from audit.suites.file import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError, parse_suite, read_suite
+from audit.suites.read import parse_suite, read_suite
+from audit.suites.suite import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError
 from audit.trials.seeds import SEEDS, require_seed
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
-    from audit.suites.file import AuditSpec
+    from audit.suites.suite import AuditSpec
     from audit.trials.executor import Executor
     from audit.trials.source import Tally
 

@@ -14,7 +14,7 @@ from audit.record.record import plain
 from audit.record.stored import WRITTEN_BY, load_records
 from audit.report.escaping import visible
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
-from audit.suites.file import read_suite
+from audit.suites.read import read_suite
 from audit.verify.procedure import Check, Primary, Verified, verify
 from guarantees.laws.kept import laws_kept_in
 

@@ -8,7 +8,7 @@ from rich.progress import Progress as Bars
 
 from audit.record.record import AuditRecord
 from audit.report.escaping import visible
-from audit.suites.file import AuditSpec, Suite
+from audit.suites.suite import AuditSpec, Suite
 from audit.trials.source import Tally
 
 

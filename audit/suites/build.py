@@ -17,7 +17,6 @@ from audit.claim_fits_pair import require_matching
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy
 from audit.suites.claim_names import CLAIMS
-from audit.suites.file import AuditSpec, Suite, SuiteError, is_part, nearest
 from audit.suites.loading import load
 from audit.suites.parts import (
     Catalogue,
@@ -32,10 +31,13 @@ from audit.suites.parts import (
     takeable,
     taken,
 )
+from audit.suites.read import is_part
+from audit.suites.suite import AuditSpec, Suite, SuiteError
 from audit.trials.user_code_errors import passes, sentence
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
 from dpsgd_audit.face import ByName
+from dpsgd_audit.spelling import did_you_mean
 from guarantees.claim import Claim
 from mechanisms.adapters.environments import Environment, NeedsEnvironment
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
@@ -323,4 +325,4 @@ def _refuse_unused_defaults(suite: Suite, known: Catalogue, found: set[str]) -> 
 def _instead(key: str, names: set[str]) -> str:
     if key in names:
         return ": the parts that know it have their own word for it, which wins. Drop one of the two."
-    return f"{nearest(key, names)}. Taken: {', '.join(sorted(names)) or 'none'}."
+    return f"{did_you_mean(key, names)}. Taken: {', '.join(sorted(names)) or 'none'}."

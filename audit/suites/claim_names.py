@@ -6,7 +6,7 @@ import ast
 import inspect
 
 import guarantees
-from audit.suites.file import nearest
+from dpsgd_audit.spelling import did_you_mean
 from guarantees.claim import Claim
 
 CLAIMS = (
@@ -47,7 +47,7 @@ def claim_from_text(text: str) -> Claim:
     except (SyntaxError, ValueError):
         raise ValueError(f"a claim is written like gaussian(mu=1), got {text!r}.") from None
     if name not in BUILDABLE:
-        raise ValueError(f"unknown claim {name!r}{nearest(name, BUILDABLE)}. Known: {', '.join(BUILDABLE)}.")
+        raise ValueError(f"unknown claim {name!r}{did_you_mean(name, BUILDABLE)}. Known: {', '.join(BUILDABLE)}.")
     constructor = getattr(guarantees, name)
     try:
         inspect.signature(constructor).bind(**arguments)

@@ -9,7 +9,7 @@ from audit.policies.reused import Reused
 from audit.record.derive import cuts_of, edges_of
 from audit.record.record import AuditRecord
 from audit.suites.build import Built
-from audit.suites.file import SuiteError
+from audit.suites.suite import SuiteError
 
 KINDS = ("fixed", "from_theory", "split", "reused")
 """Policies that judge a few cuts on a fixed sample."""

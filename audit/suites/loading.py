@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from audit.suites.file import AuditSpec, SuiteError
+from audit.suites.suite import AuditSpec, SuiteError
 from audit.trials.user_code_errors import passes, sentence
 
 

@@ -11,7 +11,9 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from audit.suites.file import CODE_KEY, PARTS, AuditSpec, SuiteError, alike, nearest, refuse_unknown
+from audit.suites.suite import CODE_KEY, PARTS, AuditSpec, SuiteError
+from audit.suites.unknown_keys import refuse_unknown
+from dpsgd_audit.spelling import closest, did_you_mean
 
 Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Constructors by part and kind."""
@@ -71,7 +73,7 @@ def known_words(
     """What the table of a built-in part says; refuses unknown kinds and words, and a word too few beside ``given``."""
     kind, kinds = table["kind"], known[part]
     if kind not in kinds:
-        own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else nearest(kind, kinds)
+        own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else did_you_mean(kind, kinds)
         raise SuiteError(
             f"{spec.at(part)}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
         )
@@ -80,7 +82,7 @@ def known_words(
     for key, parameter in words.names.items():
         if parameter.default is inspect.Parameter.empty and key not in {*words.shared, *words.own, *given}:
             unused = [word for word in spec.parameters if word not in takeable(spec, known)]
-            if meant := alike(key, unused):
+            if meant := closest(key, unused, likeness=0.8):
                 raise SuiteError(f"{spec.at(meant)}: {what} needs {key!r}; did you mean that by {meant!r}?")
             raise SuiteError(f"{spec.at(part)}: {what} needs {key!r}; add `{key} = ...`.")
     return words

@@ -23,7 +23,7 @@ from audit.suites.build import Built, MissingLibraryError, build_suite, only_ins
 from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
-from audit.suites.file import AuditSpec, Suite
+from audit.suites.suite import AuditSpec, Suite
 from audit.suites.unrun import unrun
 from audit.trials.both_sides import is_foreign
 from audit.trials.execution import Execution
@@ -85,7 +85,7 @@ def run_suite(
     or reads in its own process is not part of the digest under which ``resume_in`` keeps them.
 
     Args:
-      suite: the audits, as ``audit.suites.file.read_suite`` reads them from a TOML file.
+      suite: the audits, as ``audit.suites.read.read_suite`` reads them from a TOML file.
       resume_in: folder for counts and finished audits, kept under a digest of all that decides them.
       keep_foreign: also reuse counts and records of foreign code from there.
       earlier: records of an earlier run; an audit of the same name is judged by the same thresholds.
@@ -106,7 +106,7 @@ def run_suite(
 
     Examples:
       >>> import audit, pathlib, tempfile
-      >>> from audit.suites.file import read_suite
+      >>> from audit.suites.read import read_suite
       >>> lines = ["risk = 0.05", "trials = 2000", "[[audit]]", "name = 'one Gaussian release'"]
       >>> lines += ["mechanism = { kind = 'gaussian_mechanism', noise_multiplier = 1.0 }", "neighbours = 'scalar_pair'"]
       >>> lines += ["distinguisher = 'likelihood_ratio'", "claim = { kind = 'gaussian', mu = 1.0 }"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
 from audit.policies.policy import ALL_TARGETS
-from audit.suites.file import AUDIT_KEYS, CODE_KEY, PARTS, SUITE_KEYS
+from audit.suites.suite import AUDIT_KEYS, CODE_KEY, PARTS, SUITE_KEYS
 from audit.trials.seeds import SEEDS
 from audit.verdict.verdict import VERDICTS
 from guarantees import checks

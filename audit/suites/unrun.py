@@ -9,7 +9,7 @@ from audit.record.derive import claim_part
 from audit.record.record import AuditRecord, Part, plain
 from audit.record.unrun import Asked, claim_as_stated, could_not_run, part_as_stated
 from audit.suites.build import Built
-from audit.suites.file import AuditSpec
+from audit.suites.suite import AuditSpec
 from audit.trials.both_sides import Auditable
 from mechanisms.pairs.neighbours import Neighbours
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from audit.record.record import AuditRecord, Part
 from audit.suites.build import build, catalogue
-from audit.suites.file import Suite
 from audit.suites.parts import PROGRAMS
+from audit.suites.suite import Suite
 from distinguishers.contract import Distinguisher, Learner
 from dpsgd_audit.later import jax, jnp
 from mechanisms.catalogue import COLLAPSED

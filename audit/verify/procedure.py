@@ -12,7 +12,7 @@ from audit.record.record import AuditRecord
 from audit.record.unrun import emptied
 from audit.risk import RiskBudget
 from audit.suites.each_audit import key_text, risk_of_each
-from audit.suites.file import Suite
+from audit.suites.suite import Suite
 from audit.trials.user_code_errors import sentence
 from audit.trials.versions import version_of
 from audit.verify.primary import SENTENCES, Source, primary_keys

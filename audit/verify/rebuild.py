@@ -22,7 +22,7 @@ from audit.record.of_one_run import judged_again
 from audit.record.record import AuditRecord
 from audit.suites.claim_names import BUILDABLE
 from audit.suites.each_audit import among, key_text, risk_of_each
-from audit.suites.file import Suite, SuiteError
+from audit.suites.suite import Suite, SuiteError
 from audit.trials.source import Tally
 from audit.trials.user_code_errors import sentence
 from guarantees.claim import Claim

@@ -12,7 +12,7 @@ from audit.diagnosis.after_violation import explain
 from audit.record.derive import Audited
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, Part, plain
-from audit.suites.file import Suite
+from audit.suites.suite import Suite
 from audit.trials.both_sides import both_sides, steps_taken
 from audit.trials.fit_trials import learn
 from audit.trials.keys import AuditKeys, audit_keys

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from typing import Any
 
 from dpsgd_audit.later import jax, jnp
+from dpsgd_audit.spelling import did_you_mean
 from guarantees.checks import require
 from guarantees.vocabulary import NORMALISERS, Normaliser
 from mechanisms.contract import Collapsed, Described, OutputKind
@@ -180,9 +180,8 @@ def divisor(normalise_by: str, *, records: int, rate: float) -> float | None:
 def check_parameters(normalise_by: str, rate: float, clip: float, noise_multiplier: float) -> None:
     """Refuse parameters outside the definition."""
     if normalise_by not in NORMALISERS:
-        near = difflib.get_close_matches(str(normalise_by), NORMALISERS, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"normalise_by must be one of {NORMALISERS}, got {normalise_by!r}.{hint}")
+        meant = did_you_mean(normalise_by, NORMALISERS)
+        raise ValueError(f"normalise_by must be one of {NORMALISERS}, got {normalise_by!r}{meant}.")
     require("rate", bool(0 < rate <= 1), "in (0, 1]", rate)
     require("clip", bool(clip > 0 and math.isfinite(clip)), "> 0 and finite", clip)
     good = bool(noise_multiplier > 0 and math.isfinite(noise_multiplier))

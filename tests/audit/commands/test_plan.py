@@ -7,8 +7,8 @@ from audit.cli import main
 from audit.commands.plan import duration
 from audit.procedure import run_audit
 from audit.suites.build import build_suite
-from audit.suites.file import read_suite
 from audit.suites.plan import trials_drawn
+from audit.suites.read import read_suite
 
 SUITE = """
 trials = 2000

@@ -26,8 +26,9 @@ from audit.report.formats import junit, markdown
 from audit.report.page import write_report
 from audit.report.table import print_table
 from audit.report.text import record_lines
-from audit.suites.file import SuiteError, parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
+from audit.suites.suite import SuiteError
 
 PAIR = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
 STEP = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=0.1, noise_multiplier=10.0)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from mutations import mutated, toml
 
 from audit.suites.build import build, build_suite
-from audit.suites.file import SuiteError, parse_suite
+from audit.suites.read import parse_suite
+from audit.suites.suite import SuiteError
 
 SUITES = [
     {

@@ -20,7 +20,7 @@ from audit.policies.anytime import Anytime
 from audit.record.stored import from_json
 from audit.resume.checkpoint import checkpoint
 from audit.risk import look_share
-from audit.suites.file import parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import Source, empty_tally
 

@@ -20,7 +20,7 @@ from audit.cli import main
 from audit.record.files import FileError
 from audit.resume.checkpoint import checkpoint, locked
 from audit.resume.fingerprint import code_digest, decided_by, digest_of, settings
-from audit.suites.file import parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.source import StaleCountsError, Tally
 from guarantees.trade_off import TradeOff

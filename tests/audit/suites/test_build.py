@@ -7,8 +7,9 @@ import pytest
 import guarantees
 from audit.suites.build import build, catalogue
 from audit.suites.claim_names import claim_from_text
-from audit.suites.file import SuiteError, parse_suite
 from audit.suites.parts import code_of
+from audit.suites.read import parse_suite
+from audit.suites.suite import SuiteError
 
 SUITE = """
 [[audit]]

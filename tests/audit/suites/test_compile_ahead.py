@@ -11,7 +11,7 @@ import distinguishers
 import mechanisms
 from audit.suites.build import Built, build_suite
 from audit.suites.compile_ahead import compile_programs, compiled_ahead, is_ours
-from audit.suites.file import parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.both_sides import both_sides
 from audit.trials.executor import LOCAL

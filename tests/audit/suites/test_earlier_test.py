@@ -4,8 +4,9 @@ import pytest
 
 from audit.record.compare import compare
 from audit.suites.earlier_test import test_of as policy_of
-from audit.suites.file import SuiteError, parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
+from audit.suites.suite import SuiteError
 
 SUITE = """
 trials = 400

@@ -10,7 +10,8 @@ import pytest
 from audit.cli import main
 from audit.record.stored import load_records
 from audit.suites.build import build
-from audit.suites.file import SuiteError, parse_suite, read_suite
+from audit.suites.read import parse_suite, read_suite
+from audit.suites.suite import SuiteError
 from mechanisms.adapters import environments
 from mechanisms.adapters.environments import Environment, NotInstalledError
 

@@ -11,7 +11,7 @@ import pytest
 from made_records import suite_of_policies
 
 from audit.record.stored import save_records
-from audit.suites.file import read_suite
+from audit.suites.read import read_suite
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "examples" / "field"

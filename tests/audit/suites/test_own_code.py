@@ -8,9 +8,10 @@ import pytest
 
 from audit.cli import main
 from audit.suites.build import build, catalogue
-from audit.suites.file import SuiteError, parse_suite
 from audit.suites.parts import code_of
+from audit.suites.read import parse_suite
 from audit.suites.schema import suite_schema
+from audit.suites.suite import SuiteError
 
 CODE = """
 import numpy as np, jax, jax.numpy as jnp

@@ -7,7 +7,8 @@ import pytest
 
 from audit.cli import main
 from audit.suites.build import build, build_suite
-from audit.suites.file import SuiteError, parse_suite
+from audit.suites.read import parse_suite
+from audit.suites.suite import SuiteError
 
 CODE = """
 import functools

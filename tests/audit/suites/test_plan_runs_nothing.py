@@ -8,8 +8,9 @@ import pytest
 
 from audit.cli import main
 from audit.suites.build import build, catalogue
-from audit.suites.file import SuiteError, parse_suite
 from audit.suites.parts import code_of
+from audit.suites.read import parse_suite
+from audit.suites.suite import SuiteError
 
 TRAP = """
 from pathlib import Path

@@ -7,8 +7,8 @@ import pytest
 
 from audit.cli import main
 from audit.suites.build import catalogue
-from audit.suites.file import AUDIT_KEYS, CODE_KEY, PARTS, SUITE_KEYS
 from audit.suites.schema import suite_schema
+from audit.suites.suite import AUDIT_KEYS, CODE_KEY, PARTS, SUITE_KEYS
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = resources.files("audit").joinpath("suites/schema.json")

@@ -10,7 +10,8 @@ import pytest
 import audit.commands.list as list_command
 from audit.cli import main
 from audit.suites.build import build
-from audit.suites.file import SuiteError, parse_suite
+from audit.suites.read import parse_suite
+from audit.suites.suite import SuiteError
 from audit.trials import remote
 from audit.trials.user_code_errors import MechanismError, Terminated, blamed, contained
 from audit.trials.workers import Batch, ForeignError, Local

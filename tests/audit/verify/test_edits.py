@@ -9,7 +9,7 @@ from attack.edits import drawn, every, keys_edited, table, unseen
 from made_records import suite_of_policies
 
 from audit.record.stored import from_json
-from audit.suites.file import parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.verify import procedure as verification
 from audit.verify.procedure import verify

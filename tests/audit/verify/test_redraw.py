@@ -18,7 +18,7 @@ from audit.record.record import Part
 from audit.record.stored import load_records, save_records
 from audit.report.repeat import program
 from audit.suites.build import build, catalogue
-from audit.suites.file import parse_suite
+from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.keys import key_from_seed
 from audit.verify.parts import recorded_parts

@@ -196,8 +196,8 @@ def test_outputs_do_not_depend_on_how_many_are_drawn_at_once():
         ({"rate": 0.0}, "rate must be"),
         ({"rate": float("nan")}, "rate must be"),
         ({"clip": 0.0}, "clip must be > 0 and finite, got 0.0"),
-        ({"normalise_by": "expected"}, "Did you mean 'expected_batch'"),
-        ({"normalise_by": "realized_batch"}, "Did you mean 'realised_batch'"),
+        ({"normalise_by": "expected"}, "did you mean 'expected_batch'"),
+        ({"normalise_by": "realized_batch"}, "did you mean 'realised_batch'"),
     ],
 )
 def test_bad_parameters_are_refused(arguments, message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import itertools
 import math
@@ -15,80 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from audit.record.files import FileError, read_text
+from audit.suites.suite import (
+    AUDIT_KEYS,
+    CODE_KEY,
+    ENVIRONMENT_KEYS,
+    MOST_AUDITS,
+    MOST_TRIALS,
+    PARTS,
+    SUITE_KEYS,
+    TARGETS,
+    AuditSpec,
+    Suite,
+    SuiteError,
+)
+from audit.suites.unknown_keys import refuse_unknown
 from audit.trials.seeds import require_seed
 from audit.verdict.verdict import VERDICTS
-
-TARGETS = ("verdict", "epsilon", "delta", "mu")
-PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
-MOST_LOOKS = 20
-MOST_AUDITS = 10_000
-"""Audits that one suite may stand for, its grids multiplied out."""
-MOST_TRIALS = 2**62
-SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "environments", "defaults", "audit")
-AUDIT_KEYS = (
-    "name",
-    "expect",
-    "trials",
-    "delta",
-    "target",
-    "time_budget",
-    "diagnose",
-    "environment",
-    "parameters",
-    *PARTS,
-)
-ENVIRONMENT_KEYS = ("python", "packages")
-
-
-CODE_KEY = "function"
-"""Of a table without a kind: 'package.module:name', the part itself or what makes it."""
-
-
-class SuiteError(ValueError):
-    """A suite that cannot be run: the message says where and what to do."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AuditSpec:
-    """One audit as the file states it, defaults filled in and grids expanded."""
-
-    name: str
-    expect: str
-    trials: int
-    delta: float
-    target: str | None
-    time_budget: float | None
-    parameters: Mapping[str, Any]
-    mechanism: Mapping[str, Any]
-    neighbours: Mapping[str, Any]
-    claim: Mapping[str, Any]
-    distinguisher: Mapping[str, Any] | None
-    policy: Mapping[str, Any] | None
-    where: str
-    diagnose: bool = True
-    own_parameters: tuple[str, ...] = ()
-    """Parameters that the audit itself states: each must be one of its parts'."""
-    places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
-    """'file:line' of every word of its parts and parameters."""
-
-    def at(self, word: str) -> str:
-        """'file:line' of a word; of the audit where it states no such word."""
-        return self.places.get(word, self.where)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Suite:
-    """Audits that share one risk."""
-
-    title: str
-    risk: float
-    seed: int
-    time_budget: float | None
-    audits: tuple[AuditSpec, ...]
-    look: int = 0
-    """Which look at these audits, from 1; 0: the only one."""
-    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Where each parameter of [defaults] stands: each must be one of some audit's parts."""
+from dpsgd_audit.spelling import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,12 +139,12 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
     target = merged.get("target")
     if target is not None and target not in TARGETS:
         raise SuiteError(
-            f"{where('target')}: target must be one of {TARGETS}, got {target!r}{nearest(target, TARGETS)}."
+            f"{where('target')}: target must be one of {TARGETS}, got {target!r}{did_you_mean(target, TARGETS)}."
         )
     expect = merged.get("expect", "no_violation_found")
     if expect not in VERDICTS:
         raise SuiteError(
-            f"{where('expect')}: expect must be one of {VERDICTS}, got {expect!r}{nearest(expect, VERDICTS)}."
+            f"{where('expect')}: expect must be one of {VERDICTS}, got {expect!r}{did_you_mean(expect, VERDICTS)}."
         )
     trials = _whole(merged, "trials", 10_000, lines, index)
     if trials < 2 or trials % 2:
@@ -277,7 +219,7 @@ def _in_environment(
         raise SuiteError(f"{where('environment')}: an environment is for a command_step, which runs in it.")
     if name not in known:
         raise SuiteError(
-            f"{where('environment')}: there is no [environments.{name}]{nearest(name, known)}. "
+            f"{where('environment')}: there is no [environments.{name}]{did_you_mean(name, known)}. "
             f"Known: {', '.join(known) or 'none'}."
         )
     return {**table, **known[name]}
@@ -338,29 +280,6 @@ def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]
         chosen = dict(zip(lists, values, strict=True))
         suffix = "".join(f" {key}={value}" for key, value in chosen.items())
         yield suffix, {**parameters, **chosen}
-
-
-def refuse_unknown(table: Any, known: Iterable[str], where: Callable[[str], str], what: str) -> None:
-    """An unknown key is an error that names its line and the nearest spelling."""
-    known = tuple(known)
-    if not isinstance(table, Mapping):
-        raise SuiteError(f"{where(what)}: {what} must be a table, got {table!r}.")
-    for key in table:
-        if key not in known:
-            allowed = ", ".join(sorted(known))
-            raise SuiteError(f"{where(key)}: unknown key {key!r} in {what}{nearest(key, known)}. Allowed: {allowed}.")
-
-
-def nearest(word: Any, known: Iterable[str]) -> str:
-    """' (did you mean ...?)' or nothing."""
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.4)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def alike(word: str, others: Iterable[str]) -> str | None:
-    """The word among others that is surely the same one misspelt."""
-    close = difflib.get_close_matches(word, list(others), n=1, cutoff=0.8)
-    return close[0] if close else None
 
 
 def seconds(value: Any, where: str) -> float:

@@ -1,6 +1,7 @@
 import pytest
 
-from audit.suites.file import SuiteError, parse_suite, seconds
+from audit.suites.read import parse_suite, seconds
+from audit.suites.suite import SuiteError
 
 GOOD = """
 title = "t"

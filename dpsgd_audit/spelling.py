@@ -1,0 +1,18 @@
+"""Which known word a misspelt one stands for: every 'did you mean' is made here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def closest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known word that is most like ``word``; None if none reaches the likeness, a number from 0 to 1."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
+    return close[0] if close else None
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """' (did you mean ...?)', to stand behind a word that a message repeats, or nothing."""
+    close = closest(str(word), known, likeness=0.4)
+    return f" (did you mean {close!r}?)" if close else ""
