@@ -41,7 +41,7 @@ class TestKind(Protocol):
 
     __name__: str
 
-    def __call__(self, claim: Claim, *, trials_per_side: int, risk: float) -> Power:
+    def __call__(self, claim: Claim | TradeOff, *, trials_per_side: int, risk: float) -> Power:
         """Probability that a test with these error rates refutes the claim."""
         ...
 
@@ -102,7 +102,9 @@ def noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
     return crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
 
 
-def refutation_power(claim: Claim, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
+def refutation_power(
+    claim: Claim | TradeOff, *, alpha: float, beta: float, trials_per_side: int, risk: float
+) -> float:
     """Probability that a test with these error rates refutes the claim.
 
     The rectangle refutes iff misses <= M(false alarms), so it is one sum of a pmf times a cdf.
@@ -174,7 +176,7 @@ def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
 
 
-def refuting(claim: Claim, *, trials_per_side: int, risk: float) -> Power:
+def refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: float) -> Power:
     """The power of the rectangle as a function of tests' error rates."""
 
     def power(alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:

@@ -1,15 +1,20 @@
 """An answer says when its direction was only learned, and what would find half the noise missing."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
-from audit.bounds.clopper_pearson import clopper_pearson_upper
+from audit.bounds.clopper_pearson import ErrorCounts
+from audit.bounds.joint import joint_p_value
+from audit.power.joint_power import jointly_refuting
 from audit.record.derive import claim_part
-from audit.report.caveats import half_noise_trials, learned_note, only_learned, trials_note
+from audit.report.caveats import learned_note, only_learned, trials_note
+from audit.report.half_noise import LEVELS, half_noise_trials
 from audit.report.text import record_lines
-from guarantees import epsilon_delta, gaussian, subsampled_gaussian
+from audit.risk import RiskBudget
+from guarantees import claim_from_table, epsilon_delta, gaussian, laplace, subsampled_gaussian
 
 
 def renamed(record, *members):
@@ -27,35 +32,79 @@ def test_a_learned_direction_is_told_and_a_known_one_is_not(violation):
         assert learned_note(known) == ""
 
 
+RISK = 0.01
+"""The share of the risk that the joint test of the claim has."""
+
+
+def judging(record, claim, **changes):
+    """A record whose joint test judges this claim at that share."""
+    point = dataclasses.replace(record.points[0], target="verdict")
+    return dataclasses.replace(
+        record,
+        claim=claim_part(claim, 1e-5),
+        budget=RiskBudget(risk=0.05, verdict=RISK, epsilon=0.04),
+        points=(point,),
+        **changes,
+    )
+
+
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("claim", "leak"),
     [
+        (epsilon_delta(epsilon=4.3772, delta=1e-5), gaussian(mu=2.0)),
         (gaussian(mu=1.0), gaussian(mu=2.0)),
-        (gaussian(mu=0.2), gaussian(mu=0.4)),
         (subsampled_gaussian(rate=0.5, noise_multiplier=1.0), subsampled_gaussian(rate=0.5, noise_multiplier=0.5)),
+        (gaussian(mu=0.2), gaussian(mu=0.4)),
+        (claim_from_table([(4.3772, 1e-5), (1.1604, 0.1)]), gaussian(mu=2.0)),
+        (laplace(epsilon=1.0), laplace(epsilon=2.0)),
+        (epsilon_delta(epsilon=1.0, delta=0.0), laplace(epsilon=2.0)),
     ],
+    ids=lambda claim: claim.describe()[:40],
 )
-def test_so_many_trials_find_half_the_noise_missing(claim, leak):
-    """By drawing counts of the best test of the leaky mechanism, symmetric or not, and judging them exactly."""
-    trials = half_noise_trials(claim_part(claim, 1e-5), risk=0.05)
-    threshold = 0.0
-    alpha, beta = (float(rate) for rate in leak.errors(threshold))
+def test_so_many_trials_find_half_the_noise_missing(violation, claim, leak):
+    """By drawing counts of the leaky mechanism's best test and judging them exactly by the joint test."""
+    trials = half_noise_trials(judging(violation, claim))
+    power = jointly_refuting(claim, trials_per_side=trials // 2, risk=RISK)
+    best = int(np.argmax(power(LEVELS, np.asarray(leak.beta(LEVELS)))))
+    rates = LEVELS[best], float(leak.beta(LEVELS[best]))
     rng = np.random.default_rng(0)
-    rates = [rng.binomial(trials // 2, rate, 2000) for rate in (alpha, beta)]
-    upper = sum(clopper_pearson_upper(counts, trials // 2, risk=0.025) for counts in rates)
-    power = np.mean(1 - upper > float(claim.total_variation))
-    assert 0.6 < power < 0.97
+    drawn = [rng.binomial(trials // 2, rate, 40) for rate in rates]
+    refuted = [
+        joint_p_value(
+            ErrorCounts(false_alarms=int(a), misses=int(b), trials_without=trials // 2, trials_with=trials // 2), claim
+        )
+        <= RISK
+        for a, b in zip(*drawn, strict=True)
+    ]
+    assert 0.55 < np.mean(refuted) < 0.98
+
+
+def test_one_epsilon_takes_no_fewer_trials_than_the_whole_curve_and_a_rectangle_more(violation):
+    """About 162 were told for (4.3772, 1e-5), beside 3,400,000: those of another claim, whose advantage is .975."""
+    whole = half_noise_trials(judging(violation, gaussian(mu=1.0)))
+    single = half_noise_trials(judging(violation, epsilon_delta(epsilon=4.3772, delta=1e-5)))
+    assert whole < 1_000 < 20_000 < single
+    rectangle = judging(violation, gaussian(mu=1.0))
+    budget = RiskBudget(risk=0.05, points=0.05)
+    rectangle = dataclasses.replace(rectangle, budget=budget, points=(dataclasses.replace(rectangle.points[0], risk=RISK),))
+    assert half_noise_trials(rectangle) > whole
 
 
 def test_too_few_trials_along_a_known_direction_are_told_with_their_number(violation):
     known = renamed(violation, "projection")
     few = dataclasses.replace(known, trials=20)
-    assert "half of the noise missing takes about" in trials_note(few)
-    assert any(line.startswith("  trials:  half of the noise") for line in record_lines(few))
+    assert "trials would show this claim broken if half of the noise were missing" in trials_note(few)
+    assert any(line.startswith("  trials:  about ") for line in record_lines(few))
     enough = dataclasses.replace(known, trials=10**7)
     for quiet in (enough, dataclasses.replace(few, verdict="violation"), renamed(few, "learned")):
         assert trials_note(quiet) == ""
 
 
-def test_a_claim_without_an_advantage_has_no_number():
-    assert half_noise_trials(claim_part(epsilon_delta(epsilon=0.0, delta=0.0), 1e-5), risk=0.05) is None
+def test_a_claim_without_an_advantage_has_no_number(violation):
+    assert half_noise_trials(judging(violation, epsilon_delta(epsilon=0.0, delta=0.0))) is None
+
+
+def test_large_numbers_are_told_with_two_digits(violation):
+    open_one = judging(renamed(violation, "projection"), epsilon_delta(epsilon=8.0, delta=1e-5), trials=20)
+    assert re.search(r"about \d{2}0,000 trials", trials_note(open_one))

@@ -1,0 +1,144 @@
+"""How many trials find half of the noise missing: the claim that is judged, and a mechanism that breaks it."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from audit.power.joint_power import FEW_TRIALS, jointly_refuting
+from audit.power.power import MOST_TRIALS, POWER, TestKind, refuting
+from audit.record.record import AuditRecord, ClaimPart, Curve
+from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.numerics.array import Array
+from guarantees.trade_off import TradeOff
+
+LEVELS = np.concatenate([tail := np.logspace(-7, np.log10(0.5), 60), 1 - tail[-2::-1]])
+"""False-alarm rates among which the leaky mechanism's best test is looked for."""
+SMALLEST = 1e-9
+"""Smallest false-alarm rate at which a Gaussian mechanism has to keep the claim."""
+
+CORNERS = 100
+"""A recorded curve with more distinct points than this is a smooth one."""
+
+
+def half_noise_trials(record: AuditRecord) -> int | None:
+    """Trials in all at which a test along a known direction refutes the record's claim with power 0.8, nearly.
+
+    The mechanism that leaks has half the noise of one that just keeps the claim: a Gaussian one, sampled at the claim's
+    rate if that is one sampled step; a Laplace mechanism for a pure epsilon. It is judged as the record's policy does,
+    at the risk of its verdict. None where no feasible number would do, or nothing is promised.
+    """
+    return _trials(
+        record.claim.curve,
+        rate=_rate(record.claim),
+        pure=_pure(record.claim),
+        risk=_deciding(record),
+        jointly=_jointly(record),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _trials(curve: Curve, *, rate: float, pure: float | None, risk: float, jointly: bool) -> int | None:
+    leak = _leak(curve, rate=rate, pure=pure)
+    if leak is None:
+        return None
+    claimed, test = _recorded(curve), jointly_refuting if jointly else refuting
+    low, high = FEW_TRIALS, 2 * FEW_TRIALS
+    while not _found(test, claimed, leak, trials_per_side=high, risk=risk):
+        low, high = high, 2 * high
+        if high > MOST_TRIALS:
+            return None
+    while high - low > low // 50:
+        middle = (low + high) // 2
+        enough = _found(test, claimed, leak, trials_per_side=middle, risk=risk)
+        low, high = (low, middle) if enough else (middle, high)
+    return 2 * high
+
+
+def _found(test: TestKind, claimed: TradeOff, leak: Array, *, trials_per_side: int, risk: float) -> bool:
+    return bool(np.max(test(claimed, trials_per_side=trials_per_side, risk=risk)(LEVELS, leak)) >= POWER)
+
+
+def _leak(curve: Curve, *, rate: float, pure: float | None) -> Array | None:
+    """Miss rates of the best tests with half the noise; None where the claim promises nothing or forbids all."""
+    if pure is not None:
+        return _laplace(2 * pure) if pure > 0 else None
+    mu = _mu(curve, rate)
+    if not 0 < mu < np.inf:
+        return None
+    threshold = -ndtri(LEVELS)
+    return (1 - rate) * ndtr(threshold) + rate * ndtr(threshold - 2 * mu)
+
+
+def _laplace(epsilon: float) -> Array:
+    """Miss rates of the Laplace mechanism. [dong2022, section 2]"""
+    steep = 1 - np.exp(epsilon) * LEVELS
+    middle = np.exp(-epsilon) / (4 * LEVELS)
+    flat = np.exp(-epsilon) * (1 - LEVELS)
+    return np.where(LEVELS < np.exp(-epsilon) / 2, steep, np.where(LEVELS <= 0.5, middle, flat))
+
+
+def _mu(curve: Curve, rate: float) -> float:
+    """The largest mu whose Gaussian mechanism keeps the claim, up to the false-alarm rate at which it allows most."""
+    alpha, beta = np.array(curve.alpha), np.array(curve.beta)
+    best = alpha[int(np.argmin(alpha + beta))]
+    if not SMALLEST < best < 1:
+        return 0.0
+    levels = np.unique(np.concatenate([alpha, *_along_lines(alpha)]))
+    levels = levels[(levels >= SMALLEST) & (levels <= best)]
+    missed = np.interp(levels, alpha, beta)
+    # of one sampled step: what is left to miss where the record was drawn
+    drawn = np.clip((missed - (1 - rate) * (1 - levels)) / rate, 0.0, 1.0)
+    return float(np.min(-ndtri(levels) - ndtri(drawn)))
+
+
+def _along_lines(alpha: Array) -> list[Array]:
+    """Rates along the straight pieces of a curve of few corners; the chords of a smooth one lie above it."""
+    if len(np.unique(alpha)) > CORNERS:
+        return []
+    ends = np.maximum(alpha, SMALLEST)
+    return [np.geomspace(low, high, 200) for low, high in zip(ends[:-1], ends[1:], strict=True) if high > 10 * low]
+
+
+def _recorded(curve: Curve) -> TradeOff:
+    """The claim's curve as the record keeps it, between its points by straight lines."""
+    without, with_record = np.diff(curve.alpha), -np.diff(curve.beta)
+    without = np.append(np.insert(without, 0, curve.alpha[0]), 1 - curve.alpha[-1])
+    with_record = np.append(np.insert(with_record, 0, 1 - curve.beta[0]), curve.beta[-1])
+    held = (without > 0) | (with_record > 0)
+    without, with_record = without[held], with_record[held]
+    with np.errstate(divide="ignore"):
+        losses = np.log(with_record) - np.log(without)
+    order = np.argsort(losses, kind="stable")
+    return TradeOff(DiscreteLaw(atoms=losses[order], without=without[order], with_record=with_record[order]))
+
+
+def _rate(claim: ClaimPart) -> float:
+    return float(claim.parameters.get("rate", 1.0)) if claim.name == "subsampled_gaussian" else 1.0
+
+
+def _pure(claim: ClaimPart) -> float | None:
+    """The epsilon that is promised at delta 0, which no Gaussian mechanism keeps."""
+    told = claim.parameters
+    if claim.name in ("laplace", "randomised_response") and claim.times == 1:
+        return float(told["epsilon"])
+    if claim.name == "epsilon_delta" and told["delta"] == 0 and claim.times == 1:
+        return float(told["epsilon"])
+    if claim.name == "claim_from_table":
+        return min((float(epsilon) for epsilon, delta in told["points"] if delta == 0), default=None)
+    return None
+
+
+def _jointly(record: AuditRecord) -> bool:
+    """Whether the joint test of both error counts decides, and not a rectangle."""
+    return record.budget.verdict > 0 and not record.stops_early
+
+
+def _deciding(record: AuditRecord) -> float:
+    """The risk of the test that decides."""
+    if record.budget.verdict == 0:
+        return max((point.risk for point in record.points), default=record.risk)
+    tests = sum(record.stops_early or point.target == "verdict" for point in record.points)
+    return record.budget.verdict / max(1, tests)
