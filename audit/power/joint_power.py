@@ -49,9 +49,7 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
     return halved(refuted, 0.3 * centre, 2.5 * centre + 2, within=5e-3 * centre)[1]
 
 
-def jointly_refuting(
-    claim: Claim | TradeOff, *, trials_per_side: int, risk: float
-) -> Callable[[Array, Array], Array]:
+def jointly_refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: float) -> Callable[[Array, Array], Array]:
     """The power of the joint test as a function of tests' error rates. No error at all is judged exactly.
 
     By the normal law of the root of 2 T, half an error added to either rate, which is off by one or two per cent of the

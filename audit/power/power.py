@@ -102,9 +102,7 @@ def noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
     return crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
 
 
-def refutation_power(
-    claim: Claim | TradeOff, *, alpha: float, beta: float, trials_per_side: int, risk: float
-) -> float:
+def refutation_power(claim: Claim | TradeOff, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
     """Probability that a test with these error rates refutes the claim.
 
     The rectangle refutes iff misses <= M(false alarms), so it is one sum of a pmf times a cdf.

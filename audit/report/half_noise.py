@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -77,7 +78,7 @@ def _laplace(epsilon: float) -> Array:
     steep = 1 - np.exp(epsilon) * LEVELS
     middle = np.exp(-epsilon) / (4 * LEVELS)
     flat = np.exp(-epsilon) * (1 - LEVELS)
-    return np.where(LEVELS < np.exp(-epsilon) / 2, steep, np.where(LEVELS <= 0.5, middle, flat))
+    return np.where(np.exp(-epsilon) / 2 > LEVELS, steep, np.where(LEVELS <= 0.5, middle, flat))
 
 
 def _mu(curve: Curve, rate: float) -> float:
@@ -99,7 +100,7 @@ def _along_lines(alpha: Array) -> list[Array]:
     if len(np.unique(alpha)) > CORNERS:
         return []
     ends = np.maximum(alpha, SMALLEST)
-    return [np.geomspace(low, high, 200) for low, high in zip(ends[:-1], ends[1:], strict=True) if high > 10 * low]
+    return [np.geomspace(low, high, 200) for low, high in itertools.pairwise(ends) if high > 10 * low]
 
 
 def _recorded(curve: Curve) -> TradeOff:

@@ -87,7 +87,8 @@ def test_one_epsilon_takes_no_fewer_trials_than_the_whole_curve_and_a_rectangle_
     assert whole < 1_000 < 20_000 < single
     rectangle = judging(violation, gaussian(mu=1.0))
     budget = RiskBudget(risk=0.05, points=0.05)
-    rectangle = dataclasses.replace(rectangle, budget=budget, points=(dataclasses.replace(rectangle.points[0], risk=RISK),))
+    points = (dataclasses.replace(rectangle.points[0], risk=RISK),)
+    rectangle = dataclasses.replace(rectangle, budget=budget, points=points)
     assert half_noise_trials(rectangle) > whole
 
 
