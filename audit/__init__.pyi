@@ -26,7 +26,7 @@ from audit.report.figures import draw as draw
 from audit.report.page import write_report as write_report
 from audit.scores import from_scores as from_scores
 from audit.suites.run import run_suite as run_suite
-from audit.trials.cluster import dask_executor as dask_executor
 from audit.trials.execution import Execution as Execution
 from audit.trials.source import NonFiniteScoreError as NonFiniteScoreError
+from audit.trials.start_cluster import dask_executor as dask_executor
 from audit.trials.user_code_errors import MechanismError as MechanismError

@@ -124,7 +124,7 @@ def _check_executor(arguments: argparse.Namespace) -> None:
 def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Executor]:
     """Who draws the trials, until the run is over."""
     if arguments.executor == "dask":
-        from audit.trials.cluster import dask_executor
+        from audit.trials.start_cluster import dask_executor
 
         return dask_executor(arguments.scheduler, workers=arguments.workers)
     from audit.trials.executor import LOCAL

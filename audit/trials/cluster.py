@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import logging
-import os
 import threading
 import time
 import warnings
@@ -24,7 +22,6 @@ from audit.trials.source import Source, complete, joined
 from audit.trials.threefry import split
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
-from guarantees.checks import Count, checked
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
@@ -38,95 +35,17 @@ TURN_SECONDS = 0.5
 """Between two looks at whether any worker is left, and whether anybody still waits."""
 
 
-SETTINGS = {
-    # a worker may have a child, in which foreign code keeps its time-out
-    "distributed.worker.daemon": False,
-    # one that dies twice within this time is not started again
-    "distributed.deploy.lost-worker-timeout": "1 day",
-}
-"""Of Dask, for a cluster that is started here."""
-
-
 class ClusterError(RuntimeError):
     """A cluster that cannot be used, or is lost: the message says what to do."""
 
 
-@checked
-def dask_executor(scheduler: str | None = None, *, workers: Count | None = None) -> DaskExecutor:
-    """The workers of a Dask cluster: of the one whose scheduler has this address, or of one started here.
-
-    Close it, or use it in ``with``. Records are the same as without it. Dask runs whatever code its members send:
-    connect only to a cluster whose members you trust (docs/cluster.md).
-
-    Args:
-      scheduler: an address (``tcp://host:8786``) or a scheduler file (``.json``); by default processes are started on
-        this machine.
-      workers: how many to wait for there (by default 1), or to start here (by default one a processor).
-
-    Returns:
-      The executor, for ``audit.Execution`` and ``audit.run_suite``.
-
-    Raises:
-      ImportError: Dask Distributed is not installed.
-      ClusterError: no scheduler answers, too few workers join, or theirs are other versions than here.
-
-    Examples:
-      With ``pip install 'dpsgd-audit[cluster]'``, in a script under ``if __name__ == "__main__":``::
-
-        with audit.dask_executor(workers=2) as executor:
-            execution = audit.Execution(executor=executor)
-            record = audit.run_audit(
-                step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0), execution=execution
-            )
-    """
-    distributed = _distributed()
-    if scheduler is None:
-        count, held = workers or os.cpu_count() or 1, contextlib.ExitStack()
-        cluster = _local_cluster(distributed, count, held)
-        return DaskExecutor(distributed.Client(cluster), workers=count, held=held)
-    place = {"scheduler_file": _written(scheduler)} if scheduler.endswith(".json") else {"address": scheduler}
-    try:
-        client = distributed.Client(**place, timeout=START_SECONDS / 4)
-    except (OSError, ValueError) as error:
-        raise ClusterError(
-            f"no Dask scheduler answers at {scheduler!r} ({error}); start one (dask scheduler) or check the address."
-        ) from error
-    return DaskExecutor(client, workers=workers or 1)
-
-
-def _written(file: str) -> str:
-    """A scheduler file, which the scheduler writes when it has started."""
-    end = time.monotonic() + START_SECONDS
-    while not os.path.isfile(file):
-        if time.monotonic() > end:
-            raise ClusterError(f"no scheduler wrote {file!r} within {START_SECONDS:.0f} s; start one with this file.")
-        time.sleep(0.2)
-    return file
-
-
-def _distributed() -> Any:
+def installed_dask() -> Any:
+    """The package ``distributed``."""
     try:
         import distributed
     except ImportError as error:
         raise ImportError("a cluster needs Dask Distributed: pip install 'dpsgd-audit[cluster]'.") from error
     return distributed
-
-
-def _local_cluster(distributed: Any, workers: int, held: contextlib.ExitStack) -> Any:
-    """Processes on this machine, as long as they are held."""
-    from dask import config
-
-    held.enter_context(config.set(SETTINGS))
-    cluster = distributed.LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address="127.0.0.1:0",
-        memory_limit=0,
-        silence_logs=logging.CRITICAL,
-    )
-    held.callback(cluster.close, timeout=10)
-    return cluster
 
 
 class DaskExecutor:
@@ -205,7 +124,7 @@ class DaskExecutor:
 
     def ask(self, futures: Sequence[Any], what: Callable[[int], str]) -> list[Any]:
         """The answers, in order; the first error ends the others. ``what(index)`` is said of one that fails."""
-        distributed = _distributed()
+        distributed = installed_dask()
         waiting, last_seen = set(futures), time.monotonic()
         try:
             while waiting:

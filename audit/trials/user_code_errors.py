@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
+
+from audit.trials.library_files import is_library, relative
 
 
 class MechanismError(RuntimeError):
@@ -60,20 +60,12 @@ def sentence(error: BaseException) -> str:
 
 def _at(error: BaseException) -> str:
     """The last line of the user's own code that an exception passed through; empty if there is none in a file."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
-    if not frames:
-        return ""
-    path = frames[-1].filename
-    here = os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
-    return f" at {here}:{frames[-1].lineno}"
-
-
-def _is_users(path: str) -> bool:
-    """Whether a file is neither ours nor installed: where a library raises, the line that called it says more."""
-    root = Path(__file__).parents[2]
-    ours = [root / name for name in ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")]
-    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return os.path.isfile(path) and not path.startswith(tuple(f"{folder}{os.sep}" for folder in (*ours, *installed)))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.isfile(frame.filename) and not is_library(frame.filename)
+    ]
+    return f" at {relative(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
 @contextlib.contextmanager

@@ -38,7 +38,10 @@ def counts_groups(sampler: Sampler) -> bool:
 
 
 def attendance_law(sampler: Sampler, records: int, group: int = 1) -> AttendanceLaw | None:
-    """The law of one round; None for samplers whose rounds depend on each other."""
+    """The law of one round. None if its rounds depend on each other, or for a sampler that this file does not know.
+
+    ``transcript_ratio`` then asks for the record's ``places``, and refuses a sampler that cannot tell them.
+    """
     if isinstance(sampler, FixedSize):
         record = np.arange(min(group, sampler.batch_size) + 1)
         weights = hypergeom.pmf(record, records, group, sampler.batch_size)
@@ -61,7 +64,10 @@ def attendance_law(sampler: Sampler, records: int, group: int = 1) -> Attendance
 
 
 def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> AttendanceLaw | None:
-    """How often records attend in a whole training, which is all that a sum over its rounds shows; None: not known."""
+    """How often records attend in a whole training, which is all that a sum over its rounds shows.
+
+    None for a sampler or group whose law this file does not know: a likelihood ratio of it is refused.
+    """
     rounds = epochs * sampler.rounds(records)
     if isinstance(sampler, Poisson):
         others, record = np.arange(rounds * (records - group) + 1), np.arange(rounds * group + 1)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mechanisms import sampling
+from mechanisms.randomness.stream_buffer import leaving_law
 
 KEY = jax.random.key(20261115)
 RECORDS = 12
@@ -121,7 +122,7 @@ def test_every_record_has_the_same_chance(name, chance):
 @settings(max_examples=100, deadline=None)
 def test_a_record_leaves_the_buffer_exactly_once(buffer, records, data):
     position = data.draw(st.integers(0, records - 1))
-    law = sampling.leaving_law(min(buffer, records), position, records)
+    law = leaving_law(min(buffer, records), position, records)
     assert law.sum() == pytest.approx(1.0, abs=1e-12)
     assert (law >= 0).all()
     assert (law[: max(0, position - buffer + 1)] == 0).all()

@@ -9,7 +9,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
-from audit.diagnosis.explain.places import Frame, Place, frames_of, place_of_error, relative, spelled
+from audit.diagnosis.explain.places import Frame, Place, frames_of, place_of_error, spelled
+from audit.trials.library_files import relative
 
 
 class Kind(enum.StrEnum):

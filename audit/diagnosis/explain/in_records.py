@@ -8,9 +8,10 @@ import jax
 
 from audit.diagnosis.explain.dispatch import TRACERS, Stated, explain
 from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
-from audit.diagnosis.explain.places import INSTALLED, Frame, is_ours, relative
+from audit.diagnosis.explain.places import Frame
 from audit.record.diagnosis_answer import Diagnosis
 from audit.trials.both_sides import is_foreign
+from audit.trials.library_files import INSTALLED, is_ours, relative
 from audit.trials.user_code_errors import contained
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 

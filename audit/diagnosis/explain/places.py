@@ -7,17 +7,15 @@ import dataclasses
 import functools
 import linecache
 import os
-import sysconfig
 import traceback
 from collections.abc import Iterable
-from pathlib import Path
+
+from audit.trials.library_files import is_library, is_ours
 
 Frame = tuple[str, int]
 """(path, line)."""
 OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
-PACKAGES = ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")
-INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,21 +43,6 @@ def place(frames: Iterable[Frame]) -> Place:
     # where the user has lines, one of this toolkit's tells nothing
     innermost = library[:1] if frames[:1] == library[:1] and not (own and is_ours(library[0][0])) else []
     return Place(own=tuple(own[:OWN_FRAMES]), library=tuple(innermost))
-
-
-@functools.lru_cache(maxsize=4096)
-def is_library(path: str) -> bool:
-    """Whether a file belongs to an installed library, to Python or to this toolkit: no line of the user's."""
-    if path.startswith("<frozen") or any(part in path for part in INSTALLED):
-        return True
-    return is_ours(path) or path.startswith(sysconfig.get_paths()["stdlib"] + os.sep)
-
-
-@functools.lru_cache(maxsize=4096)
-def is_ours(path: str) -> bool:
-    """Whether a file belongs to this toolkit."""
-    root = Path(__file__).parents[3]
-    return any(path.startswith(f"{root / name}{os.sep}") for name in PACKAGES)
 
 
 def function_around(frame: Frame) -> Frame:
@@ -95,11 +78,6 @@ def place_of_error(error: BaseException) -> Place:
     """Where the user's code was when an exception came."""
     frames = traceback.extract_tb(error.__traceback__)
     return place((frame.filename, frame.lineno or 1) for frame in reversed(frames))
-
-
-def relative(path: str) -> str:
-    """A path from the working folder on, where it lies inside."""
-    return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
 
 
 def spelled(where: Place) -> str:

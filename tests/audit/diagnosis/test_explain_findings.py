@@ -15,7 +15,8 @@ from audit.diagnosis.explain.findings import (
     ranked,
     too_little,
 )
-from audit.diagnosis.explain.places import NOWHERE, is_library, place
+from audit.diagnosis.explain.places import NOWHERE, place
+from audit.trials.library_files import is_library
 from mechanisms import command_step, worst_case_pair
 
 USER = place([("/home/me/train.py", 12), ("/home/me/main.py", 3)])

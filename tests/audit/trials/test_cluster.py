@@ -15,10 +15,11 @@ from toys import PAIR, First, Shift
 
 import audit
 import mechanisms
-from audit.trials import cluster, remote
-from audit.trials.cluster import ClusterError, DaskExecutor, dask_executor
+from audit.trials import cluster, remote, start_cluster
+from audit.trials.cluster import ClusterError, DaskExecutor
 from audit.trials.executor import LOCAL
 from audit.trials.remote import Ask, Expected, Payload, UnlikeWorkerError
+from audit.trials.start_cluster import dask_executor
 from audit.trials.versions import CODE, differences, versions
 from audit.trials.workers import ForeignError
 
@@ -86,7 +87,7 @@ def test_a_worker_that_joins_later_is_compared_too():
 
 
 def test_what_is_not_there_is_said(monkeypatch):
-    monkeypatch.setattr(cluster, "START_SECONDS", 1.0)
+    monkeypatch.setattr(start_cluster, "START_SECONDS", 1.0)
     with pytest.raises(ClusterError, match="no Dask scheduler answers at 'tcp://"):
         dask_executor("tcp://127.0.0.1:9")
     with pytest.raises(ClusterError, match=r"no scheduler wrote .nowhere\.json. within 1 s"):

@@ -1,5 +1,6 @@
 """Likelihood ratios of transcripts: they have the law that guarantees computes, and are the density ratio."""
 
+import dataclasses
 import itertools
 import math
 
@@ -14,7 +15,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from mechanisms import sampling
-from mechanisms.contract import Collapsed
+from mechanisms.contract import Collapsed, Described
 
 KEY = jax.random.key(5)
 TRIALS = 20_000
@@ -259,6 +260,36 @@ def test_repeated_rounds_have_the_composed_curve(normalise_by):
     slack = ratio.curve.error
     assert abs(np.mean(without > 0) - alpha) < slack + 5 * np.sqrt(0.25 / 5000)
     assert abs(np.mean(with_record <= 0) - beta) < slack + 5 * np.sqrt(0.25 / 5000)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EveryOther(Described):
+    """A sampler of a user's own, which the likelihood ratio knows nothing about: odd batches hold everybody."""
+
+    steps: int
+
+    def rounds(self, records):
+        return self.steps
+
+    def __call__(self, key, records):
+        index = jnp.tile(jnp.arange(records), (self.steps, 1))
+        return sampling.Batches(index, jnp.tile(jnp.arange(self.steps)[:, None] % 2.0, (1, records)))
+
+    def attendance(self, key, records, group=1):
+        there = jnp.arange(self.steps) % 2.0
+        return sampling.Attendance(there * (records - group), there * group)
+
+
+@pytest.mark.parametrize(
+    ("releases", "told"),
+    [
+        ("transcript", "no likelihood ratio of transcripts for the sampler 'every_other'; take a battery"),
+        ("final", "no likelihood ratio of the final sum for the sampler 'every_other' and group=1; take a projection"),
+    ],
+)
+def test_a_sampler_whose_law_nobody_knows_is_refused_by_name(releases, told):
+    with pytest.raises(ValueError, match=told):
+        distinguishers.likelihood_ratio(training(EveryOther(steps=2), releases=releases), PAIR)
 
 
 def test_what_has_no_exact_ratio_is_refused_with_a_remedy():

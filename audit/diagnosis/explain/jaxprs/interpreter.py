@@ -23,7 +23,8 @@ from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, cou
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
-from audit.diagnosis.explain.places import Frame, Place, function_around, is_library, spelled
+from audit.diagnosis.explain.places import Frame, Place, function_around, spelled
+from audit.trials.library_files import is_library
 
 CALLS = {
     "jit": "jaxpr",

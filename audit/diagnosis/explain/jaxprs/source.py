@@ -7,15 +7,13 @@ import functools
 from typing import Any
 
 from audit.diagnosis.explain.places import (
-    INSTALLED,
     NOWHERE,
     OWN_FRAMES,
     Frame,
     Place,
-    is_library,
-    is_ours,
     place,
 )
+from audit.trials.library_files import INSTALLED, is_library, is_ours
 
 OWN_FOLDER = __file__.rpartition("/")[0]
 
