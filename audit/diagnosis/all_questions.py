@@ -112,7 +112,7 @@ def _about_shape(without: Noise, with_record: Noise, standard: Array) -> tuple[Q
 
 
 def _about_movement(without: Noise, with_record: Noise, signal: Signal, stated: Stated) -> tuple[Question, ...]:
-    found = sensitivity.movement(without, with_record)
+    found = sensitivity.movement(without, with_record, signal)
 
     def sampled(risk: float) -> Diagnosis:
         beyond = sensitivity.over_sensitivity(found, signal, stated, risk=risk).wrong

@@ -53,7 +53,7 @@ def moves_more_than_allowed(first: Array, second: Array, *, allowed: float, risk
     moved = float(with_record.mean() - without.mean()) / deviation
     error = float(np.sqrt(2 / half + moved**2 / (4 * half)) * ndtri(1 - risk / 2))
     more = moved - error > allowed
-    says = f"the record moves the release by {moved:.2g} noise deviations"
+    says = f"along the direction that was learned, the record moves the release by {moved:.2g} noise deviations"
     says += f" ({max(moved - error, 0.0):.2g} to {moved + error:.2g}), and the claim allows {allowed:.2g}"
     return Diagnosis(
         code="moves_more_than_allowed",
@@ -61,7 +61,7 @@ def moves_more_than_allowed(first: Array, second: Array, *, allowed: float, risk
         wrong=more,
         says=f"{says}: too little noise, or a record that counts for more than its bound."
         if more
-        else f"{says}; along the direction that was learned this is not too much.",
+        else f"{says}: not too much.",
         p_value=1.0,
         risk=risk,
         assumes="normal noise, and a direction learned from other outputs",

@@ -35,11 +35,39 @@ class Stated:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Movement:
-    """The record's mean movement of the release along its clipped gradient, and the noise it hides in."""
+class Shift:
+    """How far apart the means of two sides are, and the standard error of that length."""
 
+    length: float
+    error: float
+
+
+def shift(first: Array, second: Array) -> Shift:
+    """Length of the difference of two means, whatever its direction.
+
+    With ``d`` the difference found and ``S`` its covariance, ``|d|^2 - tr S`` has the mean of the squared length that is
+    true, and the variance ``4 d S d + 2 tr S^2`` at the true ``d``; the error of the length is that of its square over
+    twice the length.
+    """
+    apart = second.mean(axis=0) - first.mean(axis=0)
+    covariance = sum(np.atleast_2d(np.cov(side, rowvar=False)) / len(side) for side in (first, second))
+    squares = float(np.sum(covariance**2))
+    length = math.sqrt(max(float(apart @ apart) - float(np.trace(covariance)), 1e-300))
+    # d as found has more along S than the true one, by tr S^2
+    variance = max(4 * float(apart @ covariance @ apart) - 2 * squares, 2 * squares)
+    return Shift(length=length, error=max(math.sqrt(variance) / (2 * length), 1e-300))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Movement:
+    """The record's mean movement of the release, whole and along its clipped gradient, and the noise it hides in."""
+
+    whole: Shift
+    """In the span of all gradients, where a sum of them can move."""
+    aside_p: float
+    """Of 'nothing of it goes aside from the record's clipped gradient'."""
     mean: float
-    mean_error: float
+    """Along it, with its sign."""
     spread: float
     """Variance along it with the record, less that without."""
     noise: float
@@ -57,16 +85,19 @@ class Movement:
         return 2 * float(special.ndtr(-abs(intercept) / max(error, 1e-300)))
 
 
-def movement(without: Noise, with_record: Noise) -> Movement:
+def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     """Both sides compared; every scale in the units of the release."""
     sides = (without, with_record)
     rows = [side.along - side.along.mean() for side in sides]
-    errors = [float(own.var(ddof=1)) / len(own) for own in rows]
+    spans = [side.outputs.astype(np.float64) @ signal.basis.T for side in sides]
+    own = signal.basis @ signal.direction
+    asides = [span - np.outer(span @ own, own) for span in spans]
     squares = np.concatenate([side.sizes**2 for side in sides])
     noise = math.sqrt((without.variance + with_record.variance) / 2)
     return Movement(
+        whole=shift(*spans),
+        aside_p=_apart(*asides),
         mean=float(with_record.along.mean() - without.along.mean()),
-        mean_error=max(math.sqrt(sum(errors)), 1e-300),
         spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
         noise=noise,
         noise_error=float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300),
@@ -109,17 +140,17 @@ class Rates:
 def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
     """Noise deviation over what the record moves, against noise multiplier times clip over its clipped length.
 
-    A constant divisor is in both and drops out: ``|m| <= q L s / (sigma C)``, by a t test with the smaller degrees of
-    freedom; m is the mean movement, s the noise's deviation, L the length that is due.
+    A constant divisor is in both and drops out: ``m <= q L s / (sigma C)``, by a t test with the smaller degrees of
+    freedom; m is how far the mean moves, in whatever direction, s the noise's deviation, L the length that is due.
     """
     slope = stated.rate * signal.length / stated.deviation
-    due = slope * found.noise
-    error = math.hypot(found.mean_error, slope * found.noise_error)
-    p = sum(float(student.sf((abs(found.mean) + sign * due) / error, found.degrees)) for sign in (-1, 1))
+    due, moved = slope * found.noise, found.whole.length
+    error = math.hypot(found.whole.error, slope * found.noise_error)
+    p = float(student.sf((moved - due) / error, found.degrees))
     reach = float(student.isf(risk / 2, found.degrees)) * error
-    interval = (due / (abs(found.mean) + reach), due / max(abs(found.mean) - reach, 1e-300))
     wrong = p < risk
-    ratio = due / max(abs(found.mean), 1e-300)
+    ratio = due / max(moved, 1e-300)
+    interval = _around(ratio, found, risk)
     measured, causes = "the noise over the sensitivity is no less than is due", ()
     if wrong:
         limits = f"{interval[0]:.2g} to {interval[1]:.2g}"
@@ -138,26 +169,40 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
         causes=causes,
         p_value=min(1.0, p),
         risk=risk,
-        assumes=f"records are taken at rate {stated.rate:g}, whatever they are divided by; means are normal",
+        assumes=f"records are taken at rate {stated.rate:g}, whatever they are divided by, and move the sum in the "
+        "span of all gradients; means are normal",
         estimate=ratio,
         interval=interval,
     )
 
 
+def _around(ratio: float, found: Movement, risk: float) -> tuple[float, float]:
+    """Limits of the noise over the movement: its inverse has the relative errors of both."""
+    relative = math.hypot(found.whole.error / found.whole.length, found.noise_error / max(found.noise, 1e-300))
+    reach = float(student.isf(risk / 2, found.degrees)) * relative
+    return ratio / (1 + reach), ratio / (1 - reach) if reach < 1 else math.inf
+
+
 def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> tuple[str, tuple[str, ...]]:
     """Which of the two is off, if nothing is divided, and why that may be."""
-    moved, length = found.mean / stated.rate, signal.length
-    too_far = ("not_clipped", "not_clipped_alone", "counted_again")
+    moved, length = found.whole.length / stated.rate, signal.length
+    too_far, turned = ("not_clipped", "not_clipped_alone", "counted_again"), ""
+    if found.aside_p < risk:
+        # no length of the record's own gradient explains this
+        too_far = ("moves_others", "not_clipped_alone", "counted_again")
+        turned = f" ({found.mean / stated.rate:.3g} along its own gradient)"
+    elif found.mean < 0:
+        turned = " (against its own gradient)"
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-        return what + f"{moved:.3g} where {length:.3g} is due", too_far
+        return what + f"{moved:.3g}{turned} where {length:.3g} is due", too_far
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     if abs(moved - length) * stated.rate <= reach:
         return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due", less
     what = (
-        f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}; "
+        f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}; "
         f"{stated.deviation:.3g} would be due where it moves it by {length:.3g}"
     )
     return what, ("less_noise", "less_beside", *too_far)
@@ -187,11 +232,7 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
 
     The mean difference of one half of the trials is a direction; the other half is compared along it by Welch's test.
     """
-    halves = [(side.beside[::2], side.beside[1::2]) for side in (without, with_record)]
-    direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
-    first, second = (side[1] @ direction for side in halves)
-    z, degrees = _welch(first, second)
-    p = float(student.sf(z, degrees))
+    p = _apart(without.beside, with_record.beside)
     wrong = p < risk
     lost = ("clipped_apart", "counted_otherwise", "moves_others")
     return answer(
@@ -203,6 +244,14 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
         risk=risk,
         assumes="independent trials; means are normal",
     )
+
+
+def _apart(first: Array, second: Array) -> float:
+    """Of 'the means of both sides are equal': one half of the trials chooses a direction, the other is compared."""
+    halves = [(side[::2], side[1::2]) for side in (first, second)]
+    direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
+    z, degrees = _welch(*(side[1] @ direction for side in halves))
+    return float(student.sf(z, degrees))
 
 
 def _welch(first: Array, second: Array) -> tuple[float, int]:

@@ -1,6 +1,7 @@
 """Right libraries are not accused, and what is said of bugs is true: a few here, all in benchmarks/diagnosis.py."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -79,6 +80,50 @@ def test_a_right_foreign_step_is_not_accused():
 def test_what_is_said_of_the_unseen_bugs_is_true(bug):
     answers = diagnose_mechanism(unseen.mechanism(bug), unseen.pair(), **STATED, key=jax.random.key(2))
     assert truths.judged(answers, unseen.UNSEEN[bug].truths, unseen=True) == "right", truths.said(answers)
+
+
+def last_counted_twice(clipped):
+    return 2 * clipped[-1] + clipped[:-1].sum(axis=0)
+
+
+def all_counted_twice(clipped):
+    return 2 * clipped.sum(axis=0)
+
+
+def last_against_the_others(clipped):
+    return clipped[:-1].sum(axis=0) - 1.5 * clipped[-1]
+
+
+@pytest.mark.parametrize("total", [last_counted_twice, all_counted_twice, last_against_the_others])
+def test_the_interval_of_noise_over_sensitivity_covers_the_truth(total):
+    """Also where the record moves the sum in another direction than its own gradient's, inside the span of all."""
+    missed, runs, risk = 0, 30, 0.5
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        rows = 3 * rng.standard_normal((4, 12))
+        pair = mechanisms.neighbours_from_gradients(rows[:-1], rows[-1])
+        clipped = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        sums = [total(clipped[:-1]), total(clipped)]
+        sides = [own + rng.standard_normal((300, 12)) for own in sums]
+        answers = diagnose(*sides, pair, clip=1.0, noise_multiplier=1.0, risk=risk)
+        answer = next(answer for answer in answers if answer.code == "ratio")
+        low, high = answer.interval
+        missed += not low <= 1 / np.linalg.norm(sums[1] - sums[0]) <= high
+    assert_rate_at_most(missed, runs, answer.risk)
+
+
+def test_the_whole_movement_is_told_and_what_of_it_goes_along_the_gradient():
+    rng = np.random.default_rng(4)
+    old, new = np.eye(2, 12) @ rng.permutation(np.eye(12))
+    pair = mechanisms.neighbours_from_gradients(old[None], new)
+    sides = [own + rng.standard_normal((4000, 12)) for own in (2 * old, old + 2 * new)]
+    (answer,) = truths.said(diagnose(*sides, pair, clip=1.0, noise_multiplier=1.0))
+    # the last record is counted twice: the sum moves by 2 new - old, of length 2.24, and by 2 along the new gradient
+    moved, along = re.search(r"moves the sum by ([\d.]+) \(([\d.]+) along its own gradient\)", answer.says).groups()
+    assert float(moved) == pytest.approx(5**0.5, abs=0.1)
+    assert float(along) == pytest.approx(2, abs=0.1)
+    assert "moves_others" in answer.causes
+    assert "not_clipped" not in answer.causes
 
 
 def test_an_unclipped_bias_is_not_a_shared_key():
