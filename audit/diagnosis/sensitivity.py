@@ -45,8 +45,8 @@ class Shift:
 def shift(first: Array, second: Array) -> Shift:
     """Length of the difference of two means, whatever its direction.
 
-    With ``d`` the difference found and ``S`` its covariance, ``|d|^2 - tr S`` has the mean of the squared length that is
-    true, and the variance ``4 d S d + 2 tr S^2`` at the true ``d``; the error of the length is that of its square over
+    With ``d`` the difference found and ``S`` its covariance, ``|d|^2 - tr S`` has the mean of the true squared length
+    and the variance ``4 d S d + 2 tr S^2`` at the true ``d``; the error of the length is that of its square over
     twice the length.
     """
     apart = second.mean(axis=0) - first.mean(axis=0)
