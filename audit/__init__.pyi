@@ -3,7 +3,6 @@ from audit.bounds.clopper_pearson import ErrorCounts as ErrorCounts
 from audit.bounds.clopper_pearson import delta_lower_bound as delta_lower_bound
 from audit.bounds.clopper_pearson import epsilon_lower_bound as epsilon_lower_bound
 from audit.bounds.clopper_pearson import mu_lower_bound as mu_lower_bound
-from audit.diagnosis import diagnose_mechanism as diagnose_mechanism
 from audit.diagnosis.explain.dispatch import explain as explain
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
 from audit.one_run.procedure import one_run as one_run

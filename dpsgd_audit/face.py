@@ -29,8 +29,12 @@ class ByName(Mapping[str, Loaded]):
         both._packages = self._packages | others._packages
         return both
 
+    def home(self, name: str) -> str:
+        """The module or package from which Python imports a name."""
+        return self._packages[name]
+
     def __getitem__(self, name: str) -> Loaded:
-        return getattr(importlib.import_module(self._packages[name]), name)
+        return getattr(importlib.import_module(self.home(name)), name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._packages

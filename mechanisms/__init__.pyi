@@ -16,8 +16,6 @@ from mechanisms.networks.worst_record import worst_record as worst_record
 from mechanisms.pairs import canaries as canaries
 from mechanisms.pairs.canaries import gradient_canaries as gradient_canaries
 from mechanisms.pairs.gradient_pairs import neighbours_from_gradients as neighbours_from_gradients
-from mechanisms.pairs.gradient_pairs import opposite_pair as opposite_pair
-from mechanisms.pairs.gradient_pairs import orthogonal_pair as orthogonal_pair
 from mechanisms.pairs.gradient_pairs import worst_case_pair as worst_case_pair
 from mechanisms.pairs.gradient_pairs import zero_pair as zero_pair
 from mechanisms.pairs.images import image_pair as image_pair
@@ -26,12 +24,8 @@ from mechanisms.pairs.record_pairs import add_record as add_record
 from mechanisms.pairs.record_pairs import pair as pair
 from mechanisms.pairs.record_pairs import replace_record as replace_record
 from mechanisms.pairs.record_pairs import zero_out as zero_out
-from mechanisms.simulators.one_round import collapsed_round as collapsed_round
 from mechanisms.simulators.one_round import one_round as one_round
-from mechanisms.simulators.textbook import bit_pair as bit_pair
 from mechanisms.simulators.textbook import gaussian_mechanism as gaussian_mechanism
-from mechanisms.simulators.textbook import laplace_mechanism as laplace_mechanism
-from mechanisms.simulators.textbook import randomised_response_mechanism as randomised_response_mechanism
 from mechanisms.simulators.textbook import scalar_pair as scalar_pair
 from mechanisms.simulators.training import many_rounds as many_rounds
 from mechanisms.simulators.training import repeated as repeated

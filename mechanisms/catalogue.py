@@ -12,39 +12,33 @@ if TYPE_CHECKING:
     from mechanisms.contract import BatchMechanism, Mechanism
     from mechanisms.pairs.neighbours import Neighbours
 
-MECHANISMS: Mapping[str, Callable[..., Mechanism | BatchMechanism]] = ByName(
-    "mechanisms",
-    "one_round",
-    "collapsed_round",
-    "many_rounds",
-    "gaussian_mechanism",
-    "laplace_mechanism",
-    "randomised_response_mechanism",
-    "opacus_step",
-    "optax_step",
-    "jax_privacy_step",
-    "command_step",
-    "callable_step",
-    "jax_training",
-    "torch_training",
-    "flax_step",
+MECHANISMS: ByName[Callable[..., Mechanism | BatchMechanism]] = (
+    ByName(
+        "mechanisms",
+        "one_round",
+        "many_rounds",
+        "gaussian_mechanism",
+        "opacus_step",
+        "optax_step",
+        "jax_privacy_step",
+        "command_step",
+        "callable_step",
+        "jax_training",
+        "torch_training",
+        "flax_step",
+    )
+    | ByName("mechanisms.simulators.one_round", "collapsed_round")
+    | ByName("mechanisms.simulators.textbook", "laplace_mechanism", "randomised_response_mechanism")
 )
 """Mechanisms by the names that suites use."""
 
 COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_rounds"})
 """Fast forms that suites name by the mechanism itself and ``simulator = "collapsed"``."""
 
-FOREIGN_PAIRS = ("exchanged_pair", "labelled_pair")
-"""Pairs for code of others, which Python imports from ``mechanisms.pairs.foreign_pairs``."""
-
-NEIGHBOURS: Mapping[str, Callable[..., Neighbours]] = ByName(
-    "mechanisms",
-    "worst_case_pair",
-    "opposite_pair",
-    "orthogonal_pair",
-    "zero_pair",
-    "scalar_pair",
-    "bit_pair",
-    "image_pair",
-) | ByName("mechanisms.pairs.foreign_pairs", *FOREIGN_PAIRS)
+NEIGHBOURS: ByName[Callable[..., Neighbours]] = (
+    ByName("mechanisms", "worst_case_pair", "zero_pair", "scalar_pair", "image_pair")
+    | ByName("mechanisms.pairs.gradient_pairs", "opposite_pair", "orthogonal_pair")
+    | ByName("mechanisms.simulators.textbook", "bit_pair")
+    | ByName("mechanisms.pairs.foreign_pairs", "exchanged_pair", "labelled_pair")
+)
 """Constructions of neighbouring datasets by the names that suites use."""

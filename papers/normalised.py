@@ -113,9 +113,10 @@ def proven(kind: Kind, records: int, rate: float, dimension: int) -> float:
     import mechanisms
     from audit.procedure import run_audit
     from audit.trials.keys import key_from_seed
+    from mechanisms.simulators.one_round import collapsed_round
 
     pair = mechanisms.worst_case_pair(records=records, dimension=dimension, clip=CLIP)
-    step = mechanisms.collapsed_round(normalise_by=kind, rate=rate, clip=CLIP, noise_multiplier=NOISE)
+    step = collapsed_round(normalise_by=kind, rate=rate, clip=CLIP, noise_multiplier=NOISE)
     record = run_audit(
         step,
         pair,

@@ -15,6 +15,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.conformance import SubsampledGaussianConformance
+from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 
 PACKAGES = {package.__name__: package for package in (audit, distinguishers, guarantees, mechanisms)}
 CONFORMANCE = pytest.param(SubsampledGaussianConformance, id="conformance")
@@ -23,6 +24,12 @@ CASES = [
     for package in PACKAGES
     for name in dir(PACKAGES[package])
     if inspect.isclass(thing := getattr(PACKAGES[package], name)) or inspect.isroutine(thing)
+]
+CASES += [
+    pytest.param(known[name], id=f"{known.home(name)}.{name}")
+    for known in (MECHANISMS, NEIGHBOURS)
+    for name in known
+    if known.home(name) not in PACKAGES
 ]
 
 

@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 
 import audit
+import audit.diagnosis
 import distinguishers
 import guarantees
 import mechanisms
 from guarantees import checks, summary, trade_off
+from mechanisms.pairs import gradient_pairs
+from mechanisms.simulators import textbook
 
 FACES = (
     *(guarantees, guarantees.shuffling, guarantees.normalised, mechanisms, mechanisms.canaries),
@@ -28,6 +31,9 @@ FACES = (
 OFF_THE_FACE = (
     *((summary, name) for name in ("dominance", "mu_star", "regret", "summarise")),
     (trade_off, "compose"),
+    (audit.diagnosis, "diagnose_mechanism"),
+    *((gradient_pairs, name) for name in ("opposite_pair", "orthogonal_pair")),
+    *((textbook, name) for name in ("bit_pair", "laplace_mechanism", "randomised_response_mechanism")),
 )
 ARRAY = np.array([[1.0, 2.0]])
 EVERYWHERE = ("x", [], ARRAY, True)
@@ -49,7 +55,7 @@ RESULTS = {
     *("BerryEsseenBound", "Bracket"),
 }
 """What our own functions make, and nobody else."""
-BETTER = {"one_round", "collapsed_round", "jax_training", "fit"}
+BETTER = {"one_round", "jax_training", "fit"}
 """Have words of their own, which say what was probably meant; not all of their parameters are named yet."""
 CLAIM = guarantees.gaussian(mu=1.0)
 STEP = mechanisms.gaussian_mechanism(noise_multiplier=1.0)

@@ -188,7 +188,7 @@ def diagnose_mechanism(
         step = mechanisms.gaussian_mechanism(noise_multiplier=0.5)
         pair = mechanisms.worst_case_pair(records=3, dimension=20, clip=1.0)
         given = dict(clip=1.0, noise_multiplier=1.0, trials=200)  # the noise is said to be twice as large
-        for answer in audit.diagnose_mechanism(step, pair, key=jax.random.key(0), **given):
+        for answer in diagnosis.diagnose_mechanism(step, pair, key=jax.random.key(0), **given):
             print(answer.wrong, answer.says)
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)

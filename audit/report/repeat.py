@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from audit.record.record import AuditRecord, Part
@@ -19,19 +19,17 @@ def program(record: AuditRecord) -> str:
     """Lines of Python that repeat the trials of a record; what we cannot import is named as the reader's own."""
     if record.one_run is not None:
         return _judging(record, seed=record.one_run.seed)
-    from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
-
-    step = _call(record.mechanism, MECHANISMS)
-    pair = _call(record.neighbours, NEIGHBOURS)
+    step, pair, score = _call(record.mechanism), _call(record.neighbours), _score(record)
     implementation, _, words = record.key.partition(":")
     return "\n".join(
         [
             "import jax, numpy",
             "import audit, distinguishers, guarantees, mechanisms",
+            *_imports(step, pair, score),
             "",
             f"step = {step}",
             f"pair = {pair}",
-            f"score = {_score(record)}",
+            f"score = {score}",
             "record = audit.run_audit(",
             "    step, pair, score,",
             f"    claim=guarantees.{record.claim.describe()},",
@@ -60,14 +58,28 @@ def _judging(record: AuditRecord, *, seed: int) -> str:
     )
 
 
-def _call(part: Part, known: Container[str]) -> str:
-    from mechanisms.catalogue import COLLAPSED, FOREIGN_PAIRS
+def _call(part: Part) -> str:
+    from mechanisms.catalogue import COLLAPSED
 
-    if part.name in FOREIGN_PAIRS:
-        return f"{part.describe()}  # from mechanisms.pairs.foreign_pairs import {part.name}"
     if part.name in COLLAPSED:
         return f"mechanisms.{dataclasses.replace(part, name=COLLAPSED[part.name]).describe()}.collapsed()"
-    return f"mechanisms.{part.describe()}" if part.name in known else OWN.format(name=part.name)
+    home = _homes().get(part.name)
+    if home is None:
+        return OWN.format(name=part.name)
+    return f"mechanisms.{part.describe()}" if home == "mechanisms" else part.describe()
+
+
+def _homes() -> dict[str, str]:
+    """From where Python imports the mechanisms and pairs that suites name."""
+    from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
+
+    return {name: known.home(name) for known in (MECHANISMS, NEIGHBOURS) for name in known}
+
+
+def _imports(*calls: str) -> list[str]:
+    """Lines for what calls use and ``mechanisms`` itself does not show."""
+    inner = {name: home for name, home in _homes().items() if home != "mechanisms"}
+    return [f"from {inner[name]} import {name}" for name in inner if any(f"{name}(" in call for call in calls)]
 
 
 def _score(record: AuditRecord) -> str:
@@ -94,6 +106,4 @@ def _supposed(table: Any, word: str, audited: Part) -> str:
     part = Part(name=table["kind"], parameters={key: value for key, value in table.items() if key != "kind"})
     if (part.name, part.parameters) == (audited.name, dict(audited.parameters)):
         return word
-    from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
-
-    return _call(part, {**MECHANISMS, **NEIGHBOURS})
+    return _call(part)

@@ -23,7 +23,25 @@ def exchanged_pair(
 
     Alone (``records=1``) it is the pair of a local release, whose promise is about any two inputs. Among others, which
     are 0, it turns the whole batch round: a batch that is clipped as one instead of record by record moves by twice the
-    bound, however many records it has.
+    bound, however many records it has. A leak that other gradients cause is not seen on this pair.
+
+    Args:
+      dimension: numbers in a gradient, at least 1.
+      records: records of each dataset, the exchanged one included.
+      length: l2 norm of the exchanged gradient, above 0: larger than the bound, so that clipping is seen.
+      spread: whether the gradient is equally large in every coordinate.
+
+    Returns:
+      The pair, of relation ``"substitution"``.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> from mechanisms.pairs.foreign_pairs import exchanged_pair
+      >>> pair = exchanged_pair(dimension=2, records=2)
+      >>> pair.relation, pair.without.tolist(), pair.with_record.tolist()
+      ('substitution', [[0.0, 0.0], [-10.0, 0.0]], [[0.0, 0.0], [10.0, -0.0]])
     """
     rows = np.zeros((records, dimension), np.float32)
     if spread:
@@ -42,7 +60,22 @@ def labelled_pair(
 
     For regressions whose noise is fitted to a bound on x. ``add_remove``: it joins (1, 0) and (1, 1). ``substitution``,
     which proofs of objective perturbation suppose: it takes the place of (0, 1) beside (0, 0) and (0, 1), so that it
-    alone moves the objective.
+    alone moves the objective. A leak that other records cause is not seen on this pair.
+
+    Args:
+      norm: x of the differing record, above 0.
+      relation: ``"add_remove"`` or ``"substitution"``.
+
+    Returns:
+      The pair.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> from mechanisms.pairs.foreign_pairs import labelled_pair
+      >>> labelled_pair().with_record.tolist()
+      [[1.0, 0.0], [1.0, 1.0], [100.0, 1.0]]
     """
     far = np.array([norm, 1.0], np.float32)
     if relation == "substitution":

@@ -153,8 +153,8 @@ def opposite_pair(*, records: int, dimension: int, clip: float, relation: Relati
       ValueError: an argument is out of range.
 
     Examples:
-      >>> import mechanisms
-      >>> mechanisms.opposite_pair(records=4, dimension=100, clip=0.1)
+      >>> from mechanisms.pairs import gradient_pairs
+      >>> gradient_pairs.opposite_pair(records=4, dimension=100, clip=0.1)
       <Neighbours 'opposite_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
     """
     pair = worst_case_pair(records=records, dimension=dimension, clip=clip, relation=relation)
@@ -209,8 +209,8 @@ def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Rela
       ValueError: an argument is out of range.
 
     Examples:
-      >>> import mechanisms
-      >>> mechanisms.orthogonal_pair(records=4, dimension=100, clip=0.1)
+      >>> from mechanisms.pairs import gradient_pairs
+      >>> gradient_pairs.orthogonal_pair(records=4, dimension=100, clip=0.1)
       <Neighbours 'orthogonal_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
     """
     _check(records, dimension, clip, relation)

@@ -113,8 +113,9 @@ class CollapsedRound(Described):
 
     Examples:
       >>> import mechanisms
+      >>> from mechanisms.simulators.one_round import collapsed_round
       >>> given = dict(normalise_by="expected_batch", rate=0.5, clip=1.0, noise_multiplier=1.0)
-      >>> mechanisms.collapsed_round(**given) == mechanisms.one_round(**given).collapsed()
+      >>> collapsed_round(**given) == mechanisms.one_round(**given).collapsed()
       True
     """
 

@@ -117,7 +117,8 @@ class LaplaceMechanism(Described):
 
     Examples:
       >>> import guarantees, mechanisms
-      >>> step, pair = mechanisms.laplace_mechanism(epsilon=0.5), mechanisms.scalar_pair()
+      >>> from mechanisms.simulators import textbook
+      >>> step, pair = textbook.laplace_mechanism(epsilon=0.5), mechanisms.scalar_pair()
       >>> claim = guarantees.laplace(epsilon=0.5)  # what it promises on this pair
       >>> step.name, pair.name, claim.name
       ('laplace_mechanism', 'scalar_pair', 'laplace')
@@ -158,8 +159,9 @@ class RandomisedResponseMechanism(Described):
       ValueError: ``epsilon`` is out of range.
 
     Examples:
-      >>> import guarantees, mechanisms
-      >>> step, pair = mechanisms.randomised_response_mechanism(epsilon=1.0), mechanisms.bit_pair()
+      >>> import guarantees
+      >>> from mechanisms.simulators import textbook
+      >>> step, pair = textbook.randomised_response_mechanism(epsilon=1.0), textbook.bit_pair()
       >>> claim = guarantees.randomised_response(epsilon=1.0)  # what it promises on this pair
       >>> step.name, pair.name, claim.name
       ('randomised_response_mechanism', 'bit_pair', 'randomised_response')
@@ -222,8 +224,8 @@ def bit_pair() -> Neighbours:
       The pair, of relation ``"substitution"``.
 
     Examples:
-      >>> import mechanisms
-      >>> mechanisms.bit_pair()
+      >>> from mechanisms.simulators import textbook
+      >>> textbook.bit_pair()
       <Neighbours 'bit_pair': substitution, 1 records without>
     """
     return Neighbours(

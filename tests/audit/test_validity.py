@@ -16,6 +16,7 @@ from audit.goal import Goal
 from audit.policies.policy import error_counts
 from audit.policies.rectangles import first_band
 from audit.trials import source, traced
+from mechanisms.simulators import textbook
 
 RISK = 0.05
 TRIALS_PER_SIDE = 500
@@ -37,7 +38,7 @@ def sgm():
 
 def laplace():
     pair = mechanisms.scalar_pair(sensitivity=1.0)
-    return mechanisms.laplace_mechanism(sensitivity=1.0, epsilon=1.0), pair, guarantees.laplace(epsilon=1.0)
+    return textbook.laplace_mechanism(sensitivity=1.0, epsilon=1.0), pair, guarantees.laplace(epsilon=1.0)
 
 
 MECHANISMS = {"sgm": sgm, "laplace": laplace}

@@ -11,9 +11,10 @@ import mechanisms
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism
 from mechanisms.pairs.neighbours import materialise, prepare
+from mechanisms.simulators import textbook
 
 GRADIENTS = mechanisms.worst_case_pair(records=4, dimension=20, clip=0.5)
-SCALARS, BITS = mechanisms.scalar_pair(), mechanisms.bit_pair()
+SCALARS, BITS = mechanisms.scalar_pair(), textbook.bit_pair()
 ROUND = {"rate": 0.5, "clip": 0.5, "noise_multiplier": 1.0}
 EXAMPLES = {
     "one_round expected": ("one_round", {"normalise_by": "expected_batch", **ROUND}, GRADIENTS),

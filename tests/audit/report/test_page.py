@@ -15,6 +15,7 @@ import guarantees
 import mechanisms
 from audit.procedure import run_audit
 from audit.record.of_one_run import as_record
+from audit.record.record import Part
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.page import MOST_OPEN, write_report
@@ -138,6 +139,19 @@ def test_a_program_that_repeats_names_what_the_score_supposes(violation):
     other = dataclasses.replace(violation.distinguisher, parameters={**reads, "mechanism": supposed})
     told = program(dataclasses.replace(violation, distinguisher=other))
     assert "likelihood_ratio(mechanisms.gaussian_mechanism(noise_multiplier=2.0" in told
+
+
+def test_a_program_that_repeats_imports_what_the_face_does_not_show(violation):
+    step, pair = Part(name="laplace_mechanism", parameters={"epsilon": 1.0}), Part(name="bit_pair", parameters={})
+    supposed = {"mechanism": {"kind": "collapsed_round", "rate": 0.5}}
+    score = dataclasses.replace(violation.distinguisher, parameters=supposed)
+    told = program(dataclasses.replace(violation, mechanism=step, neighbours=pair, distinguisher=score))
+    imports, calls = told.split("\n\n", 1)
+    names: dict[str, object] = {}
+    exec(imports, names)
+    assert {"collapsed_round", "laplace_mechanism", "bit_pair"} <= set(names)
+    assert "step = laplace_mechanism(epsilon=1.0)\npair = bit_pair()\n" in calls
+    assert "score = distinguishers.likelihood_ratio(collapsed_round(rate=0.5))\n" in calls
 
 
 def test_a_page_of_many_draws_only_what_was_judged(violation, tmp_path):

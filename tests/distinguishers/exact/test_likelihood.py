@@ -21,7 +21,9 @@ import mechanisms
 from guarantees.normalised.variance_pair import variance_pair
 from guarantees.vocabulary import NORMALISERS
 from mechanisms.contract import Collapsed
+from mechanisms.pairs import gradient_pairs
 from mechanisms.pairs.neighbours import RELATIONS
+from mechanisms.simulators import textbook
 
 KEY = jax.random.key(20240601)
 DIMENSION = 12
@@ -68,7 +70,7 @@ GEOMETRIES = {
     "aligned": lambda r: mechanisms.worst_case_pair(
         records=5, dimension=DIMENSION, clip=0.5, shared=-0.7, extra=0.9, relation=r
     ),
-    "orthogonal": lambda r: mechanisms.orthogonal_pair(records=3, dimension=DIMENSION, clip=0.5, relation=r),
+    "orthogonal": lambda r: gradient_pairs.orthogonal_pair(records=3, dimension=DIMENSION, clip=0.5, relation=r),
     "random": random_pair,
 }
 
@@ -101,7 +103,7 @@ def test_equal_rows_cost_one_term_each_however_they_are_given():
     assert score.mixture.terms < 2500
     assert score.remainder < 1e-18
     with pytest.raises(ValueError, match="distinct batches"):
-        distinguishers.likelihood_ratio(step, mechanisms.orthogonal_pair(records=16, dimension=20, clip=1.0))
+        distinguishers.likelihood_ratio(step, gradient_pairs.orthogonal_pair(records=16, dimension=20, clip=1.0))
 
 
 def slow_aligned(step, pair, along: np.ndarray, rest: np.ndarray) -> np.ndarray:
@@ -214,7 +216,7 @@ def test_curve_is_exact_where_it_is_known_and_none_elsewhere():
     alpha, beta = curve.errors(0.0)
     assert alpha == pytest.approx(gold("EASGM_LR_alpha_at_t0"), abs=1e-6)
     assert beta == pytest.approx(gold("EASGM_LR_beta_at_t0"), abs=1e-6)
-    orthogonal = mechanisms.orthogonal_pair(records=3, dimension=12, clip=0.1)
+    orthogonal = gradient_pairs.orthogonal_pair(records=3, dimension=12, clip=0.1)
     assert distinguishers.likelihood_ratio(step, orthogonal).curve is None
     whole = mechanisms.one_round(normalise_by="expected_batch", rate=1.0, clip=0.1, noise_multiplier=2.0)
     found = distinguishers.likelihood_ratio(whole, orthogonal).curve
@@ -250,7 +252,7 @@ def test_textbook_ratios_are_the_differences_of_the_log_densities():
     normal = distinguishers.likelihood_ratio(mechanisms.gaussian_mechanism(noise_multiplier=1.5, sensitivity=2.0), pair)
     exact = stats.norm.logpdf(y, 2, 3) - stats.norm.logpdf(y, 0, 3)
     np.testing.assert_allclose(jax.jit(jax.vmap(normal, (None, 0)))(KEY, y[:, None]), exact, atol=1e-6)
-    laplace = distinguishers.likelihood_ratio(mechanisms.laplace_mechanism(epsilon=0.7, sensitivity=2.0), pair)
+    laplace = distinguishers.likelihood_ratio(textbook.laplace_mechanism(epsilon=0.7, sensitivity=2.0), pair)
     exact = stats.laplace.logpdf(y, 2, 2 / 0.7) - stats.laplace.logpdf(y, 0, 2 / 0.7)
     np.testing.assert_allclose(jax.jit(jax.vmap(laplace, (None, 0)))(KEY, y[:, None]), exact, atol=2e-4 * 0.7)
     assert normal.curve is not None
@@ -259,9 +261,7 @@ def test_textbook_ratios_are_the_differences_of_the_log_densities():
 
 
 def test_told_bits_score_plus_or_minus_epsilon_and_ties_are_spread_by_the_key():
-    score = distinguishers.likelihood_ratio(
-        mechanisms.randomised_response_mechanism(epsilon=1.5), mechanisms.bit_pair()
-    )
+    score = distinguishers.likelihood_ratio(textbook.randomised_response_mechanism(epsilon=1.5), textbook.bit_pair())
     keys = jax.random.split(KEY, 50)
     scores = jax.jit(jax.vmap(score, (0, None)))
     high, low = (np.asarray(scores(keys, np.full(1, bit, np.float32))) for bit in (1, 0))

@@ -16,6 +16,8 @@ import distinguishers
 import mechanisms
 from distinguishers.model_free.normal_statistics import STATISTICS, critical_value, deviance
 from mechanisms.contract import Collapsed
+from mechanisms.pairs import gradient_pairs
+from mechanisms.simulators import textbook
 
 KEY = jax.random.key(20240602)
 SAMPLES = [
@@ -140,7 +142,7 @@ def test_vector_and_collapsed_outputs_get_the_same_votes():
 
 
 def test_norm_statistics_of_all_batches_are_those_of_the_normalised_vectors():
-    pair = mechanisms.orthogonal_pair(records=3, dimension=12, clip=0.5)
+    pair = gradient_pairs.orthogonal_pair(records=3, dimension=12, clip=0.5)
     step = mechanisms.one_round(normalise_by="realised_batch", rate=0.4, clip=0.5, noise_multiplier=0.8)
     score = distinguishers.normality_test(step, pair)
     y = jnp.asarray(np.random.default_rng(4).normal(size=12), jnp.float32)
@@ -186,4 +188,4 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="level must be"):
         distinguishers.normality_test(step, pair, level=0.0)
     with pytest.raises(ValueError, match="needs a model of one round"):
-        distinguishers.normality_test(mechanisms.laplace_mechanism(epsilon=1.0), pair)
+        distinguishers.normality_test(textbook.laplace_mechanism(epsilon=1.0), pair)

@@ -11,6 +11,7 @@ from distinguishers import likelihood_ratio
 from mechanisms.adapters.for_jax_privacy import jax_privacy_claim, jax_privacy_step
 from mechanisms.adapters.for_optax import optax_claim, optax_step
 from mechanisms.adapters.trial_seeds import trial_seeds
+from mechanisms.pairs import gradient_pairs
 
 CLIP, NOISE, RATE = 0.1, 10.0, 0.5
 PAIR = mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP)
@@ -117,7 +118,7 @@ def test_the_accountant_of_jax_privacy_agrees_with_ours():
     assert claim.parameters["deltas"] == (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
-ORTHOGONAL = mechanisms.orthogonal_pair(records=4, dimension=6, clip=CLIP, relation="zero_out").with_record
+ORTHOGONAL = gradient_pairs.orthogonal_pair(records=4, dimension=6, clip=CLIP, relation="zero_out").with_record
 
 
 def members(sampler, rate, trials=3000, **more):

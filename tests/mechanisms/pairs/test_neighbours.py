@@ -4,6 +4,7 @@ import pytest
 
 import mechanisms
 from mechanisms import Neighbours, neighbours_from_gradients, worst_case_pair
+from mechanisms.pairs import gradient_pairs
 from mechanisms.pairs import gradient_pairs as constructions
 from mechanisms.pairs.neighbours import GradientTable, materialise, prepare
 
@@ -30,12 +31,12 @@ def test_equal_sized_relations_fill_the_records_place(relation, place):
 
 
 def test_orthogonal_gradients_are_orthogonal_and_zero_ones_are_zero():
-    pair = mechanisms.orthogonal_pair(records=3, dimension=6, clip=2.0)
+    pair = gradient_pairs.orthogonal_pair(records=3, dimension=6, clip=2.0)
     rows = np.asarray(materialise(pair.with_record))
     np.testing.assert_allclose(rows @ rows.T, 4.0 * np.eye(4))
     zero = mechanisms.zero_pair(records=3, dimension=6, clip=2.0)
     assert not np.asarray(materialise(zero.with_record)).any()
-    opposite = mechanisms.opposite_pair(records=3, dimension=6, clip=2.0)
+    opposite = gradient_pairs.opposite_pair(records=3, dimension=6, clip=2.0)
     assert list(np.asarray(materialise(opposite.with_record))[:, 0]) == [-2, -2, -2, 2]
 
 
@@ -106,7 +107,7 @@ def test_bad_gradients_are_refused_by_name():
     with pytest.raises(ValueError, match="replacement is read only under substitution"):
         neighbours_from_gradients(rows, rows[0], replacement=rows[1])
     with pytest.raises(ValueError, match="more than the 3 records"):
-        mechanisms.orthogonal_pair(records=3, dimension=3, clip=1.0)
+        gradient_pairs.orthogonal_pair(records=3, dimension=3, clip=1.0)
 
 
 def test_a_pair_must_fit_its_relation():

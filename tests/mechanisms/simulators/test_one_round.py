@@ -7,12 +7,12 @@ import pytest
 from checks import assert_has_law, assert_same_law
 from scipy import stats
 
-import mechanisms
 from guarantees.vocabulary import NORMALISERS
 from mechanisms import neighbours_from_gradients, one_round, worst_case_pair
 from mechanisms.contract import Collapsed
+from mechanisms.pairs import gradient_pairs
 from mechanisms.pairs.neighbours import GradientTable, materialise
-from mechanisms.simulators.one_round import divisor
+from mechanisms.simulators.one_round import collapsed_round, divisor
 from mechanisms.simulators.rounds import batch_sum, clip_rows
 
 SEED = 1_729
@@ -171,7 +171,7 @@ def test_long_and_short_batches_are_summed_alike():
 
 
 def test_no_rest_where_the_gradients_fill_the_space():
-    pair = mechanisms.orthogonal_pair(records=2, dimension=3, clip=1.0)
+    pair = gradient_pairs.orthogonal_pair(records=2, dimension=3, clip=1.0)
     step = one_round(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0).collapsed()
     found = simulate(step, pair.with_record, 4)
     assert found.along.shape == (4, 3)
@@ -205,7 +205,7 @@ def test_bad_parameters_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         one_round(**{**good, **arguments})
     with pytest.raises(ValueError, match=message):
-        mechanisms.collapsed_round(**{**good, **arguments})
+        collapsed_round(**{**good, **arguments})
 
 
 def test_datasets_of_the_wrong_shape_are_refused():

@@ -6,6 +6,7 @@ from scipy import stats
 
 import guarantees
 import mechanisms
+from mechanisms.simulators import textbook
 
 SEED = 77
 TRIALS = 200_000
@@ -36,7 +37,7 @@ def test_gaussian_noise_has_its_law_and_the_errors_of_the_claim():
 
 
 def test_laplace_noise_has_its_law_and_the_errors_of_the_claim():
-    step = mechanisms.laplace_mechanism(epsilon=0.8, sensitivity=2.0)
+    step = textbook.laplace_mechanism(epsilon=0.8, sensitivity=2.0)
     pair = mechanisms.scalar_pair(sensitivity=2.0)
     without, with_record = simulate(step, pair.without)[:, 0], simulate(step, pair.with_record)[:, 0]
     law = stats.laplace(0, 2.0 / 0.8)
@@ -49,7 +50,7 @@ def test_laplace_noise_has_its_law_and_the_errors_of_the_claim():
 
 
 def test_randomised_response_lies_as_often_as_it_should():
-    step, pair = mechanisms.randomised_response_mechanism(epsilon=1.5), mechanisms.bit_pair()
+    step, pair = textbook.randomised_response_mechanism(epsilon=1.5), textbook.bit_pair()
     lie = 1 / (1 + np.exp(1.5))
     told = [simulate(step, data)[:, 0] for data in (pair.without, pair.with_record)]
     assert set(np.unique(told)) == {0.0, 1.0}
@@ -64,7 +65,7 @@ def test_textbook_mechanisms_take_the_pairs_of_gradients():
     pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
     for step in (
         mechanisms.gaussian_mechanism(noise_multiplier=1e-6),
-        mechanisms.laplace_mechanism(epsilon=1e6),
+        textbook.laplace_mechanism(epsilon=1e6),
     ):
         difference = simulate(step, pair.with_record, 3) - simulate(step, pair.without, 3)
         np.testing.assert_allclose(difference, np.tile([1.0, 0, 0, 0], (3, 1)), atol=1e-4)
@@ -75,9 +76,9 @@ def test_textbook_mechanisms_take_the_pairs_of_gradients():
     [
         (lambda: mechanisms.gaussian_mechanism(noise_multiplier=0.0), "noise_multiplier must be > 0"),
         (lambda: mechanisms.gaussian_mechanism(noise_multiplier=1.0, sensitivity=-1.0), "sensitivity must be"),
-        (lambda: mechanisms.laplace_mechanism(epsilon=0.0), "epsilon must be > 0"),
-        (lambda: mechanisms.laplace_mechanism(epsilon=float("inf")), "epsilon must be"),
-        (lambda: mechanisms.randomised_response_mechanism(epsilon=-0.1), "epsilon must be >= 0"),
+        (lambda: textbook.laplace_mechanism(epsilon=0.0), "epsilon must be > 0"),
+        (lambda: textbook.laplace_mechanism(epsilon=float("inf")), "epsilon must be"),
+        (lambda: textbook.randomised_response_mechanism(epsilon=-0.1), "epsilon must be >= 0"),
         (lambda: mechanisms.scalar_pair(sensitivity=0.0), "sensitivity must be"),
         (lambda: mechanisms.gaussian_mechanism(noise_multiplier=1.0)(jax.random.key(0), np.ones(3)), "shape"),
     ],
@@ -88,5 +89,5 @@ def test_bad_parameters_are_refused(make, message):
 
 
 def test_randomised_response_at_epsilon_zero_is_a_fair_coin():
-    told = simulate(mechanisms.randomised_response_mechanism(epsilon=0.0), mechanisms.bit_pair().without)
+    told = simulate(textbook.randomised_response_mechanism(epsilon=0.0), textbook.bit_pair().without)
     assert_rate_is(int(told.sum()), TRIALS, 0.5)
