@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
-from audit.claim_fits_pair import require_matching
+from audit.claim_fits_pair import MAY_COUNT_FEWER, counts_other_steps, require_matching
 from audit.diagnosis.after_violation import explain
 from audit.goal import Goal
 from audit.policies.catalogue import default_policy
@@ -39,9 +39,6 @@ from guarantees.claim import Claim
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.gradient_pairs import known_lengths
 from mechanisms.pairs.neighbours import Neighbours
-
-MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
-"""Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""
 
 
 @contained()
@@ -255,7 +252,7 @@ def _check_steps(step: Auditable, claim: Claim, taken: int | None) -> None:
                 "releases='update'."
             )
         return
-    if counted > taken or claim.name not in MAY_COUNT_FEWER:
+    if counts_other_steps(claim.name, counted, taken):
         raise ValueError(
             f"the claim {claim.describe()} counts {counted} steps, and the training {step.name!r} takes {taken}; "
             f"state it for {taken} steps (steps={taken}, or one step's claim with .compose({taken})), or train for "

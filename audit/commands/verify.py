@@ -22,7 +22,7 @@ MARKS = {"right": "right", "wrong": "WRONG", "not computed": "NOT COMPUTED", "no
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print one line a check and name what is primary; 1: something wrong, 3: something not computed, 0: all right."""
+    """Print one line a check and name what is primary; 1: something wrong, 3: not computed or drawn, 0: all right."""
     path = Path(arguments.records)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
@@ -38,7 +38,9 @@ def execute(arguments: argparse.Namespace) -> int:
         _print(found)
     if found.any("wrong"):
         return EXIT_UNEXPECTED
-    incomplete = found.any("not computed") or (arguments.strict and not found.all_drawn)
+    # trials are checked where --rerun asks for it
+    missing = found.any("not computed") or found.any("not checked")
+    incomplete = missing or (arguments.strict and not found.all_drawn)
     return EXIT_INCONCLUSIVE if incomplete else EXIT_EXPECTED
 
 
@@ -101,7 +103,11 @@ def _summary(found: Verified) -> str:
     missing = sum(check.state in ("not computed", "not checked") for check in found.checks)
     values = sum(each.values for each in found.primary)
     again = sum(each.values for each in found.primary if each.drawn_again)
+    told = f"{again:,} of them drawn again"
+    if part := found.drawn_in_part:
+        in_part = f"of {part} audit{'s' * (part > 1)} a part of the trials was drawn again"
+        told = f"{told}, and {in_part}" if again else in_part
     return (
         f"{len(found.checks)} checks: {wrong} wrong, {missing} not computed or checked; "
-        f"{values:,} primary values, {again:,} of them drawn again."
+        f"{values:,} primary values; {told}."
     )

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from audit.record.record import AuditRecord
 from audit.record.unrun import emptied
@@ -15,12 +15,16 @@ from audit.suites.each_audit import key_text, risk_of_each
 from audit.suites.suite import Suite
 from audit.trials.user_code_errors import sentence
 from audit.trials.versions import version_of
+from audit.verify.contradictions import ContradictedError, in_itself, with_suite
 from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild, source_is_told
 from audit.verify.record_values import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from audit.verify.suite import missing, repeated
 from guarantees.checks import require
 from guarantees.laws.kept import found_on_disk
+
+if TYPE_CHECKING:
+    from audit.suites.build import Built
 
 State = Literal["right", "wrong", "not computed", "not checked"]
 """Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
@@ -36,6 +40,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
 VERDICT = "verdict"
 """The heading of everything else."""
 TRIALS = "trials drawn again"
+AUDITED = "what was audited"
 TINY = ("claim.error",)
 """Numbers that mean something however small they are."""
 SHOWN = 3
@@ -77,6 +82,12 @@ class Verified:
         return any(check.state == state for check in self.checks)
 
     @property
+    def drawn_in_part(self) -> int:
+        """Audits of which some trials were drawn again, but not everything that trials make was."""
+        again = {check.audit for check in self.checks if check.what == TRIALS and check.state == "right"}
+        return len(again - {each.audit for each in self.primary if each.drawn_again})
+
+    @property
     def all_drawn(self) -> bool:
         """Whether every primary value that trials or a training make was made again; a training's never is."""
         return all(each.drawn_again for each in self.primary if each.source != "told")
@@ -92,8 +103,8 @@ def verify(
     """Derive every record again from its primary values and compare all values; draw ``rerun`` of the trials again.
 
     Trials are drawn from what the record names, or from what the ``suite`` does: a user's own code only the suite can
-    name. Sentences are compared where this version made the record. ``told`` is given a sentence before each audit that
-    is drawn again, which may take long.
+    name, and what the record says otherwise of its audit is wrong. Sentences are compared where this version made the
+    record. ``told`` is given a sentence before each audit that is drawn again, which may take long.
     """
     require("rerun", 0 <= rerun <= 1, "in [0, 1]", rerun)
     checks = [Check(audit="", what="suite", state="wrong", says=says) for says in repeated(records)]
@@ -107,10 +118,8 @@ def verify(
             continue
         own, reason = _rebuilt(record, suite)
         found = [reason] if own is None and reason is not None else _compared(record, own)
-        if rerun and own is not None:
-            drawn = f"drawing {max(1, round(rerun * record.trials_per_side)):,} trials per side again"
-            told(f"{record.name!r}: {drawn}; the run drew {record.trials_per_side:,} in {record.seconds:.3g} s.")
-        again = _redrawn(record, own, rerun, suite) if rerun else None
+        found.append(_audited(record, None if own is None else own.stated, suite))
+        again = _redrawn(record, own, rerun, suite, told) if rerun else None
         if again is not None:
             found.append(again[0])
         checks += [dataclasses.replace(check, audit=record.name) for check in found]
@@ -143,6 +152,16 @@ def _rebuilt(record: AuditRecord, suite: Suite | None) -> tuple[Rebuilt | None, 
         return None, Check(audit="", what="all derived values", state="not computed", says=str(error))
     except ValueError as error:
         return None, Check(audit="", what="all derived values", state="wrong", says=str(error))
+
+
+def _audited(record: AuditRecord, stated: Built | None, suite: Suite | None) -> Check:
+    """Whether what was audited can be what the record says, and is what the suite says where one is given."""
+    wrong = in_itself(record)
+    if stated is not None and record.one_run is None:
+        wrong += with_suite(record, stated)
+    named = suite is None or any(spec.name == record.name for spec in suite.audits)
+    missing = [] if named else [f"the suite has no audit {record.name!r}"]
+    return _check(AUDITED, wrong, missing, _other_version(record) if stated is not None else "")
 
 
 def _compared(record: AuditRecord, own: Rebuilt | None) -> list[Check]:
@@ -199,8 +218,16 @@ def _other_version(record: AuditRecord) -> str:
     return "" if made == own else f"made by {made}, this is {own}"
 
 
-def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suite | None) -> tuple[Check, bool]:
+def _redrawn(
+    record: AuditRecord, own: Rebuilt | None, share: float, suite: Suite | None, told: Callable[[str], None]
+) -> tuple[Check, bool]:
     """The trials drawn again, and whether everything that trials make was."""
+
+    def drawing(trials: int) -> None:
+        told(
+            f"{record.name!r}: drawing {trials:,} trials per side again; the run drew {record.trials_per_side:,} in "
+            f"{record.seconds:.3g} s."
+        )
 
     def skipped(why: Any) -> tuple[Check, bool]:
         return Check(audit="", what=TRIALS, state="not checked", says=f"{why}"), False
@@ -213,7 +240,9 @@ def _redrawn(record: AuditRecord, own: Rebuilt | None, share: float, suite: Suit
     from audit.verify.redraw import redrawn
 
     try:
-        again = redrawn(record, own.audited, share, suite)
+        again = redrawn(record, own.audited, share, suite, drawing=drawing)
+    except ContradictedError as error:
+        return _check(TRIALS, [sentence(error)], [], _other_version(record)), False
     except (TypeError, ValueError, ImportError, RuntimeError, OverflowError) as error:
         return skipped(f"they cannot be drawn: {sentence(error)}")
     if again.wrong:

@@ -50,6 +50,8 @@ class Rebuilt:
     unknown: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Keys whose values could not be computed, and why; ``record`` repeats what was recorded there."""
     theory_known: bool = True
+    stated: Built | None = None
+    """The audit as the suite says, where one is given and names it."""
 
 
 def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
@@ -61,7 +63,7 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
     """
     stated = _stated(record, suite)
     if record.one_run is not None:
-        return Rebuilt(record=judged_again(record, _claim(record, stated)), audited=None)
+        return Rebuilt(record=judged_again(record, _claim(record, stated)), audited=None, stated=stated)
     policy = _policy(record, stated)
     if policy.stops_early and not record.state:
         raise NotComputedError(NO_STATE)
@@ -85,10 +87,10 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
     made = dataclasses.replace(made, look=record.look, suite=record.suite, adjusted_p_value=p)
     made = dataclasses.replace(made, diagnoses=_diagnoses(record, made))
     if why is None:
-        return Rebuilt(record=made, audited=audited)
+        return Rebuilt(record=made, audited=audited, stated=stated)
     made = dataclasses.replace(made, theory=record.theory, exact_epsilon=record.exact_epsilon)
     unknown = {} if record.theory is None else {"theory": why, "exact_epsilon": why}
-    return Rebuilt(record=made, audited=audited, unknown=unknown, theory_known=False)
+    return Rebuilt(record=made, audited=audited, unknown=unknown, theory_known=False, stated=stated)
 
 
 def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from audit.trials.fit_trials import learn
 from audit.trials.keys import AuditKeys, audit_keys
 from audit.trials.source import Scored, Source
 from audit.trials.user_code_errors import contained
+from audit.verify.contradictions import ContradictedError, different
 from audit.verify.detection import detection, unlikely_errors
 from audit.verify.parts import Parts, key_of, recorded_parts, stated_parts
-from audit.verify.record_values import ABSENT, agree, leaves, told
 from distinguishers.contract import Distinguisher
 
 UNSEEDED = "the step gave other outputs when the audit repeated a few trials, so they cannot be drawn again"
@@ -65,16 +66,27 @@ class _Again:
 
 
 @contained()
-def redrawn(record: AuditRecord, audited: Audited, share: float, suite: Suite | None = None) -> Redrawn:
+def redrawn(
+    record: AuditRecord,
+    audited: Audited,
+    share: float,
+    suite: Suite | None = None,
+    *,
+    drawing: Callable[[int], None] = lambda _: None,
+) -> Redrawn:
     """Fix the test again, draw a ``share`` of the trials again and compare; of all trials: everything they made.
 
     Counts of a part may exceed the recorded ones in no cell, and errors of a judged test must be as frequent among them
-    as recorded. A ValueError, a TypeError, an ImportError or a RuntimeError says why trials cannot be drawn.
+    as recorded. ``drawing`` is told how many trials a side before the first is drawn. A ContradictedError says what
+    the record says otherwise than it is built; another ValueError, a TypeError, an ImportError or a RuntimeError why
+    trials cannot be drawn.
     """
     if record.repeatable is False:
         raise ValueError(UNSEEDED)
-    again = _again(record, audited, suite)
+    parts = _parts(record, suite)
     trials = max(1, round(share * record.trials_per_side))
+    drawing(trials)
+    again = _again(record, audited, parts)
     said = [detection(record, trials).told()]
     wrong = [*_stepped(again), *_fixed(again, said)]
     if trials < record.trials_per_side:
@@ -85,15 +97,26 @@ def redrawn(record: AuditRecord, audited: Audited, share: float, suite: Suite | 
     return Redrawn(wrong=tuple(wrong), says="; ".join(said), in_full=full)
 
 
-def _again(record: AuditRecord, audited: Audited, suite: Suite | None) -> _Again:
+def _parts(record: AuditRecord, suite: Suite | None) -> Parts:
+    """What is drawn from: all that the record says of mechanism and pair, or nothing is drawn."""
     parts = recorded_parts(record) if suite is None else stated_parts(record, suite)
+    for what, built, part, kind in (
+        ("mechanism", parts.mechanism, record.mechanism, parts.mechanism.kind),
+        ("neighbours", parts.neighbours, record.neighbours, parts.neighbours.relation),
+    ):
+        if not _is_recorded(built, part, kind):
+            raise ContradictedError(f"what is built is not the recorded {what} {part.describe()}")
+    if record.releases != parts.mechanism.releases:
+        built, said = parts.mechanism.releases, record.releases
+        raise ContradictedError(f"what is built releases {built!r}, the record says {said!r}")
+    return parts
+
+
+def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
     keys, both = audit_keys(key_of(record)), both_sides(parts.mechanism, parts.neighbours)
     score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
-    _require_recorded("distinguisher", score, record.distinguisher, "")
-    _require_recorded("mechanism", parts.mechanism, record.mechanism, parts.mechanism.kind)
-    _require_recorded("neighbours", parts.neighbours, record.neighbours, parts.neighbours.relation)
-    if record.releases != parts.mechanism.releases:
-        raise ValueError(f"what is built releases {parts.mechanism.releases!r}, the record says {record.releases!r}")
+    if not _is_recorded(score, record.distinguisher, ""):
+        raise ValueError(f"what is built is not the recorded distinguisher {record.distinguisher.describe()}")
     programs = both.scored(score, learnt=learnt_from > 0)
     return _Again(
         record=record,
@@ -107,15 +130,13 @@ def _again(record: AuditRecord, audited: Audited, suite: Suite | None) -> _Again
     )
 
 
-def _require_recorded(what: str, built: Any, part: Part, kind: str) -> None:
-    """What is drawn from is all that the record says of it, or nothing is drawn."""
-    if (built.name, plain(built.parameters), kind) != (part.name, part.parameters, part.kind):
-        raise ValueError(f"what is built is not the recorded {what} {part.describe()}")
+def _is_recorded(built: Any, part: Part, kind: str) -> bool:
+    return (built.name, plain(built.parameters), kind) == (part.name, part.parameters, part.kind)
 
 
 def _stepped(again: _Again) -> list[str]:
     """The number of steps, which says what claim a training may be judged by."""
-    return _different("steps", again.steps, again.record.steps)
+    return different(again.record.steps, again.steps, "drawn again", key="steps")
 
 
 def _fixed(again: _Again, said: list[str]) -> list[str]:
@@ -124,7 +145,7 @@ def _fixed(again: _Again, said: list[str]) -> list[str]:
     test = own.policy.fix(again.score.curve, again.fit_scores, own.goal)
     drawn = test.fit_trials + again.learnt_from
     if stated.fit_trials > drawn:
-        return _different("fit_trials", drawn, stated.fit_trials)
+        return different(stated.fit_trials, drawn, "drawn again", key="fit_trials")
     if stated.fit_trials < drawn:
         said.append("the test was not fixed again: its fit trials were cut short by a time budget")
         return []
@@ -154,7 +175,7 @@ def _counted(again: _Again) -> list[str]:
         for name in NAMES
         if not np.array_equal(getattr(tally, FIELDS[name]), getattr(own.tally, FIELDS[name]))
     ]
-    return wrong or _different("state", plain(tally.state), plain(again.record.state))
+    return wrong or different(plain(again.record.state), plain(tally.state), "drawn again", key="state")
 
 
 def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]:
@@ -168,7 +189,7 @@ def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]
     bare = dataclasses.replace(record, verdict="violation", diagnoses=())
     made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record))
     own, recorded = _by_file_names(made.diagnoses), _by_file_names(record.diagnoses)
-    return _different("diagnoses", plain(own), plain(recorded))
+    return different(plain(recorded), plain(own), "drawn again", key="diagnoses")
 
 
 def _by_file_names(answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
@@ -177,12 +198,3 @@ def _by_file_names(answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
         dataclasses.replace(answer, lines=tuple((os.path.basename(path), line) for path, line in answer.lines))
         for answer in answers
     )
-
-
-def _different(key: str, made: Any, stated: Any) -> list[str]:
-    own, recorded = dict(leaves(made, key)), dict(leaves(stated, key))
-    return [
-        f"{path}: {told(recorded.get(path, ABSENT))} recorded, {told(own.get(path, ABSENT))} drawn again"
-        for path in {**recorded, **own}
-        if not agree(recorded.get(path, ABSENT), own.get(path, ABSENT))
-    ]

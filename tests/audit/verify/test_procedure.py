@@ -8,6 +8,7 @@ from made_records import TIGHT, explained, made, suite_of_policies
 
 from audit.cli import main
 from audit.policies.catalogue import POLICIES
+from audit.record.record import Part
 from audit.record.stored import save_records
 from audit.verify.procedure import verify
 from audit.verify.record_values import agree
@@ -70,15 +71,15 @@ def test_where_a_claim_comes_from_is_computed_unless_its_author_wrote_it(record)
 
 def test_what_cannot_be_built_is_not_computed(record):
     claim = dataclasses.replace(record.claim, name="their_claim")
-    assert states(dataclasses.replace(record, claim=claim)) == {"all derived values": "not computed"}
+    assert states(dataclasses.replace(record, claim=claim))["all derived values"] == "not computed"
     policy = {**record.policy, "kind": "their_policy"}
-    assert states(dataclasses.replace(record, policy=policy)) == {"all derived values": "not computed"}
+    assert states(dataclasses.replace(record, policy=policy))["all derived values"] == "not computed"
 
 
 def test_the_state_of_an_audit_that_could_stop_is_in_the_record():
     record = explained(made("one", POLICIES["anytime"]()))
     assert set(states(record).values()) == {"right"}
-    assert states(dataclasses.replace(record, state={})) == {"all derived values": "not computed"}
+    assert states(dataclasses.replace(record, state={}))["all derived values"] == "not computed"
     raised = {**record.state, "peak": record.state["peak"] + 1}
     assert states(dataclasses.replace(record, state=raised))["verdict"] == "wrong"
 
@@ -158,3 +159,35 @@ def test_a_key_that_cannot_be_built_leaves_the_trials_unchecked(record):
     odd = dataclasses.replace(record, key="threefry2x32:1,99999999999999")
     (check,) = [check for check in verify((odd,), rerun=0.5).checks if check.what == "trials drawn again"]
     assert check.state == "not checked"
+
+
+def test_trials_that_cannot_be_drawn_are_not_said_to_be_and_end_with_3(record, tmp_path, capsys):
+    program = Part(name="command_step", parameters={"command": ["./step"]}, kind="vector")
+    assert run((dataclasses.replace(record, mechanism=program),), tmp_path, "--rerun", "0.1") == 3
+    said = capsys.readouterr()
+    assert "drawing" not in said.err
+    assert "not checked  trials drawn again: they cannot be drawn: command_step runs a program" in said.out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda r: {"neighbours": dataclasses.replace(r.neighbours, kind="zero_out")}, "its parameters say"),
+        (lambda r: {"claim": dataclasses.replace(r.claim, relation="substitution")}, "the pair differs by"),
+        (lambda r: {"claim": dataclasses.replace(r.claim, steps=4)}, "one step's update is released"),
+        (
+            lambda r: {"claim": dataclasses.replace(r.claim, steps=4), "releases": "final", "steps": 3},
+            "counts 4 steps, and the training took 3",
+        ),
+    ],
+)
+def test_what_no_run_would_have_judged_is_wrong(record, change, says):
+    (check,) = [each for each in verify((changed(record, change),)).checks if each.what == "what was audited"]
+    assert check.state == "wrong"
+    assert says in check.says
+
+
+def changed(record, change):
+    parameters = {**record.neighbours.parameters, "relation": record.neighbours.kind}
+    stated = dataclasses.replace(record, neighbours=dataclasses.replace(record.neighbours, parameters=parameters))
+    return dataclasses.replace(stated, **change(stated))

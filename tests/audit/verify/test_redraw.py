@@ -342,4 +342,45 @@ def test_a_distinguisher_that_supposes_a_program_starts_none(part):
 def test_what_is_said_of_the_parts_is_what_is_drawn_from(gaussian, change):
     found = verify((change(gaussian),), rerun=1.0)
     assert not found.all_drawn
+    assert found.checks[-1].state == "wrong"
     assert "what is built" in found.checks[-1].says
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("noise_multiplier = 1.0", "noise_multiplier = 2.0", "mechanism.parameters.noise_multiplier: 1 recorded, 2 in"),
+        ("sensitivity = 1.0", "sensitivity = 2.0", "sensitivity: 1 recorded, 2 in the suite"),
+        ("distinguisher =", 'expect = "violation"\ndistinguisher =', "'violation' in the suite"),
+        ("distinguisher =", "delta = 1e-6\ndistinguisher =", "report_delta: 1e-05 recorded, 1e-06 in the suite"),
+    ],
+)
+def test_a_record_of_another_audit_than_the_suites_is_wrong_with_and_without_drawing(
+    gaussian, old, new, says, tmp_path
+):
+    """A changed command was 'not checked', and the exit code 0."""
+    words = SLOW["gaussian_mechanism"]
+    assert redrawn(gaussian, suite=suite_of(words)).state == "right"
+    path, other = tmp_path / "records.json", tmp_path / "suite.toml"
+    save_records((gaussian,), path)
+    other.write_text(text_of(words.replace(old, new)))
+    for more in ([], ["--rerun", "0.1"]):
+        assert main(["verify", str(path), "--suite", str(other), "--quiet", *more]) == 1
+    found = verify((gaussian,), suite=suite_of(words.replace(old, new))).checks
+    assert [says in each.says for each in found if (each.what, each.state) == ("what was audited", "wrong")] == [True]
+
+
+def test_a_suite_without_the_audit_leaves_it_unchecked(gaussian):
+    other = dataclasses.replace(gaussian, name="other")
+    (check,) = [each for each in verify((other,), suite=suite_of(SLOW["gaussian_mechanism"])).checks if each.says]
+    assert (check.state, check.says) == ("not computed", "the suite has no audit 'other'")
+
+
+def test_a_part_of_the_trials_is_told_as_one(gaussian, tmp_path, capsys):
+    save_records((gaussian,), tmp_path / "records.json")
+    assert main(["verify", str(tmp_path / "records.json"), "--rerun", "0.3"]) == 0
+    said = capsys.readouterr().out
+    assert "0 of them" not in said
+    assert "primary values; of 1 audit a part of the trials was drawn again." in said
+    assert main(["verify", str(tmp_path / "records.json"), "--rerun", "1"]) == 0
+    assert " of them drawn again." in capsys.readouterr().out

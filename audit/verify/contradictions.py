@@ -1,0 +1,65 @@
+"""What a record says of its audit that cannot be: against itself, or against the suite that is given with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from audit.claim_fits_pair import counts_other_steps
+from audit.record.record import AuditRecord, Part, plain
+from audit.verify.record_values import ABSENT, agree, leaves, told
+
+if TYPE_CHECKING:
+    from audit.suites.build import Built
+
+
+class ContradictedError(ValueError):
+    """What is built is not what the record says was audited."""
+
+
+def in_itself(record: AuditRecord) -> list[str]:
+    """Values that no run would have let stand together."""
+    pair, claim = record.neighbours, record.claim
+    found = []
+    relation = pair.parameters.get("relation", pair.kind)
+    if relation != pair.kind:
+        found.append(f"neighbours.kind: {told(pair.kind)} recorded, and its parameters say {told(relation)}")
+    if claim.relation not in ("any", pair.kind):
+        found.append(f"the claim is for {claim.relation} neighbours, and the pair differs by {pair.kind}")
+    if record.one_run is not None:
+        return found
+    if record.releases == "update" and (claim.steps or 1) > 1:
+        found.append(f"the claim counts {claim.steps} steps, and one step's update is released")
+    if record.releases not in ("", "update") and counts_other_steps(claim.name, claim.steps, record.steps):
+        found.append(f"the claim counts {claim.steps} steps, and the training took {record.steps}")
+    return found
+
+
+def with_suite(record: AuditRecord, stated: Built) -> list[str]:
+    """Values that are not those of the suite's audit of that name."""
+    mechanism, pair = stated.mechanism, stated.neighbours
+    own = {
+        "mechanism": _part(mechanism, mechanism.kind),
+        "neighbours": _part(pair, pair.relation),
+        "releases": mechanism.releases,
+        "expect": stated.spec.expect,
+        "report_delta": stated.spec.delta,
+    }
+    recorded = {key: getattr(record, key) for key in own}
+    if not record.releases:
+        # older records do not say
+        own["releases"] = ""
+    return different(plain(recorded), plain(own), "in the suite")
+
+
+def different(recorded: Any, own: Any, where: str, *, key: str = "") -> list[str]:
+    """Each value that is another one ``where`` it was made again."""
+    stated, made = dict(leaves(recorded, key)), dict(leaves(own, key))
+    return [
+        f"{path}: {told(stated.get(path, ABSENT))} recorded, {told(made.get(path, ABSENT))} {where}"
+        for path in {**stated, **made}
+        if not agree(stated.get(path, ABSENT), made.get(path, ABSENT))
+    ]
+
+
+def _part(used: Any, kind: str) -> Part:
+    return Part(name=used.name, parameters=plain(used.parameters), kind=kind)
