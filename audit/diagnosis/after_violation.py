@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.all_questions import FEWEST_TRIALS, diagnose_mechanism, drawn_at_once
+from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.claim_alone import allowed_deviations, moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import Stated, positive, promised
 from audit.diagnosis.explain.in_records import line_answers
@@ -119,6 +119,8 @@ def _answers(
         deadline=deadline,
         read_as=read_as,
         executor=executor,
+        law=law(record),
+        epsilon=positive(record.claim.parameters.get("epsilon")) if record.claim.times == 1 else None,
     )
     if not untold or any(answer.wrong for answer in answers):
         return answers
@@ -127,6 +129,14 @@ def _answers(
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
     return (*answers, not_asked(f"{reason} {TELL}", code=NOT_TOLD))
+
+
+def law(record: AuditRecord) -> Law:
+    """The law of the noise that the claim names, or else the mechanism; many claims name none."""
+    if record.claim.name == "laplace":
+        return "laplace"
+    normal = promised(record.claim) or positive(record.mechanism.parameters.get("noise_multiplier"))
+    return "normal" if normal else "any"
 
 
 def _is_vector(dataset: Any) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import numpy as np
 
-from audit.diagnosis import dependence, distribution, presence, scale, sensitivity
+from audit.diagnosis import dependence, distribution, laplace, presence, scale, sensitivity
 from audit.diagnosis.noise import Array, Noise, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
@@ -29,6 +30,8 @@ CHUNK_ENTRIES = 2**20
 
 Question = Callable[[float], Diagnosis]
 """Asked at a risk."""
+Law = Literal["normal", "laplace", "any"]
+"""The noise's law as it is stated."""
 
 
 @checked
@@ -42,12 +45,15 @@ def diagnose(
     rate: Rate = 1.0,
     risk: Share = 0.01,
     layout: Layout | None = None,
+    law: Law = "normal",
+    epsilon: Positive | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
 
     ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
-    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output. Use outputs
-    that were not used to choose what to ask.
+    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output; ``law`` is the
+    noise's, and ``epsilon`` what Laplace noise is to give one output. Use outputs that were not used to choose what to
+    ask.
     """
     for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
         require(name, len(outputs) >= 2, "two trials or more", len(outputs))
@@ -62,12 +68,15 @@ def diagnose(
         remarks = tuple(
             scale.noise_scale(noise, stated.deviation, side=side, risk=risk) for side, noise in sides.items()
         )
+    elif law == "laplace" and epsilon is not None and signal.rounds == 1:
+        promise = epsilon
+        movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promise, risk=risk),)
     standard = _moving(np.concatenate([without.standard, with_record.standard]))
     asked = (
         *_about_presence(without, with_record, signal, layout),
         *_about_noise(without, with_record, standard, stated),
         *movement,
-        *_about_shape(without, with_record, standard),
+        *_about_shape(without, with_record, standard, law),
     )
     answers = [_answer(question, risk / len(asked)) for question in asked]
     return (*ranked(answers), *remarks)
@@ -101,13 +110,18 @@ def _about_noise(without: Noise, with_record: Noise, standard: Array, stated: St
     )
 
 
-def _about_shape(without: Noise, with_record: Noise, standard: Array) -> tuple[Question, ...]:
+def _about_shape(without: Noise, with_record: Noise, standard: Array, law: Law) -> tuple[Question, ...]:
     deviation = math.sqrt(min(without.variance, with_record.variance))
     drawn = without.outputs if without.rotated else without.beside
+    of_the_law: dict[Law, tuple[Question, ...]] = {
+        "normal": (lambda risk: distribution.not_normal(standard, risk=risk),),
+        "laplace": (lambda risk: laplace.not_laplace(without, with_record, risk=risk),),
+        "any": (),
+    }
     return (
         lambda risk: distribution.grained(drawn, deviation, risk=risk),
         lambda risk: distribution.cut_tails(standard, risk=risk),
-        lambda risk: distribution.not_normal(standard, risk=risk),
+        *of_the_law[law],
     )
 
 
@@ -155,6 +169,8 @@ def diagnose_mechanism(
     deadline: float | None = None,
     read_as: Neighbours | None = None,
     executor: Executor = LOCAL,
+    law: Law = "normal",
+    epsilon: Positive | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Draw outputs on both datasets and diagnose them: which part of the noise or of the sum looks wrong.
 
@@ -174,6 +190,9 @@ def diagnose_mechanism(
       deadline: a ``time.monotonic()`` value; it may leave fewer trials, which has nothing to do with what they are.
       read_as: the pair of gradients where ``neighbours`` are records that a network reads.
       executor: who draws the trials; by default this process.
+      law: of the noise, as it is stated; "any" where nothing is stated.
+      epsilon: what Laplace noise is to give one output, above 0 and finite; used where ``clip`` and
+        ``noise_multiplier`` are not both given.
 
     Returns:
       One answer a question, the most telling first: ``question``, ``wrong``, ``says``, ``p_value``, ``assumes``.
@@ -207,4 +226,6 @@ def diagnose_mechanism(
         rate=rate,
         risk=risk,
         layout=layout,
+        law=law,
+        epsilon=epsilon,
     )

@@ -26,6 +26,8 @@ QUESTIONS = {
     "grain": "does the noise take too few values?",
     "tails": "does the noise end too early?",
     "normal": "is the noise normal?",
+    "laplace": "is the noise Laplace?",
+    "l1_ratio": "is the Laplace noise over the movement in the l1 norm what is due?",
 }
 
 CAUSES = {
@@ -46,6 +48,7 @@ CAUSES = {
     "fixed_batches": "batches are fixed, in size or order",
     "key_again": "a key is used more than once",
     "kept_state": "noise of one trial enters the next",
+    "l2_for_l1": "it would do for the l2 norm, as where gradients clipped in the l2 norm get noise for an l1 bound",
     "less_along": "there is less noise along the gradients than beside them",
     "less_beside": "there is less noise beside the gradients than along them",
     "less_noise": "there is less noise than stated",
@@ -53,6 +56,7 @@ CAUSES = {
     "moves_others": "the record changes the gradients of others",
     "noise_of_batch": "the noise depends on who is taken, as when both are drawn from one key",
     "not_a_number": "its gradient is not a number and must count as zero",
+    "not_laplace": "the noise has another law than the Laplace that is claimed",
     "not_clipped": "the record is not clipped",
     "not_clipped_alone": "the record is clipped together with others",
     "one_draw": "one draw serves them all",

@@ -27,6 +27,9 @@ def allowed_deviations(claim: ClaimPart, *, delta: float) -> float:
     """
     by_advantage = float(2 * ndtri((1 + claim.advantage) / 2)) if claim.advantage < 1 else float("inf")
     pure = claim.name in PURE or (claim.name == "epsilon_delta" and not claim.parameters.get("delta"))
+    if claim.name == "laplace" and claim.times == 1:
+        # Laplace noise keeps it where the record moves the release by epsilon scales; its deviation is sqrt(2) scales
+        return max(by_advantage, float(claim.parameters["epsilon"]) / float(np.sqrt(2)))
     if pure or not claim.epsilon or not np.isfinite(claim.epsilon) or delta <= 0:
         return by_advantage
     (noise,) = noise_at(np.array([claim.epsilon]), delta)

@@ -16,8 +16,9 @@ EXPLAINS = {
     "batches": ("rate", "ratio"),
     "steps": ("ratio",),
     "rate": ("ratio",),
-    "grain": ("tails", "normal"),
-    "tails": ("normal",),
+    "grain": ("tails", "normal", "laplace"),
+    "tails": ("normal", "laplace"),
+    "laplace": ("l1_ratio",),
 }
 """What follows from the others, in the order in which they are said."""
 

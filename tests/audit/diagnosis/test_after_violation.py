@@ -155,6 +155,19 @@ def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
     assert after.stated(unknown) == (None, None, 1.0)
 
 
+def test_the_law_of_the_noise_is_the_claims_or_else_the_mechanisms(record):
+    bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
+
+    def under(claim, record=bare):
+        return after.law(dataclasses.replace(record, claim=claim_part(claim, 1e-5)))
+
+    assert under(guarantees.gaussian(mu=1.0)) == "normal"
+    assert under(guarantees.laplace(epsilon=1.0)) == "laplace"
+    pure = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
+    assert under(pure) == "any"
+    assert under(pure, record) == "normal"
+
+
 def test_the_rate_may_be_the_accountants(record):
     told = dataclasses.replace(record.claim, parameters={"sample_rate": 0.25})
     step = dataclasses.replace(record.mechanism, parameters={"clip": 0.1, "noise_multiplier": 10.0})
@@ -324,4 +337,5 @@ def test_normal_noise_is_held_to_the_whole_claim_and_other_noise_to_its_advantag
     pair, pure = (guarantees.epsilon_delta(epsilon=1.0, delta=delta) for delta in (1e-5, 0.0))
     exact = brentq(lambda mu: guarantees.gaussian(mu=mu).epsilon(1e-5) - 1.0, 0.1, 1.0)
     assert allowed(pair) == pytest.approx(exact, rel=1e-6)
+    assert allowed(guarantees.laplace(epsilon=10.0)) == pytest.approx(10 / 2**0.5)
     assert allowed(pure) == pytest.approx(2 * norm.ppf((1 + pure.total_variation) / 2))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import assert_rate_at_most
 
 import mechanisms
 from audit import diagnosis
@@ -162,8 +163,11 @@ class Fault:
     rate: float = 1.0
     noise: float = NOISE
     pair: mechanisms.Neighbours = PLAIN
+    stated: dict = dataclasses.field(default_factory=dict)
+    """In place of a noise multiplier."""
 
 
+LAPLACE = {"law": "laplace", "epsilon": 1.0}
 UNEVEN = np.where(np.arange(WIDTH) % 2, 0.5, 1.4)
 FAULTS = {
     "scale redrawn": Fault(
@@ -186,6 +190,17 @@ FAULTS = {
         lambda d: d.sums + d.noise * UNEVEN, ("normal", "shared"), ("uneven",), pair=DENSE
     ),
     "laplace": Fault(laplace, ("normal",), ("another_law",)),
+    "laplace of an l2 norm": Fault(
+        lambda d: d.sums + d.rng.laplace(0.0, 1.0, d.noise.shape),
+        ("l1_ratio",),
+        ("l2_for_l1",),
+        pair=DENSE,
+        stated=LAPLACE,
+    ),
+    "half of the laplace": Fault(
+        lambda d: d.sums + d.rng.laplace(0.0, 0.5, d.noise.shape), ("l1_ratio",), ("less_noise",), stated=LAPLACE
+    ),
+    "normal for laplace": Fault(lambda d: d.release, ("laplace",), ("not_laplace",), stated=LAPLACE),
     "uniform": Fault(uniform, ("tails",), ("another_law",)),
     "cut": Fault(lambda d: d.sums + np.clip(d.noise, -2 * NOISE, 2 * NOISE), ("tails",), ("cut",)),
     "release cut": Fault(lambda d: np.clip(d.release, -2 * NOISE, 2 * NOISE), ("tails",), ("cut",)),
@@ -264,7 +279,7 @@ def said(fault):
         layout = Layout(names=("weight",), shapes=((WIDTH // 2,),), rounds=2)
         pair = mechanisms.neighbours_from_gradients(np.zeros((OTHERS, WIDTH // 2)), UNIT[: WIDTH // 2])
     settings = {"clip": 1.0, "noise_multiplier": fault.noise if layout is None else 0.3 * NOISE, "rate": fault.rate}
-    answers = diagnose(*sides, pair, **settings, risk=0.01, layout=layout)
+    answers = diagnose(*sides, pair, **(fault.stated or settings), risk=0.01, layout=layout)
     return [answer for answer in answers if answer.wrong and not answer.follows]
 
 
@@ -277,6 +292,18 @@ def test_only_what_may_be_true_is_said(name):
     for answer in answers:
         assert not answer.causes or set(answer.causes) & set(fault.true), answer.says
     assert any(set(answer.causes) & set(fault.true) for answer in answers), [answer.says for answer in answers]
+
+
+@pytest.mark.parametrize("law", ["laplace", "any"])
+def test_laplace_noise_is_accused_at_most_at_the_risk_where_it_may_be_laplace(law):
+    runs, risk = 40, 0.1
+    right = Fault(lambda d: d.sums + d.rng.laplace(0.0, 1.0, d.noise.shape), (), ())
+    accused = 0
+    for seed in range(runs):
+        draws = (Draw(rng=np.random.default_rng([seed, p]), unit=UNIT, present=p, rate=1.0) for p in (False, True))
+        answers = diagnose(*map(right.outputs, draws), PLAIN, law=law, epsilon=1.0, risk=risk)
+        accused += any(answer.wrong for answer in answers)
+    assert_rate_at_most(accused, runs, risk)
 
 
 def test_every_cause_has_a_fault_of_which_it_is_true():
