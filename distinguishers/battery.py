@@ -180,7 +180,8 @@ def default_battery(
 ) -> Battery | LearnedBattery:
     """What an audit uses by default: ``battery`` where gradients are known, and what ``fit`` learns.
 
-    Collapsed statistics are few numbers of a known law: there the battery alone.
+    Collapsed statistics are few numbers of a known law: there the battery alone. A leak that none of these scores sees
+    is not found.
 
     Args:
       neighbours: the pair.

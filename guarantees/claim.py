@@ -33,6 +33,9 @@ class Claim:
       observation: what an adversary is assumed to see.
       source: where the curve comes from.
 
+    Raises:
+      ValueError: the relation or the unit is unknown.
+
     Examples:
       >>> import guarantees
       >>> claim = guarantees.gaussian(mu=0.5).compose(4)

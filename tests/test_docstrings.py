@@ -7,6 +7,7 @@ import doctest
 import inspect
 import itertools
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,17 @@ from audit.conformance import SubsampledGaussianConformance
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 
 PACKAGES = {package.__name__: package for package in (audit, distinguishers, guarantees, mechanisms)}
+SLOW = {
+    "audit.AuditRecord": (),
+    "audit.draw": (),
+    "audit.noise_tails": (),
+    "mechanisms.jax_privacy_claim": ("jax_privacy",),
+    "mechanisms.jax_privacy_training": ("jax_privacy",),
+    "mechanisms.opacus_claim": ("opacus",),
+}
+"""Examples that take seconds, with the libraries that they need."""
+MADE_BY_US = {"AuditRecord", "Simultaneous"}
+"""What a user reads or makes without arguments: its constructor has nothing to refuse."""
 CONFORMANCE = pytest.param(SubsampledGaussianConformance, id="conformance")
 CASES = [
     pytest.param(thing, id=f"{package}.{name}")
@@ -54,14 +66,22 @@ def test_a_docstring_explains_every_parameter_and_what_comes_back(thing):
     signature = inspect.signature(thing)
     silent = {name for name in signature.parameters if f"\n  {name}: " not in text.replace("**", "")}
     assert silent - (explained_below(thing) if is_class else set()) == set()
+    refuses = bool(signature.parameters) and thing.__name__ not in MADE_BY_US
+    assert not refuses or "\nRaises:\n" in text
     returns = not is_class and signature.return_annotation not in (None, "None")
     assert not returns or "\nReturns:\n" in text
 
 
-@pytest.mark.parametrize("thing", [*CASES, CONFORMANCE])
-def test_the_example_of_a_docstring_runs(thing):
+def slow_ones_long(case: Any) -> Any:
+    return pytest.param(*case.values, id=case.id, marks=[pytest.mark.long] if case.id in SLOW else [])
+
+
+@pytest.mark.parametrize("thing", [*map(slow_ones_long, CASES), CONFORMANCE])
+def test_the_example_of_a_docstring_runs(thing, request):
     text = inspect.getdoc(thing)
     assert "\nExamples:\n" in text
+    for library in SLOW.get(request.node.callspec.id, ()):
+        pytest.importorskip(library)
     example = doctest.DocTestParser().get_doctest(text, {}, thing.__name__, None, None)
     if not example.examples:
         refuse_what_is_no_code(text)

@@ -166,7 +166,9 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: Delta, risk: Share) -> fl
 
 @checked
 def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share) -> float:
-    """Largest delta at ``epsilon`` that the error counts rule out. Valid as epsilon_lower_bound is.
+    """Largest delta at ``epsilon`` that the error counts rule out, at the given risk.
+
+    Holds for one test fixed before these trials were drawn. Zero means "nothing shown", not "private".
 
     Args:
       counts: errors of the test on trials that were not used to choose it.
@@ -190,7 +192,9 @@ def delta_lower_bound(counts: ErrorCounts, *, epsilon: NotNegative, risk: Share)
 
 @checked
 def mu_lower_bound(counts: ErrorCounts, *, risk: Share) -> float:
-    """Largest mu such that mu-GDP is ruled out. Valid as epsilon_lower_bound is. [nasr2023]
+    """Largest mu such that mu-GDP is ruled out, at the given risk. [nasr2023]
+
+    Holds for one test fixed before these trials were drawn. Zero means "nothing shown", not "private".
 
     Args:
       counts: errors of the test on trials that were not used to choose it.

@@ -132,12 +132,12 @@ def noise_tails(
       ValueError: an argument is out of range, or an output is not finite or of another length than the pair's.
 
     Examples:
-      Ten million draws::
-
-        step = mechanisms.gaussian_mechanism(noise_multiplier=1.0)
-        pair = mechanisms.worst_case_pair(records=3, dimension=1000, clip=1.0)
-        given = dict(claim=guarantees.gaussian(mu=1.0), clip=1.0, noise_multiplier=1.0, draws=10**7)
-        print(audit.noise_tails(step, pair, key=jax.random.key(0), **given).says)
+      >>> import audit, guarantees, jax, mechanisms
+      >>> step = mechanisms.gaussian_mechanism(noise_multiplier=1.0)
+      >>> pair = mechanisms.worst_case_pair(records=3, dimension=1000, clip=1.0)
+      >>> given = dict(claim=guarantees.gaussian(mu=1.0), clip=1.0, noise_multiplier=1.0, draws=10**5)
+      >>> audit.noise_tails(step, pair, key=jax.random.key(0), **given).ends
+      False
     """
     require_risk(risk)
     require("thresholds", thresholds and all(t > 0 for t in thresholds), "numbers > 0", thresholds)

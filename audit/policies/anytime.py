@@ -45,8 +45,11 @@ class Anytime(Policy):
     verdict is valid whenever it stops; counts of a stopped audit are no fixed sample and cannot be compared.
 
     Args:
-      thresholds: how many thresholds per score.
-      pilot_trials: outputs that place them where no curve is known.
+      thresholds: how many thresholds per score, even.
+      pilot_trials: outputs that place them where no curve is known; even, at least 20.
+
+    Raises:
+      ValueError: an argument is out of range.
 
     Examples:
       >>> import audit

@@ -81,6 +81,9 @@ class FromTheory(_Chosen):
       targets: what the thresholds are for: the verdict, epsilon at delta, delta at 0. They share the risk.
       method: ``"joint"`` reads both error counts together, ``"rectangle"`` bounds each by Clopper-Pearson.
 
+    Raises:
+      ValueError: a target or the method is unknown.
+
     Examples:
       >>> import audit
       >>> audit.FromTheory(targets=("verdict",)).targets
@@ -104,10 +107,15 @@ class FromTheory(_Chosen):
 class Split(_Chosen):
     """Thresholds (and directions, and members of a battery) chosen on fit trials that are then thrown away.
 
+    Any choice gives valid bounds. Few fit trials may choose badly, and the bounds are then lower than they could be.
+
     Args:
       fit_trials: how many outputs choose the test, half on each dataset; drawn in addition to the audit's trials.
       targets: what the thresholds are for: the verdict, epsilon at delta, delta at 0. They share the risk.
       method: ``"joint"`` reads both error counts together, ``"rectangle"`` bounds each by Clopper-Pearson.
+
+    Raises:
+      ValueError: ``fit_trials`` is odd or below 20, or a target or the method is unknown.
 
     Examples:
       >>> import audit

@@ -27,6 +27,9 @@ class Fixed(Policy):
       thresholds: scores above one of them say 'with'.
       method: ``"joint"`` reads both error counts together, ``"rectangle"`` bounds each by Clopper-Pearson.
 
+    Raises:
+      ValueError: there is no threshold, one is not finite, or the method is unknown.
+
     Examples:
       >>> import audit
       >>> audit.Fixed(thresholds=(0.0,)).kind

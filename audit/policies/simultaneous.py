@@ -24,7 +24,7 @@ from guarantees.trade_off import TradeOff
 class Simultaneous(Policy):
     """Every threshold of the grid at once: a band pays for the choice.
 
-    Its bounds are looser than those at one threshold that was fixed beforehand.
+    Its bounds are not as tight as those at one threshold that was fixed beforehand.
 
     Examples:
       >>> import audit

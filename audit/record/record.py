@@ -218,12 +218,14 @@ class AuditRecord:
     an upper bound on what leaks. ``audit.save_records`` and ``audit.load_records`` keep records in a file.
 
     Examples:
-      Of an audit that was run::
-
-        record = audit.run_audit(step, pair, claim=claim, trials=20_000, risk=0.05, key=jax.random.key(0))
-        print(record.verdict, record.reason)
-        print(record.epsilon(1e-5), record.delta(0.0), record.mu)
-        audit.save_records((record,), "records.json")
+      >>> import audit, distinguishers, guarantees, jax, mechanisms
+      >>> step, pair = mechanisms.gaussian_mechanism(noise_multiplier=1.0), mechanisms.scalar_pair()
+      >>> given = dict(claim=guarantees.gaussian(mu=0.1), trials=1000, risk=0.05, key=jax.random.key(0))
+      >>> record = audit.run_audit(step, pair, distinguishers.likelihood_ratio(step, pair), **given, diagnose=False)
+      >>> record.verdict, record.reason
+      ('violation', 'the proven delta exceeds what the claim promises.')
+      >>> record.mu > 0.1, record.epsilon(1e-5) > given["claim"].epsilon(1e-5)
+      (True, True)
     """
 
     name: str

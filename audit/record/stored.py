@@ -59,6 +59,8 @@ def _readable(schema: Any) -> bool:
 def save_records(records: tuple[AuditRecord | OneRun, ...], path: str | os.PathLike[str]) -> None:
     """Write records to a JSON file in one step: an interruption leaves the old file or the new one.
 
+    The file is not signed: who receives it recomputes its numbers with ``dpsgd-audit verify``.
+
     Args:
       records: what to write; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
       path: the file; it is replaced.

@@ -160,12 +160,15 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
       ValueError: ``record`` is no AuditRecord.
 
     Examples:
-      The first record of a file, as a picture::
-
-        figure, axes = matplotlib.pyplot.subplots()
-        audit.draw(audit.load_records("records.json")[0], axes, logarithmic=True)
-        axes.legend()
-        figure.savefig("curves.png")
+      >>> import audit, distinguishers, guarantees, jax, mechanisms
+      >>> import matplotlib.figure
+      >>> step, pair = mechanisms.gaussian_mechanism(noise_multiplier=1.0), mechanisms.scalar_pair()
+      >>> given = dict(claim=guarantees.gaussian(mu=1.0), trials=1000, risk=0.05, key=jax.random.key(0))
+      >>> record = audit.run_audit(step, pair, distinguishers.likelihood_ratio(step, pair), **given, diagnose=False)
+      >>> axes = matplotlib.figure.Figure().subplots()  # or matplotlib.pyplot.subplots()
+      >>> audit.draw(record, axes)
+      >>> sorted(axes.get_legend_handles_labels()[1])
+      ['ceiling', 'claimed', 'exact', 'observed', 'proven', 'proven band']
     """
     curve, most = record.claim.curve, ceiling(record)
     axes.plot(curve.alpha, curve.beta, color=CLAIM, label="claimed", linewidth=1.6)

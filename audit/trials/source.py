@@ -43,12 +43,14 @@ class NonFiniteScoreError(ValueError):
     The message names the trial and the dataset. Such trials are never left out: that would bias the counts.
 
     Examples:
-      Where the audited code may overflow::
-
-        try:
-            record = audit.run_audit(step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0))
-        except audit.NonFiniteScoreError as error:
-            print(error)  # the score of trial 0 on the side 'without' is not finite: ...
+      >>> import audit, distinguishers, guarantees, jax, mechanisms
+      >>> pair = mechanisms.scalar_pair()
+      >>> given = dict(claim=guarantees.gaussian(mu=1.0), trials=100, risk=0.05, key=jax.random.key(0))
+      >>> try:
+      ...     audit.run_audit(lambda key, rows: rows[0] / 0.0, pair, distinguishers.projection(pair), **given)
+      ... except audit.NonFiniteScoreError as error:
+      ...     print(str(error).partition(":")[0])
+      the score of trial 0 on the side 'without' is not finite
     """
 
 

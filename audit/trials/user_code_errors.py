@@ -18,7 +18,7 @@ class MechanismError(RuntimeError):
     """User code failed while it was audited.
 
     The message says what failed and on which dataset; ``__cause__`` is the user's own exception. A ``sys.exit`` of the
-    code under audit arrives as one, too.
+    code under audit arrives as one, too; Ctrl-C does not.
 
     Examples:
       >>> import audit, guarantees, jax, mechanisms

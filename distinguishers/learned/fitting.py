@@ -190,6 +190,9 @@ def fit(features: Callable[[Any], Any] | None = None) -> Fit:
     Returns:
       The learner, to be given to ``audit.run_audit`` as its distinguisher.
 
+    Raises:
+      TypeError: ``features`` is not a function.
+
     Examples:
       >>> import distinguishers
       >>> distinguishers.fit().name

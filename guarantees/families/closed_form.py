@@ -20,6 +20,8 @@ from guarantees.vocabulary import Relation
 def gaussian(*, mu: Positive, relation: Relation = "any") -> Claim:
     """mu-GDP: ``f(a) = Phi(Phi^-1(1-a) - mu)``. [dong2022, definition 2.6]
 
+    A claim is a promise, not a proof: nothing here checks that a mechanism keeps it.
+
     Args:
       mu: above 0 and at most 1e8; a Gaussian mechanism of noise multiplier sigma has ``mu = 1 / sigma``.
       relation: which neighbours the promise is for.
@@ -134,6 +136,9 @@ def epsilon_delta(*, epsilon: Epsilon, delta: Delta, relation: Relation = "any")
 def laplace(*, epsilon: EpsilonAboveZero, relation: Relation = "any") -> Claim:
     """The Laplace mechanism with sensitivity / scale = epsilon. [dong2022, section 2]
 
+    It speaks about one number. Laplace noise on a vector is (epsilon, 0)-DP for its l1 sensitivity, and its curve is
+    not this one: ``randomised_response`` is a valid claim for it.
+
     Args:
       epsilon: above 0 and at most 1e15.
       relation: which neighbours the promise is for.
@@ -161,6 +166,8 @@ def laplace(*, epsilon: EpsilonAboveZero, relation: Relation = "any") -> Claim:
 @checked
 def randomised_response(*, epsilon: float, relation: Relation = "any") -> Claim:
     """Randomised response: the curve of (epsilon, 0)-DP itself. [kairouz2015]
+
+    The weakest claim of that epsilon: a mechanism may keep it and leak far less, which it does not show.
 
     Args:
       epsilon: in [0, 1e15].

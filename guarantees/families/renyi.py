@@ -91,7 +91,7 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
     """rho-zCDP: ``(t, rho t)``-Renyi DP at every order t > 1, of which 250 are used. [bun2016; gomez2025, C.3]
 
     Any choice of orders gives a valid promise; more would change it little. The Gaussian mechanism, which has
-    ``rho = 1 / (2 sigma^2)``, promises more than its zCDP alone: use ``gaussian`` for it.
+    ``rho = 1 / (2 sigma^2)``, promises more than its zCDP alone, which does not show that: use ``gaussian`` for it.
 
     Args:
       rho: above 0 and finite.

@@ -150,12 +150,12 @@ def jax_training(
 ) -> JaxTraining:
     """A user's own training: any Flax model, Optax chain and sampler that JAX can trace.
 
-    An update is judged against one step's claim, a transcript and final weights against the whole training's.
+    An update is judged against one step's claim, a transcript and final weights against the whole training's. What runs
+    is the functions that you give: a loop of yours that calls them in another way is not audited.
 
     Args:
       init: ``init(key) -> state``: weights, optimizer's state, whatever a step carries on. It is called once, with a
-        fixed
-        key: an adversary knows the first weights.
+        fixed key: an adversary knows the first weights.
       update: ``update(key, state, batch) -> state, released``: one step, with its own key. ``released`` is what the
         claim speaks about, usually the noisy gradient; what Adam makes of it is post-processing.
       sampler: one of ``mechanisms.sampling``, or ``sampler(key, records)`` that gives the numbers of the records in the

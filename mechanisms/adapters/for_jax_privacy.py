@@ -169,7 +169,7 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
     """What JAX Privacy's PLD accountant promises after one step: its epsilon at each of the deltas, together.
 
     Batches of a fixed size are accounted as such (Poisson batches of twice the sensitivity, any neighbours), the others
-    as Poisson batches. The accountant's numbers are taken as they are.
+    as Poisson batches. The accountant's numbers are taken as they are: nothing checks that they are right.
 
     Args:
       mechanism: ``mechanisms.jax_privacy_step(...)`` with noise.
@@ -184,12 +184,13 @@ def jax_privacy_claim(mechanism: JaxPrivacyStep, *, deltas: tuple[float, ...] = 
       ImportError: JAX Privacy is not installed.
 
     Examples:
-      With ``pip install 'dpsgd-audit[jax-privacy]'``::
+      With ``pip install 'dpsgd-audit[jax-privacy]'``:
 
-        step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0)
-        pair = mechanisms.worst_case_pair(records=3, dimension=100, clip=1.0)
-        claim = mechanisms.jax_privacy_claim(step)
-        record = audit.run_audit(step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0))
+      >>> import mechanisms
+      >>> step = mechanisms.jax_privacy_step(rate=0.5, clip=1.0, noise_multiplier=2.0)
+      >>> claim = mechanisms.jax_privacy_claim(step, deltas=(1e-5,))
+      >>> claim.relation, claim.unit
+      ('add_remove', 'step')
     """
     from jax_privacy import __version__, accounting
 

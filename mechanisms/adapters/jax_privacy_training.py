@@ -64,14 +64,17 @@ class JaxPrivacyTraining(BatchMechanism):
       ValueError: an argument is not of that kind, or ``arguments`` has a ``prng_argnum``: losses draw nothing.
 
     Examples:
-      With ``pip install 'dpsgd-audit[jax-privacy,accountants]'``::
+      With ``pip install 'dpsgd-audit[jax-privacy,accountants]'``:
 
-        strategy = np.array([1.0, 0.5])
-        config = BandMFExecutionPlanConfig(
-            iterations=6, strategy=strategy, sampling_prob=0.5, noise_multiplier=1.0, epsilon=None, delta=None
-        )
-        training = mechanisms.jax_privacy_training(config, loss, weights, optax.adam(0.1))
-        record = audit.run_audit(training, pair, claim=training.claim(), trials=400, risk=0.05, key=jax.random.key(0))
+      >>> import mechanisms, numpy as np, optax
+      >>> from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
+      >>> given = dict(sampling_prob=0.5, noise_multiplier=1.0, epsilon=None, delta=None)
+      >>> config = BandMFExecutionPlanConfig(iterations=6, strategy=np.array([1.0, 0.5]), **given)
+      >>> def loss(weights, batch):
+      ...     return ((batch @ weights) ** 2).mean()
+      >>> training = mechanisms.jax_privacy_training(config, loss, np.zeros(3, np.float32), optax.adam(0.1))
+      >>> training.releases, training.claim().unit
+      ('transcript', 'training')
     """
 
     plan: Any = dataclasses.field(kw_only=False)

@@ -80,6 +80,8 @@ def add_record(dataset: Any, record: Any) -> Neighbours:
 def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
     """``dataset``, and the same with ``record`` in place ``index``: substitution neighbours.
 
+    An audit speaks about these two records in this dataset; others may leak more (docs/own-pair.md).
+
     Args:
       dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
       index: the place.

@@ -190,6 +190,8 @@ randomised_response_mechanism = RandomisedResponseMechanism
 def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:
     """One coordinate, a common record 0 and the extra record ``sensitivity``: the sums differ by it.
 
+    It shows what noise on a sum leaks. Clipping, batches and divisors are not exercised: ``worst_case_pair``.
+
     Args:
       sensitivity: the extra record's value.
       relation: without the record its place is empty (``"add_remove"``) or holds 0 (``"zero_out"``,

@@ -47,7 +47,7 @@ def opacus_claim(
 
     The step is taken on both datasets; where their accounts differ (the sampling rate is 1/len(loader)) the weaker
     promise is the claim, and a warning says so. A step of another ``version`` is accounted for by that version, in a
-    process of its own. The accountant's numbers are taken as they are.
+    process of its own. The accountant's numbers are taken as they are: nothing checks that they are right.
 
     Args:
       mechanism: ``mechanisms.opacus_step(...)`` with noise.
@@ -64,12 +64,14 @@ def opacus_claim(
         range.
 
     Examples:
-      With ``pip install 'dpsgd-audit[opacus]'``::
+      With ``pip install 'dpsgd-audit[opacus]'``:
 
-        pair = mechanisms.worst_case_pair(records=3, dimension=100, clip=0.1)
-        step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0)
-        claim = mechanisms.opacus_claim(step, pair)
-        record = audit.run_audit(step, pair, claim=claim, trials=2000, risk=0.05, key=jax.random.key(0))
+      >>> import mechanisms
+      >>> pair = mechanisms.worst_case_pair(records=3, dimension=100, clip=0.1)
+      >>> step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0)
+      >>> claim = mechanisms.opacus_claim(step, pair, deltas=(1e-5,))
+      >>> claim.relation, claim.unit, claim.parameters["sample_rate"]
+      ('add_remove', 'step', 0.5)
     """
     require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
