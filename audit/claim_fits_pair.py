@@ -33,10 +33,23 @@ def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, c
             f"the claim is about {claim.group} differing record(s) but the pair differs in {neighbours.group}; "
             f"state the claim for group={neighbours.group}, or build the pair with group={claim.group}."
         )
-    # a training's claim would allow one update too much, and hide its leak
-    several = claim.times > 1 or claim.unit != "step" if claim.steps is None else claim.steps > 1
-    if step.releases == "update" and several:
-        raise ValueError(
-            f"the claim {claim.describe()} is about more than one step, and {step.name!r} releases one step's update; "
-            "judge it against one step's claim, or release the whole training: releases='transcript' or 'final'."
-        )
+    if step.releases == "update":
+        _require_one_step(step.name, claim)
+
+
+def _require_one_step(step: str, claim: Claim) -> None:
+    """Refuse a claim about more than the update: a training's would allow one update too much, and hide its leak."""
+    several = claim.times > 1 if claim.steps is None else claim.steps > 1
+    whole = claim.steps is None and claim.unit not in ("step", "release")
+    if not several and not whole:
+        return
+    if several:
+        said = f"the claim {claim.describe()} is about more than one step"
+        remedy = "judge it against one step's claim"
+    else:
+        said = f"the claim {claim.describe()} is for one {claim.unit}"
+        remedy = f"if its numbers are those of one step, say so where you state it: {claim.name}(..., unit='step')"
+    raise ValueError(
+        f"{said}, and {step!r} releases one step's update; {remedy}; or release the whole training: "
+        "releases='transcript' or 'final'."
+    )

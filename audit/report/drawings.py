@@ -19,6 +19,8 @@ EPSILONS = 60
 
 Points = list[list[float]]
 
+LARGEST_EXPONENT = 700.0
+
 
 def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True) -> dict[str, Any]:
     """The three plots of one audit: trade-off curve, privacy profile, histogram of the scores.
@@ -96,7 +98,8 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
 def _deltas(curve: Curve, epsilons: np.ndarray) -> list[float]:
     """The larger of both directions, by the lines through the recorded points: at most what the curve itself says."""
     alpha, beta = np.asarray(curve.alpha), np.asarray(curve.beta)
-    growth = np.exp(epsilons)[:, None]
+    # beyond the largest exponent of a float no line is drawn apart from another
+    growth = np.exp(np.minimum(epsilons, LARGEST_EXPONENT))[:, None]
     both = np.maximum(1 - beta - growth * alpha, 1 - alpha - growth * beta)
     return _short(np.maximum(both.max(axis=1), 0.0))
 

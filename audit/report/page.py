@@ -19,6 +19,7 @@ from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
+from audit.report.promises import covered
 from audit.report.repeat import NOT_REPEATABLE, program
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
@@ -75,7 +76,7 @@ def write_report(
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(proven_epsilon=proven_epsilon, proven_delta=proven_delta, learned_note=learned_note)
-    environment.filters.update(trials_note=trials_note)
+    environment.filters.update(trials_note=trials_note, covered=covered)
     environment.filters.update(
         looks_wrong=looks_wrong, remarks=remarks, untold=untold, asked=asked, at_least=at_least, at_most=at_most
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.record import ClaimPart
+from audit.record.record import AuditRecord, ClaimPart
 
 WORDS = {
     "gaussian": "a Gaussian mechanism with mu {mu:g}",
@@ -46,6 +46,27 @@ def in_words(claim: ClaimPart) -> str:
         numbers = [f"{key.replace('_', ' ')} {value}" for key, value in claim.parameters.items() if _plain(value)]
         inside = f" ({', '.join(numbers)})" if numbers else ""
         return f"{claim.name.replace('_', ' ')}{inside}{times}"
+
+
+def covered(record: AuditRecord) -> str:
+    """How much output the claim is about, beside what was released where that is a whole training."""
+    claim = record.claim
+    times = f", {claim.times:,} times" if claim.times > 1 else ""
+    whole = record.releases in ("transcript", "final")
+    if claim.steps is None and claim.times == 1 and claim.unit in ("step", "release"):
+        if whole:
+            return "one release of the whole training; the claim does not say how many steps it counts"
+        return "one step" if record.releases == "update" else f"one {claim.unit}"
+    unchecked = unchecked_steps(record)
+    return f"one {claim.unit}{times}{f'; {unchecked}' if unchecked else ''}"
+
+
+def unchecked_steps(record: AuditRecord) -> str:
+    """Where the claim counts the steps of a training and nobody knows how many it took."""
+    counted = record.claim.steps
+    if record.one_run is not None or record.releases in ("", "update") or counted is None or record.steps is not None:
+        return ""
+    return f"the claim counts {counted:,} steps, and how many the program took is not known to the audit: check it"
 
 
 def _plain(value: object) -> bool:

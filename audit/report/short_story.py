@@ -6,6 +6,7 @@ import textwrap
 
 from audit.record.record import AuditRecord
 from audit.report.escaping import shown, visible
+from audit.report.promises import unchecked_steps
 from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story
 from audit.report.table import log_width
 
@@ -56,6 +57,8 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
     ]
     odd = sum(record.repeatable is False for record in records)
     again = f"; not repeatable: {counted(odd, 'audit')}" if odd else ""
+    unknown = [record for record in records if unchecked_steps(record)]
+    again += f"; number of steps not checked: {counted(len(unknown), 'audit')}" if unknown else ""
     return f"{counted(len(records), 'audit')}, {' and '.join(drawn)} of {names}; neighbours: {how}{again}"
 
 

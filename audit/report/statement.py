@@ -8,7 +8,7 @@ from typing import Any
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.escaping import markdown_text, shown
-from audit.report.promises import in_words, scored_by
+from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import RELATIONS
 from audit.report.table import readable
 
@@ -94,7 +94,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
     return {
         "unit of privacy": "one record" if group == 1 else f"{group} records together",
         "relation": f"{readable(kind)} ({RELATIONS.get(kind, 'one record')})",
-        "promise covers": _covered(record),
+        "promise covers": covered(record),
         "adversary sees": claim.observation,
         "accountant": _accountant(claim),
         **_promise(record),
@@ -131,13 +131,6 @@ def _accountant(claim: ClaimPart) -> str:
     if claim.name == "epsilon_delta":
         return f"none in the record: {claim.describe()}, as stated"
     return claim.describe() + (f" ({claim.source})" if claim.source else "")
-
-
-def _covered(record: AuditRecord) -> str:
-    claim, times = record.claim, f", {record.claim.times} times" if record.claim.times > 1 else ""
-    if record.releases != "update" and (claim.unit, claim.steps, claim.times) == ("step", None, 1):
-        return "one release of the whole training; the claim does not say how many steps it counts"
-    return f"one {claim.unit}{times}"
 
 
 def _risk(record: AuditRecord) -> str:

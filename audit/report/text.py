@@ -7,6 +7,7 @@ from audit.record.record import AuditRecord, OneRunPart
 from audit.report.caveats import learned_note, trials_note
 from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
+from audit.report.promises import unchecked_steps
 from audit.report.repeat import NOT_REPEATABLE
 from audit.report.table import readable
 
@@ -80,7 +81,7 @@ def _step_lines(record: AuditRecord) -> list[str]:
     if counted is None:
         return [f"  steps:   {taken} taken; the claim does not say how many it counts"]
     if taken is None:
-        return [f"  steps:   {counted} counted by the claim; how many were taken is not known"]
+        return [f"  steps:   {unchecked_steps(record)}"]
     return [f"  steps:   {taken} taken, {counted} counted by the claim"]
 
 

@@ -13,7 +13,7 @@ from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.gaussian_and_laplace import GaussianLaw, LaplaceLaw
 from guarantees.laws.group import group_law
 from guarantees.trade_off import TradeOff
-from guarantees.vocabulary import Relation
+from guarantees.vocabulary import Relation, Unit
 
 
 @checked
@@ -43,6 +43,7 @@ def gaussian(*, mu: Positive, relation: Relation = "any") -> Claim:
         name="gaussian",
         parameters={"mu": mu} | unusual(relation, "any"),
         relation=relation,
+        unit="release",
         source="dong2022, definition 2.6",
     )
 
@@ -92,7 +93,7 @@ def subsampled_gaussian(
 
 
 @checked
-def epsilon_delta(*, epsilon: Epsilon, delta: Delta, relation: Relation = "any") -> Claim:
+def epsilon_delta(*, epsilon: Epsilon, delta: Delta, relation: Relation = "any", unit: Unit = "release") -> Claim:
     """(epsilon, delta)-DP: ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))``. [wasserman2010]
 
     A single pair says little between its corners: judged by it, a mechanism may leak more at other deltas than the
@@ -102,6 +103,7 @@ def epsilon_delta(*, epsilon: Epsilon, delta: Delta, relation: Relation = "any")
       epsilon: in [0, 1e15].
       delta: in [0, 1).
       relation: which neighbours the promise is for.
+      unit: how much output it covers: a step, an epoch, a training, or what is audited, whatever that releases.
 
     Returns:
       The claim.
@@ -126,8 +128,11 @@ def epsilon_delta(*, epsilon: Epsilon, delta: Delta, relation: Relation = "any")
     return Claim(
         curve=TradeOff(law),
         name="epsilon_delta",
-        parameters={"epsilon": epsilon, "delta": delta} | unusual(relation, "any"),
+        parameters={"epsilon": epsilon, "delta": delta}
+        | unusual(relation, "any")
+        | ({} if unit == "release" else {"unit": unit}),
         relation=relation,
+        unit=unit,
         source="wasserman2010",
     )
 
@@ -159,6 +164,7 @@ def laplace(*, epsilon: EpsilonAboveZero, relation: Relation = "any") -> Claim:
         name="laplace",
         parameters={"epsilon": epsilon} | unusual(relation, "any"),
         relation=relation,
+        unit="release",
         source="dong2022, section 2",
     )
 

@@ -82,6 +82,7 @@ def renyi(
         parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion}
         | unusual(relation, "any"),
         relation=relation,
+        unit="release",
         source="gomez2025, appendix A.6" if conversion == "exact" else "canonne2020, proposition 12",
     )
 
@@ -118,6 +119,7 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
         name="zcdp",
         parameters={"rho": rho, "conversion": conversion} | unusual(relation, "any"),
         relation=relation,
+        unit="release",
         source="bun2016; gomez2025, appendix C.3",
     )
 

@@ -10,6 +10,9 @@ import pytest
 import audit
 import guarantees
 import mechanisms
+from audit.report.page import write_report
+from audit.report.promises import covered
+from audit.report.short_story import ten_lines
 from audit.report.text import record_lines
 
 ROWS = np.eye(4, 3, dtype=np.float32)
@@ -113,7 +116,7 @@ def test_an_accountant_may_count_fewer_and_the_record_says_so():
     assert "  steps:   3 taken, 2 counted by the claim" in record_lines(record)
     for taken, counted, told in (
         (3, None, "3 taken; the claim does not say how many it counts"),
-        (None, 5, "5 counted by the claim; how many were taken is not known"),
+        (None, 5, "the claim counts 5 steps, and how many the program took is not known to the audit: check it"),
         (None, None, "neither the claim nor the training says how many"),
     ):
         claim = dataclasses.replace(record.claim, steps=counted)
@@ -127,6 +130,36 @@ def test_an_account_of_several_steps_is_not_one_steps(claim):
     claim = claim() if callable(claim) else claim
     with pytest.raises(ValueError, match="more than one step"):
         judged(three_steps("update"), claim)
+
+
+def test_a_table_of_a_training_says_how_to_state_it_for_one_step():
+    claim = guarantees.claim_from_table([(8.0, 1e-5)])
+    with pytest.raises(ValueError, match=r"is for one training, .*claim_from_table\(\.\.\., unit='step'\)"):
+        judged(three_steps("update"), claim)
+    assert judged(three_steps("update"), guarantees.claim_from_table([(8.0, 1e-5)], unit="step")).ran
+
+
+def test_an_epsilon_and_a_delta_are_about_what_is_released_unless_they_say_otherwise():
+    stated = guarantees.epsilon_delta(epsilon=8.0, delta=1e-5)
+    assert (stated.unit, dict(stated.parameters)) == ("release", {"epsilon": 8.0, "delta": 1e-5})
+    training = guarantees.epsilon_delta(epsilon=8.0, delta=1e-5, unit="training")
+    assert training.describe() == "epsilon_delta(epsilon=8.0, delta=1e-05, unit='training')"
+    with pytest.raises(ValueError, match="is for one training"):
+        judged(three_steps("update"), training)
+    for releases, says in (("update", "one step"), ("final", "one release of the whole training; the claim does not")):
+        assert covered(judged(three_steps(releases), stated)).startswith(says)
+    assert covered(judged(three_steps("final"), training)) == "one training"
+
+
+def test_a_number_of_steps_that_nobody_checked_is_said_in_the_terminal_and_on_the_page(tmp_path):
+    """4,700 steps were claimed for a program that takes 8, and nothing said that this was not checked."""
+    step = mechanisms.callable_step(lambda seed, data: np.float32([seed % 7]), releases="final")
+    record = judged(step, poisson(4700))
+    assert record.steps is None
+    assert "the claim counts 4,700 steps, and how many the program took is not known" in covered(record)
+    assert "number of steps not checked: 1 audit" in " ".join(ten_lines((record,), width=200))
+    page = write_report((record,), tmp_path, title="t").read_text()
+    assert "the claim counts 4,700 steps, and how many the program took is not known to the audit" in page
 
 
 def test_events_tell_their_steps_where_they_can_be_seen():
