@@ -20,6 +20,7 @@ EPSILONS = 60
 Points = list[list[float]]
 
 LARGEST_EXPONENT = 700.0
+"""Epsilons beyond this are not drawn: their exponential would overflow."""
 
 
 def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
     own = [number for number in record.numbers if number.name == "epsilon" and number.given is not None]
     seen = [record.claim.epsilon, record.epsilon(record.report_delta)]
     finite = [epsilon for epsilon in seen if epsilon is not None and math.isfinite(epsilon) and epsilon > 0]
-    epsilons = np.linspace(0.0, 1.25 * max(finite, default=1.0), EPSILONS)
+    epsilons = np.linspace(0.0, min(1.25 * max(finite, default=1.0), LARGEST_EXPONENT), EPSILONS)
     return {
         "epsilons": _short(epsilons),
         "claim": _deltas(record.claim.curve, epsilons),
@@ -98,8 +99,7 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
 def _deltas(curve: Curve, epsilons: np.ndarray) -> list[float]:
     """The larger of both directions, by the lines through the recorded points: at most what the curve itself says."""
     alpha, beta = np.asarray(curve.alpha), np.asarray(curve.beta)
-    # beyond the largest exponent of a float no line is drawn apart from another
-    growth = np.exp(np.minimum(epsilons, LARGEST_EXPONENT))[:, None]
+    growth = np.exp(epsilons)[:, None]
     both = np.maximum(1 - beta - growth * alpha, 1 - alpha - growth * beta)
     return _short(np.maximum(both.max(axis=1), 0.0))
 
