@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+needs_command = pytest.mark.skipif(
+    shutil.which("dpsgd-audit", path=PATH) is None, reason="the command dpsgd-audit is not installed: pip install -e ."
+)
 SUITE = """
 [[audit]]
 name = "halved"
@@ -22,17 +27,17 @@ trials = 4000
 
 
 def audit(folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
         ["bash", ROOT / ".github/action/audit.sh"],
         cwd=folder,
-        env={**os.environ, "PATH": path, "REPORT": "report", **given},
+        env={**os.environ, "PATH": PATH, "REPORT": "report", **given},
         capture_output=True,
         text=True,
         check=False,
     )
 
 
+@needs_command
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("mu", "code"), [(1.0, 0), (0.4, 1)])
 def test_a_suite_s_exit_code_is_the_action_s(tmp_path, mu, code):
@@ -44,6 +49,7 @@ def test_a_suite_s_exit_code_is_the_action_s(tmp_path, mu, code):
     }
 
 
+@needs_command
 @pytest.mark.long
 def test_a_baseline_is_compared_with_a_run_under_another_seed(tmp_path):
     (tmp_path / "s.toml").write_text(SUITE.format(mu=1.0))

@@ -41,6 +41,8 @@ FEW_SLOTS = 256
 """Below it the single slot's cap is tried beside the pool's: it was smaller by up to a third at 30 to 200 slots."""
 NEAR = 2.0
 """Clones that are farther above another bound are not searched for their best number."""
+ROUNDING = 1e-10
+"""Below it the clones are searched all the same: a rough delta is mostly rounding there, which the search lowers."""
 FAINT = 1e-14
 """A delta below this is left as it is: the rounding that the other bounds include is larger."""
 TABLE_POINTS = 12
@@ -71,7 +73,8 @@ class ShuffleBound:
         clones = self._cloned(DISTANCE[kind], epsilon, order)
         displaces = self.noise_multiplier >= SMALLEST_NOISE and clones.rough > FAINT
         best = self._displaced(kind, epsilon, clones.rough) if displaces else np.inf
-        return min(best, clones.rough if clones.rough > NEAR * best else clones.best)
+        far = clones.rough > max(NEAR * best, ROUNDING)
+        return min(best, clones.rough if far else clones.best)
 
     def _cloned(self, distance: float, epsilon: float, ceiling: float) -> CloneSearch:
         """The clones' search, which both directions share."""

@@ -132,9 +132,10 @@ def _clip_sum(total, clip):
 
 def _finite_only(gradients):
     """A record with a NaN or an infinity counts as a gradient of zero."""
-    good = torch.stack([given.isfinite().flatten(1).all(dim=1) for given in gradients.values()]).all(dim=0)
-    if good.all():
+    # a finite sum has finite terms, and a sum is one operation
+    if all(math.isfinite(given.sum()) for given in gradients.values()):
         return gradients
+    good = torch.stack([given.isfinite().flatten(1).all(dim=1) for given in gradients.values()]).all(dim=0)
     place = {name: good.reshape(-1, *[1] * (given.ndim - 1)) for name, given in gradients.items()}
     return {name: torch.where(place[name], given, 0.0) for name, given in gradients.items()}
 

@@ -20,9 +20,12 @@ def test_no_draw_of_any_constructor_is_a_fault(shard, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("what", "draws"), [("composed", 100), ("numbers", 60), ("large", 300)])
-def test_no_composition_and_no_single_number_is_a_fault(what, draws, tmp_path):
-    lines = run(draws=draws, shard=0, shards=1, folder=tmp_path, seconds=120.0, what=what)
+@pytest.mark.parametrize(
+    ("what", "draws", "shard", "shards"),
+    [*(("composed", 100, shard, 4) for shard in range(4)), ("numbers", 60, 0, 1), ("large", 300, 0, 1)],
+)
+def test_no_composition_and_no_single_number_is_a_fault(what, draws, shard, shards, tmp_path):
+    lines = run(draws=draws, shard=shard, shards=shards, folder=tmp_path, seconds=120.0 / shards, what=what)
     assert lines
     assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
 

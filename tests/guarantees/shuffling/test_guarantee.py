@@ -237,3 +237,10 @@ def test_it_is_summed_up_from_its_table():
     table = TradeOff(curve.law.table)
     assert curve.regret() == table.regret()
     assert curve.mu_star() == pytest.approx(table.mu_star(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", list(DISTANCE))
+def test_next_to_its_rounding_delta_does_not_rise(kind):
+    bound = ShuffleBound(5323, 52.51696768898495)
+    deltas = [bound.delta(kind, epsilon) for epsilon in (0.002042, 0.003, 0.004339, 0.008)]
+    assert np.all(np.diff(deltas) <= 1e-12), deltas
