@@ -23,6 +23,8 @@ Conversion = Literal["exact", "profile"]
 CONVERSIONS = ("exact", "profile")
 LARGEST_LOSS = 1e4
 """Tangents steeper than this, as a logarithm, are left out."""
+LARGEST_PROMISE = 9000.0
+"""A promise beyond it would have next to no tangent that is not too steep, and say nothing."""
 SMALLEST_DELTA = 1e-17
 """A closed form is followed down to this."""
 SMALLEST_LEVEL = 1e4
@@ -50,7 +52,8 @@ def renyi(
 
     Args:
       orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``.
-      epsilons: Renyi epsilons, as many as orders, each at least 0.
+      epsilons: Renyi epsilons, as many as orders, each at least 0, infinite where an order promises nothing; the
+        smallest at most 9000 if it is finite.
       relation: which neighbours the promise is for.
       conversion: ``"exact"``: beta is the smallest value that satisfies
         ``ln((1-b)^t a^(1-t) + b^t (1-a)^(1-t)) / (t-1) <= epsilon(t)``, and the same with a and b exchanged, for
@@ -73,6 +76,9 @@ def renyi(
     t, eps = np.asarray(orders, float).reshape(-1), np.asarray(epsilons, float).reshape(-1)
     require("orders", t.size and np.all((t >= 0.5) & (t != 1)), ">= 1/2, not 1, at least one", orders)
     require("epsilons", eps.shape == t.shape and np.all(eps >= 0), "as many as orders, all >= 0", epsilons)
+    smallest = np.min(eps)
+    followed = smallest <= LARGEST_PROMISE or np.isinf(smallest)
+    require("the smallest of epsilons", followed, f"at most {LARGEST_PROMISE:g} (numerics), or infinite", smallest)
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     if conversion == "profile":
         require("orders", np.all(t > 1), "> 1 for the profile's closed form", orders)
@@ -95,7 +101,7 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
     ``rho = 1 / (2 sigma^2)``, promises more than its zCDP alone, which does not show that: use ``gaussian`` for it.
 
     Args:
-      rho: above 0 and finite.
+      rho: above 0 and at most 9000.
       relation: which neighbours the promise is for.
       conversion: ``"exact"``, or ``"profile"`` for the closed form, as in ``renyi``.
 
@@ -113,6 +119,7 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
       4.38
     """
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
+    require("rho", rho <= LARGEST_PROMISE, f"at most {LARGEST_PROMISE:g} (numerics)", rho)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
     return Claim(
         curve=TradeOff(_law(orders, rho * orders, conversion)),

@@ -110,7 +110,8 @@ def _text(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and type(value).__module__.partition(".")[0] == "guarantees":
         # private fields keep what has been computed
         own = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
-        return [type(value).__qualname__, {name: _text(getattr(value, name)) for name in own}]
+        called = f"{type(value).__module__}.{type(value).__qualname__}"
+        return [called, {name: _text(getattr(value, name)) for name in own}]
     raise _UnknownPartError(type(value).__qualname__)
 
 

@@ -24,6 +24,17 @@ def test_the_closed_form_is_met_at_every_size(rho):
         assert best * (1 - 1e-9) <= claim.epsilon(delta) <= best * (1 + 2e-3) + 1e-4
 
 
+@pytest.mark.parametrize("conversion", ["exact", "profile"])
+def test_the_largest_promises_are_finite_and_larger_ones_are_refused(conversion):
+    most = guarantees.zcdp(rho=9000.0, conversion=conversion).epsilon(1e-9)
+    assert most == pytest.approx(closed_form(9000.0, 1e-9), rel=1e-3)
+    assert guarantees.renyi(orders=[2.0], epsilons=[9000.0], conversion=conversion).epsilon(1e-9) < np.inf
+    with pytest.raises(ValueError, match="rho must be at most 9000"):
+        guarantees.zcdp(rho=9001.0, conversion=conversion)
+    with pytest.raises(ValueError, match="the smallest of epsilons must be at most 9000"):
+        guarantees.renyi(orders=[2.0, 3.0], epsilons=[1e8, np.inf], conversion=conversion)
+
+
 @pytest.fixture(scope="module", params=RHOS)
 def exact(request):
     return guarantees.zcdp(rho=request.param)

@@ -1,5 +1,6 @@
 """Laws kept on disk: found by all that decides them, believed only where they are whole."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -62,6 +63,13 @@ def test_everything_that_decides_a_law_is_in_its_name(shelf, monkeypatch):
     monkeypatch.setattr(module, "_code", lambda _: ["other code"])
     kept("thing", 1.0, compute)
     assert compute.calls == len(others) + 1
+
+
+def test_two_laws_of_one_name_in_two_modules_are_two_laws(shelf):
+    compute = Counted(COIN)
+    for place in ("guarantees.one", "guarantees.two"):
+        kept("thing", dataclasses.make_dataclass("Law", ["mu"], namespace={"__module__": place})(1.0), compute)
+    assert compute.calls == 2
 
 
 def test_what_cannot_be_written_down_is_computed_each_time(shelf):
