@@ -29,6 +29,7 @@ from distinguishers.contract import Distinguisher, OwnScore, Reads
 from mechanisms.contract import Mechanism, StructuredRelease, release_on
 from mechanisms.pairs.neighbours import GradientTable, prepare
 from mechanisms.randomness.bits import Words
+from mechanisms.randomness.noise import SHORT
 from mechanisms.release import flatten
 from mechanisms.structure import is_ours, is_structured, structured
 
@@ -122,12 +123,19 @@ def _make() -> Programs:
         everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
         return everywhere(release, scoring, key, starts, counts, edges)
 
-    sized = functools.partial(KeptProgram, static=("size",))
+    shapes = KeptProgram(output)
+
+    def long(release: Release, *rest: Any) -> bool:
+        released = shapes.eval_shape(release, key_from_seed(0))
+        return sum(leaf.size for leaf in jax.tree.leaves(released)) > SHORT
+
+    kept = functools.partial(KeptProgram, long=long)
+    sized = functools.partial(kept, static=("size",))
     split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
     return Programs(
-        output=KeptProgram(output),
-        read=KeptProgram(read),
-        score=KeptProgram(score),
+        output=shapes,
+        read=kept(read),
+        score=kept(score),
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),

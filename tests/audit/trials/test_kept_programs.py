@@ -12,7 +12,9 @@ import distinguishers
 import mechanisms
 from audit.trials import kept_programs, programs, traced
 from audit.trials.kept_programs import KeptProgram, programs_kept_in
+from audit.trials.keys import trial_number
 from mechanisms import sampling
+from mechanisms.randomness.noise import SHORT
 from mechanisms.simulators.training import CollapsedEpochs
 from mechanisms.structure import NoSignatureError, signature, structured
 
@@ -122,6 +124,48 @@ def test_shapes_are_kept_too(shelf, monkeypatch):
     again = KeptProgram(double)
     monkeypatch.setattr(again, "jitted", None)
     assert again.eval_shape(np.zeros(3, np.float32)).shape == (3,)
+
+
+def compiled_by(monkeypatch, dimension):
+    """What XLA is told when the outputs of a step of this dimension are drawn."""
+    told = []
+    compile_it = jax.stages.Lowered.compile
+
+    def compile_and_tell(lowered, compiler_options=None):
+        told.append(compiler_options)
+        return compile_it(lowered, compiler_options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_and_tell)
+    pair = mechanisms.worst_case_pair(records=1, dimension=dimension, clip=0.1)
+    release = programs.release_of(STEP, pair.without)
+    programs._make().draw_chunk(release, jax.random.key(0), trial_number(0), size=2)
+    return told
+
+
+def test_what_draws_short_vectors_is_compiled_quickly(shelf, monkeypatch):
+    quick = kept_programs.QUICK_TO_COMPILE["cpu"]
+    assert compiled_by(monkeypatch, SHORT) == [quick]
+    assert compiled_by(monkeypatch, SHORT + 1) == [None]
+
+
+def test_an_xla_that_knows_no_quick_way_compiles_as_usual(shelf, monkeypatch):
+    unknown = {"xla_cpu_option_of_another_release": False}
+    monkeypatch.setitem(kept_programs.QUICK_TO_COMPILE, "cpu", unknown)
+    assert compiled_by(monkeypatch, 5) == [unknown, None]
+
+
+def test_a_score_compiled_quickly_has_the_same_bits(shelf):
+    score = distinguishers.likelihood_ratio(STEP, PAIR)
+    program = traced.compile_program(STEP, PAIR.without, score, side="without", chunk=64)
+    arguments = (program.release, program.scoring, jax.random.key(3), trial_number(0))
+    lowered = program.programs.score_chunk.jitted.lower(*arguments, size=64)
+    # said both ways: these tests tell XLA to be quick
+    usual, quick = (
+        lowered.compile(compiler_options={name: value})(*arguments)
+        for name in kept_programs.QUICK_TO_COMPILE["cpu"]
+        for value in (True, False)
+    )
+    np.testing.assert_array_equal(usual, quick)
 
 
 @structured(structure=("code",))
