@@ -288,6 +288,12 @@ def name_of(given: Any) -> str:
     return f"lambda of {given.__module__}" if name == "<lambda>" else name
 
 
+def place_of(function: Any) -> str:
+    """Where a user's function is found, as suites write it: ``module:name``."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', type(function).__module__)}:{name}"
+
+
 def parameters_of(given: Any) -> Mapping[str, Any]:
     """What a user's object says that it was given; a function says nothing."""
     return getattr(given, "parameters", {})
@@ -354,9 +360,10 @@ def mechanism(
         value = parameters.get(name)
         good = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
         require(name, good, "a number >= 0, or None where it is not known", value)
+    told = {} if gradients is None else {"gradients": place_of(gradients)}
     answers: dict[str, Any] = {
         "name": name_of(given),
-        "parameters": {**parameters_of(given), **parameters},
+        "parameters": {**parameters_of(given), **parameters, **told},
         "kind": "transcript" if releases == "transcript" and not hasattr(given, "kind") else _asked(given, "kind"),
         "releases": releases,
         "libraries": tuple(_asked(given, "libraries")),

@@ -13,6 +13,8 @@ NOT_REPEATABLE = (
     "counts. The bounds hold nevertheless."
 )
 OWN = "{name}  # your own: import it"
+FUNCTIONS = ("gradients",)
+"""Parameters of our mechanisms that are functions of the reader's, recorded as 'module:name'."""
 
 
 def program(record: AuditRecord) -> str:
@@ -26,6 +28,7 @@ def program(record: AuditRecord) -> str:
             "import jax, numpy",
             "import audit, distinguishers, guarantees, mechanisms",
             *_imports(step, pair, score),
+            *_own_modules(record.mechanism),
             "",
             f"step = {step}",
             f"pair = {pair}",
@@ -34,6 +37,7 @@ def program(record: AuditRecord) -> str:
             "    step, pair, score,",
             f"    claim=guarantees.{record.claim.describe()},",
             f"    trials={record.trials_planned}, risk={record.risk!r}, delta={record.report_delta!r},",
+            *_policy(record.policy),
             f'    key=jax.random.wrap_key_data(numpy.uint32([{words}]), impl="{implementation}"),',
             ")",
             "",
@@ -65,8 +69,52 @@ def _call(part: Part) -> str:
         return f"mechanisms.{dataclasses.replace(part, name=COLLAPSED[part.name]).describe()}.collapsed()"
     home = _homes().get(part.name)
     if home is None:
-        return OWN.format(name=part.name)
-    return f"mechanisms.{part.describe()}" if home == "mechanisms" else part.describe()
+        given = ", ".join(f"{key}={value}" for key, value in part.parameters.items())
+        return OWN.format(name=part.name) + (f" as it was audited, with {given}" if given else "")
+    code = {key: _Code(_function(key, part.parameters[key])) for key in FUNCTIONS if key in part.parameters}
+    call = dataclasses.replace(part, parameters={**part.parameters, **code}).describe()
+    return f"mechanisms.{call}" if home == "mechanisms" else call
+
+
+class _Code(str):
+    """Python that stands in a call as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _own_modules(step: Part) -> list[str]:
+    """Lines that import the reader's functions which our mechanisms take."""
+    if step.name not in _homes():
+        return []
+    found = {key: step.parameters[key] for key in FUNCTIONS if key in step.parameters}
+    return [
+        f"# {key}: your own {place}" if _nameless(place) else f"import {place.partition(':')[0]}  # your own"
+        for key, place in found.items()
+    ]
+
+
+def _function(key: str, place: str) -> str:
+    return key if _nameless(place) else place.replace(":", ".")
+
+
+def _nameless(place: str) -> bool:
+    """A lambda, or a function inside another one: nobody can import it."""
+    return "<" in place
+
+
+def _policy(recorded: Mapping[str, Any]) -> list[str]:
+    """The policy as it was, where users can name it."""
+    from audit.policies.catalogue import POLICIES
+
+    kind = POLICIES.get(recorded.get("kind", ""))
+    if kind is None:
+        return []
+    words = {key: tuple(value) if isinstance(value, list) else value for key, value in recorded.items()}
+    inside = ", ".join(f"{key}={value!r}" for key, value in words.items() if key != "kind")
+    return [f"    policy=audit.{kind.__name__}({inside}),"]
 
 
 def _homes() -> dict[str, str]:

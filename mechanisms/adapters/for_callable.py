@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
-from mechanisms.adapters.stated_by_user import stated_gradients, stated_numbers
+from mechanisms.adapters.stated_by_user import stated_functions, stated_gradients, stated_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.release import leaves, stack
 
@@ -44,7 +44,7 @@ class CallableStep(Described):
     def parameters(self) -> Mapping[str, Any]:
         """What the record should say about the function."""
         told = stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
-        return {**(self.settings or {}), **told}
+        return {**(self.settings or {}), **told, **stated_functions(gradients=self.own_gradients)}
 
     @property
     def gradients_told(self) -> bool:

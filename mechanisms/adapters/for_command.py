@@ -26,7 +26,7 @@ import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require
 from mechanisms.adapters.environments import Environment
-from mechanisms.adapters.stated_by_user import stated_gradients, stated_numbers
+from mechanisms.adapters.stated_by_user import stated_functions, stated_gradients, stated_numbers
 from mechanisms.contract import Described, Draw, Releases
 from mechanisms.pairs.neighbours import materialise
 
@@ -92,7 +92,8 @@ class CommandStep(Described):
             del given["packages"], given["python"]
         if self.start_timeout is None:
             del given["start_timeout"]
-        return {**given, **stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)}
+        told = stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
+        return {**given, **told, **stated_functions(gradients=self.own_gradients)}
 
     @property
     def installs(self) -> Environment | None:

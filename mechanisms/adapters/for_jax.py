@@ -14,7 +14,7 @@ import numpy as np
 
 from guarantees.checks import require, require_takes
 from mechanisms import sampling
-from mechanisms.adapters.stated_by_user import stated_numbers
+from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
 from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of, parameters_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
@@ -50,6 +50,7 @@ class JaxTraining(Described):
             "steps": self.steps,
             "releases": self.releases,
             **stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier),
+            **stated_functions(gradients=self.own_gradients, loss=self.loss, weights=self.weights),
         }
 
     @property

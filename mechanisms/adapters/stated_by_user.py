@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mechanisms.contract import Described
+from mechanisms.contract import Described, place_of
 
 
 def stated_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:
     """What is known of the two, as records say it."""
     both = {"clip": clip, "noise_multiplier": noise_multiplier}
     return {name: value for name, value in both.items() if value is not None}
+
+
+def stated_functions(**given: Callable[..., Any] | None) -> Mapping[str, str]:
+    """Where those that were given are found: another audit needs them to repeat this one."""
+    return {name: place_of(function) for name, function in given.items() if function is not None}
 
 
 def stated_gradients(mechanism: Described, own: Callable[[Any], Any] | None, dataset: Any) -> Any:

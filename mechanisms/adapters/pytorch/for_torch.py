@@ -18,7 +18,7 @@ from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, grad
 from mechanisms.adapters.pytorch.released_weights import ends, equal, final, require_one_form
 from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch
-from mechanisms.adapters.stated_by_user import stated_numbers
+from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -59,7 +59,8 @@ class TorchTraining(Described):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """Where it is ended, and the versions that train."""
-        own = dict(stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier))
+        own: dict[str, Any] = dict(stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier))
+        own |= stated_functions(gradients=self.own_gradients, loss=self.loss)
         own |= {} if self.steps is None else {"steps": self.steps}
         return own | {library: version_of(library) for library in ("torch", "opacus") if version_of(library)}
 
