@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from audit.commands.disk_cache import laws_kept
 from audit.commands.run import suite_of
+from audit.report.durations import duration
 from audit.report.escaping import json_text
 from audit.suites.parts import has_own_functions
 from audit.suites.suite import SuiteError
@@ -39,7 +40,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue
     from audit.suites.parts import code_of, left_to_code
-    from audit.suites.plan import plan_audit, seconds_per_trial, trials_drawn
+    from audit.suites.plan import plan_audit, timed_trials, trials_drawn
     from audit.suites.run import audit_key
     from audit.trials.both_sides import is_foreign
     from audit.trials.threefry import fold_in
@@ -60,12 +61,13 @@ def _execute(arguments: argparse.Namespace) -> int:
         key = fold_in(audit_key(suite.seed, audit.spec.name), 1)
         # of code that JAX traces two trials are mostly compilation
         if code[audit.spec.name] and is_foreign(audit.mechanism) and not arguments.quiet:
-            pace = seconds_per_trial(audit, key=key)
-            drawn = trials_drawn(audit)
-            told = f"{audit.spec.name}: two trials took {duration(2 * pace)}, so {drawn:,} take about "
+            timed, drawn = timed_trials(audit, key=key), trials_drawn(audit)
+            took = f"{timed.trials} trials took {timed.seconds:.2g} s"
+            told = f"{audit.spec.name}: {took}, so drawing {drawn:,} takes about "
             fit = f" ({audit.spec.trials:,} are judged, the others choose scores and thresholds)"
             fit = fit if drawn > audit.spec.trials else ""
-            print(printable(f"{told}{duration(pace * drawn)} in one process{fit}."), file=sys.stderr)
+            told += f"{duration(timed.pace * drawn)} in one process{fit}; learning scores and judging come on top."
+            print(printable(told), file=sys.stderr, flush=True)
         plans.append(plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power))
     if arguments.json:
         print(json_text([plain(plan) for plan in plans]))
@@ -109,7 +111,8 @@ def _print_table(plans: list[AuditPlan]) -> None:
     at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
     table = Table(
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
-        "Times are those of trials, without compilation. 'To prove a violation': if the pilot's estimate is the truth, "
+        "Times: learning the scores and drawing all trials, in one process. "
+        "'To prove a violation': if the pilot's estimate is the truth, "
         "and below it for one standard error of the pilot either way; a right step may have one by chance. 'never': "
         "what is known of the mechanism keeps the claim; a pilot of so few outputs may not see that it does not.",
         caption_justify="left",
@@ -157,15 +160,3 @@ def _cells(entry: AuditPlan) -> list[str]:
 
 def _trials(needed: int | None) -> str:
     return "never" if needed is None else f"{needed:,}"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds in words: under a second, seconds, minutes or hours."""
-    if seconds is None:
-        return "-"
-    if seconds < 1:
-        return "< 1 s"
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"

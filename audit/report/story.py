@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 
 from audit.bounds.rounding import at_least
-from audit.record.record import AuditRecord
+from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
+from audit.report.durations import duration
 from audit.report.promises import in_words
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
@@ -52,6 +53,12 @@ NOT_LOOKED_AT = (
 NOT_PAID = "state the risk of both runs together, or plan ahead with --look 1 or --stop-early"
 
 
+MORE_DELTAS = (
+    " Or claim more than one epsilon at one delta: your accountant's epsilons at several deltas (`claim_from_table`) "
+    "or its curve are decided with far fewer trials."
+)
+
+
 LINES = "`dpsgd-audit explain` look for wrong lines"
 
 
@@ -60,14 +67,28 @@ NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 
 
 def look_again(records: Sequence[AuditRecord]) -> str:
-    """What to type after too few trials, and who pays for another look."""
+    """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
+    curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""
     if not needed:
-        return f"More trials are a second look, which this run has not paid for: {NOT_PAID}."
+        return f"More trials are a second look, with a risk of its own: {NOT_PAID}.{curve}"
     command = f"`dpsgd-audit run SUITE --look {look + 1} --trials {needed}`"
+    took = f"at most about {duration(max(_pace(record) for record in records) * needed)} an audit at this run's pace"
     if look:
-        return f"The next look, which its own part of the risk pays for: {command}."
-    return f"To look again: {command}. This run has not paid for it: {NOT_PAID}."
+        return f"The next look, which its own part of the risk pays for: {command} ({took}).{curve}"
+    return f"To look again: {command} ({took}). Another look has a risk of its own: {NOT_PAID}.{curve}"
+
+
+def _single(claim: ClaimPart) -> bool:
+    """Whether all that is claimed is one epsilon at one delta above 0."""
+    if claim.name == "epsilon_delta":
+        return claim.parameters.get("delta", 0.0) > 0
+    return claim.name == "claim_from_table" and len(claim.parameters.get("points", ())) == 1
+
+
+def _pace(record: AuditRecord) -> float:
+    """Seconds a trial, whatever was learned or compiled included; of one training its seconds."""
+    return record.seconds / max(1, record.trials + record.fit_trials)
 
 
 def outcome(record: AuditRecord) -> str:
@@ -91,7 +112,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
             said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
-        return f"These {'trials' if record.one_run is None else 'guesses'} could not decide: {record.reason}"
+        return f"Nothing is decided: {record.reason}"
     if not record.ran:
         return f"Nothing was measured: {record.reason}"
     found = f"No leak above the claim was found. The claim lets a guess be right {_percent(allowed)} of the time"

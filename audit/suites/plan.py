@@ -18,7 +18,8 @@ from audit.policies.catalogue import default_policy
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides
 from audit.trials.fit_trials import learn
-from audit.trials.threefry import split
+from audit.trials.foreign import BATCH_TRIALS
+from audit.trials.threefry import fold_in, split
 from audit.trials.user_code_errors import contained
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner, known_curve, pair_read
@@ -28,6 +29,10 @@ from mechanisms.pairs.gradient_pairs import known_lengths
 PILOT_TRIALS = 400
 """Outputs drawn and thrown away where no exact curve is known, half on each dataset."""
 PILOT_THRESHOLDS = 20
+TIMED = (8, BATCH_TRIALS)
+"""Sizes of batches that are timed after a single trial, until one takes long enough."""
+LONG_ENOUGH = 1.0
+"""Seconds after which no larger batch is timed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,14 +52,37 @@ class AuditPlan:
     """How long the differing record's gradient is; None where that is not known."""
 
 
-def seconds_per_trial(audit: Built, *, key: jax.Array) -> float:
-    """By two trials, one on each dataset, after two that may still have to start or compile something."""
+class Timed(NamedTuple):
+    """How long so many trials took, both datasets together."""
+
+    trials: int
+    seconds: float
+
+    @property
+    def pace(self) -> float:
+        """Seconds a trial."""
+        return self.seconds / self.trials
+
+
+def timed_trials(audit: Built, *, key: jax.Array) -> Timed:
+    """A batch of trials on each dataset, as large as a run draws at once unless that takes a second or more.
+
+    After two that may still have to start or compile something. What a batch costs by itself must not be counted for
+    every trial of it: of a quick program it is most of what a single trial takes.
+    """
     both = both_sides(audit.mechanism, audit.neighbours)
-    warm, timed = split(key)
-    both.outputs(warm, 1, size=1)
-    began = time.monotonic()
-    both.outputs(timed, 1, size=1)
-    return (time.monotonic() - began) / 2
+
+    def timed(size: int) -> Timed:
+        began = time.monotonic()
+        both.outputs(fold_in(key, size), size, size=size)
+        return Timed(2 * size, time.monotonic() - began)
+
+    both.outputs(fold_in(key, 0), 1, size=1)
+    taken = timed(1)
+    for size in TIMED:
+        if taken.seconds < LONG_ENOUGH:
+            taken = timed(size)
+    return taken
 
 
 def note_on(audit: Built, *, risk: float, lengths: GradientLengths | None = None) -> str:

@@ -4,10 +4,11 @@ import jax
 import pytest
 
 from audit.cli import main
-from audit.commands.plan import duration
 from audit.procedure import run_audit
+from audit.report.durations import duration
+from audit.suites import plan as planned_audits
 from audit.suites.build import build_suite
-from audit.suites.plan import trials_drawn
+from audit.suites.plan import timed_trials, trials_drawn
 from audit.suites.read import read_suite
 
 SUITE = """
@@ -82,3 +83,30 @@ def test_wrong_numbers_are_refused(planned, capsys, words):
 
 def test_durations_are_told_in_words():
     assert [duration(s) for s in (None, 0.2, 59.0, 600.0, 9000.0)] == ["-", "< 1 s", "59 s", "10 min", "2 h"]
+
+
+class Clock:
+    """A program whose batches and whose trials take so long, and the clock that sees it."""
+
+    def __init__(self, batch, trial):
+        self.now, self.batch, self.trial = 0.0, batch, trial
+
+    def monotonic(self):
+        return self.now
+
+    def outputs(self, key, trials, *, size):
+        for start in range(0, trials, size):
+            self.now += 2 * (self.batch + min(size, trials - start) * self.trial)
+
+
+@pytest.mark.parametrize(("batch", "trial"), [(5e-3, 1e-4), (1e-4, 1e-3), (0.0, 0.05), (0.1, 3.0)])
+def test_trials_are_timed_as_a_run_draws_them(planned, monkeypatch, batch, trial):
+    """Two trials at a time said 3 minutes for what took 8 seconds."""
+    clock = Clock(batch, trial)
+    monkeypatch.setattr(planned_audits, "time", clock)
+    monkeypatch.setattr(planned_audits, "both_sides", lambda *_: clock)
+    timed = timed_trials(build_suite(read_suite(planned))[0], key=jax.random.key(0))
+    spent, clock.now = clock.now, 0.0
+    clock.outputs(None, 7500, size=64)
+    assert clock.now / 1.5 < timed.pace * 15_000 < 1.5 * clock.now
+    assert spent < 10 + 4 * trial

@@ -14,13 +14,14 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.procedure import run_audit
+from audit.record.derive import claim_part
 from audit.record.of_one_run import as_record
 from audit.record.record import Part
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.page import MOST_OPEN, write_report
 from audit.report.repeat import program
-from audit.report.story import consequence, outcome, story
+from audit.report.story import consequence, look_again, outcome, story
 from audit.trials.keys import key_from_seed
 
 
@@ -104,8 +105,24 @@ def test_inconclusive_is_no_unexpected_violation(violation):
     assert outcome(open_one) == "could not tell"
     assert outcome(violation) == "unexpected violation"
     assert outcome(dataclasses.replace(violation, expect="violation")) == "as expected"
-    assert "could not decide" in consequence(open_one, None)
+    assert consequence(open_one, None).startswith("Nothing is decided: ")
     assert "proven either way" in story((open_one,)).to_do
+
+
+def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fewer(violation):
+    def told(claim):
+        part = claim_part(claim, 1e-5)
+        return look_again([dataclasses.replace(open_one, claim=part)])
+
+    open_one = dataclasses.replace(
+        violation, verdict="inconclusive", trials_needed=3_400_000, trials=10_000, fit_trials=5_000, seconds=9.0
+    )
+    single = guarantees.epsilon_delta(epsilon=4.3772, delta=1e-5)
+    assert "--look 1 --trials 3400000` (at most about 34 min an audit at this run's pace)" in told(single)
+    for claim in (single, guarantees.claim_from_table([(4.3772, 1e-5)])):
+        assert "epsilons at several deltas (`claim_from_table`)" in told(claim)
+    for claim in (guarantees.gaussian(mu=1.0), guarantees.epsilon_delta(epsilon=1.0, delta=0.0)):
+        assert "claim_from_table" not in told(claim)
 
 
 def test_drawn_curves_are_thin_and_keep_their_ends(violation):

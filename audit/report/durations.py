@@ -1,0 +1,15 @@
+"""Seconds in words."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """Under a second, seconds, minutes or hours; '-' where nobody knows."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return "< 1 s"
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
