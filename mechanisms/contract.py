@@ -104,7 +104,7 @@ class Described(Protocol):
 
         A ValueError says that they are not known or change from trial to trial.
         """
-        raise ValueError(f"{self.name} does not tell its per-example gradients.")
+        raise ValueError(f"{self.name} does not say what its per-example gradients are.")
 
     @property
     def gradients_told(self) -> bool | None:

@@ -25,12 +25,12 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
     total = noise.variance * count
     low, high = (math.sqrt(total / chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
     found = math.sqrt(noise.variance)
-    divisor = "no noise" if found == 0 else f"clip times noise multiplier over {deviation / found:.4g}"
+    divisor = "no noise" if found == 0 else f"clip times noise multiplier, divided by {deviation / found:.4g}"
     return Diagnosis(
         code=f"scale_{side}",
         question=f"noise scale, side '{side}'",
         wrong=False,
-        says=f"side '{side}': noise of deviation {found:.4g} ({low:.4g} to {high:.4g}), {divisor}.",
+        says=f"side '{side}': the noise has standard deviation {found:.4g} ({low:.4g} to {high:.4g}): {divisor}.",
         p_value=1.0,
         risk=0.0,
         assumes="independent normal noise of one scale",
@@ -157,7 +157,7 @@ def _whole(found: Array, low: float, high: float) -> str:
     if not len(alone):
         return ""
     numbers, counts = np.unique(alone, return_counts=True)
-    listed = ", ".join(f"{number} ({count} trials)" for number, count in zip(numbers[:8], counts[:8], strict=True))
+    listed = ", ".join(f"by {number} in {count} trials" for number, count in zip(numbers[:8], counts[:8], strict=True))
     more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
-    undecided = f"{len(found) - len(alone)} of {len(found)} trials undecided"
-    return f" (if whole numbers divide it: {listed}{more}, {undecided})"
+    undecided = f"undecided in {len(found) - len(alone)} of {len(found)}"
+    return f" (if it is divided by whole numbers: {listed}{more}, {undecided})"

@@ -140,7 +140,7 @@ def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 def _placed(data: Any, place: str) -> AuditRecord:
     """A record, or a SchemaError with its place and name."""
     if not isinstance(data, dict):
-        raise SchemaError(f"{place} is no object; {WRITTEN_BY}.")
+        raise SchemaError(f"{place} is not an object; {WRITTEN_BY}.")
     try:
         return from_json(data)
     except SchemaError as error:

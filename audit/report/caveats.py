@@ -32,8 +32,8 @@ def trials_note(record: AuditRecord) -> str:
     if trials is None or record.trials >= trials:
         return ""
     return (
-        f"{_half_noise(trials)}, and more are needed where a batch of other records hides the record; "
-        f"these are {record.trials:,}."
+        f"{_half_noise(trials)} (more where other records of the batch hide the record); "
+        f"this audit drew {record.trials:,}."
     )
 
 

@@ -13,6 +13,7 @@ from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
 from audit.report.promises import scored_by
+from audit.report.statement import ABSENCE
 from audit.report.story import RELATIONS, listed
 from audit.report.table import NOT_KNOWN, readable
 
@@ -100,7 +101,9 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     deltas = sorted({record.report_delta for record in records})
     at = rf" at $\delta = {number(deltas[0])}$" if len(deltas) == 1 else ""
     epsilon = r"$\varepsilon$" + at
-    caption = f"{_short(title)}. Lower bounds proven together at risk ${_risk(records)}$, claimed values in parentheses"
+    caption = (
+        f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}$; claimed values in parentheses"
+    )
     caption += f"; {epsilon}." if at else "."
     kind, columns = ("table*", "lrrrrrll") if wide else ("table", "@{}lrrl@{}")
     heads = ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
@@ -198,7 +201,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             *_power(records),
             *map(_one_training, once),
             *([unrun] if unrun else []),
-            "Absence of a violation is no proof of privacy.",
+            ABSENCE,
         ]
     )
 
@@ -215,9 +218,9 @@ def _power(records: tuple[AuditRecord, ...]) -> list[str]:
         for words, each in leaks.items()
         if len(sizes := [size for size in each if size is not None]) == len(green) > 0
     ]
-    which = "The audit" if len(green) == 1 else f"Each of the {len(green)} audits"
-    said = f"{which} without a violation would have found {' or '.join(found)}"
-    return [f"{said}, with power 0.8, on its pair and by its scores."] if found else []
+    which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
+    said = f"With power 0.8, {which} without a violation would have found {' or '.join(found)}"
+    return [f"{said} (on its pair, with its scores)."] if found else []
 
 
 def _one_training(record: AuditRecord) -> str:

@@ -74,8 +74,8 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     more += f", {unrun} could not run" if unrun else ""
     if records and unrun == len(records):
         return "nothing: no audit could run"
-    risk = f"at risk {sum(record.risk for record in records):.3g} in all"
+    risk = f"at risk {sum(record.risk for record in records):.3g} in total"
     if not broken:
         return f"no violation found{more}; bounds hold {risk}"
     worst, says = largest_excess(records)
-    return f"{leaking(records)}{more}, {risk}; most: {says} ({worst.name})"
+    return f"{leaking(records)}{more}, {risk}; largest: {says} ({worst.name})"

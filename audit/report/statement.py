@@ -18,7 +18,7 @@ DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
 RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final": "the final weights of "}
 PURE = ("epsilon_delta", "laplace", "randomised_response")
 """Claims of an epsilon at delta 0, the first where it states no delta."""
-ABSENCE = "Absence of a violation is no proof of privacy."
+ABSENCE = "Finding no violation does not prove privacy."
 
 
 def statement(records: tuple[AuditRecord, ...]) -> str:
@@ -66,10 +66,10 @@ def _drawn(record: AuditRecord) -> str:
     relation = RELATIONS.get(record.neighbours.kind, "one record")
     if record.one_run is not None:
         told = record.one_run.told(record.report_delta)
-        return f"{told}. A coin decides about {relation}; the bounds hold if every coin was fair."
+        return f"{told}. Each coin decides about {relation}; the bounds hold if every coin was fair."
     return (
         f"{record.trials_per_side:,} outputs of {record.mechanism.name} were drawn on each of two datasets that differ "
-        f"in {relation} (pair: {record.neighbours.name}), and scored by {scored_by(record.distinguisher.name)}."
+        f"by {relation} (pair: {record.neighbours.name}), and scored by {scored_by(record.distinguisher.name)}."
     )
 
 

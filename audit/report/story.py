@@ -16,7 +16,7 @@ from audit.report.promises import in_words
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 RELATIONS = {
-    "add_remove": "one record more or less",
+    "add_remove": "one record added or removed",
     "zero_out": "one record whose gradient is set to zero",
     "substitution": "one record exchanged for another",
 }
@@ -106,7 +106,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
         broken = "" if record.violated_at is None else f"{_capital(record.violated_at.says)} "
-        said = f"Whoever sees {_release(record)} can tell better than promised {_secret((record,))}"
+        said = f"Anyone who sees {_release(record)} can tell {_secret((record,))} better than promised"
         if right > allowed:
             won = f"{at_least(100 * right, '.3g')}%"
             said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
@@ -115,7 +115,9 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         return f"Nothing is decided: {record.reason}"
     if not record.ran:
         return f"Nothing was measured: {record.reason}"
-    found = f"No leak above the claim was found. The claim lets a guess be right {_percent(allowed)} of the time"
+    found = (
+        f"No leak above the claim was found. Under the claim a guess is right at most {_percent(allowed)} of the time"
+    )
     return f"{found}; {record.reason}"
 
 
@@ -149,7 +151,7 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
         parts.append(f"the exact value for this pair is {record.exact_epsilon:.4g}")
     if not parts or proven == 0:
         return ""
-    text = ", ".join(parts)
+    text = "; ".join(parts)
     return f"Epsilon {at_least(proven, '.3g')} is a lower bound, not the leak: {text}."
 
 
@@ -175,8 +177,8 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
         return f"{counted(len(records), 'audit')} of {names}: {once}"
     more = f" And {once}" if canaries else ""
     return (
-        f"{counted(len(records), 'audit')} of {names}: the same code, run {trials:,} times in all on pairs of datasets "
-        f"that differ by {how}; can its outputs tell which of the two was used?{more}"
+        f"{counted(len(records), 'audit')} of {names}: the same code, run {trials:,} times in total on pairs of "
+        f"datasets that differ by {how}; can its outputs tell which of the two was used?{more}"
     )
 
 
@@ -197,7 +199,7 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
     }
     notes = "".join(f" Epsilon of {name} is {says}." for name, says in sorted(doubtful.items()))
     right = max(record.claim.advantage for record in records)
-    means = f"whoever guesses {_secret(records)} is right at most {_percent((1 + right) / 2)} of the time"
+    means = f"anyone who guesses {_secret(records)} is right at most {_percent((1 + right) / 2)} of the time"
     return f"{claims}: epsilon {promised_epsilon(records)} at {at_delta(records)}; {means}.{notes}"
 
 
@@ -238,11 +240,10 @@ def leaking(records: Sequence[AuditRecord]) -> str:
     """How many audits found a violation; those that the suite expects (controls) are counted apart."""
     known = sum(record.verdict == "violation" == record.expect for record in records)
     new = sum(record.verdict == "violation" for record in records) - known
-    expected = f"{counted(known, 'violation')} that the suite expects"
     if not new:
-        return f"no violation beside the {expected}"
-    beside = f", beside the {expected}" if known else ""
-    return f"{new} of {counted(len(records) - known, 'audit')} leak{'s' * (new == 1)} more than promised{beside}"
+        return f"no violation other than the {known} that the suite expects"
+    besides = f", besides the {counted(known, 'violation')} that the suite expects" if known else ""
+    return f"{new} of {counted(len(records) - known, 'audit')} leak{'s' * (new == 1)} more than promised{besides}"
 
 
 def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:

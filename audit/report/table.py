@@ -65,7 +65,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     looks = sorted({record.look for record in records} - {0})
     which = f" (look {looks[-1]})" if looks else ""
     table = Table(
-        caption=f"Lower bounds proven together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows.",
+        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows.",
         caption_justify="left",
     )
     table.add_column("audit")

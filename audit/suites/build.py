@@ -239,7 +239,7 @@ class _Builder:
         ready = made is not None and isinstance(found, made)
         if not ready and (words.own or made is not None or _makes(found, named)):
             if not callable(found):
-                raise SuiteError(f"{where}: {what} is no {part}: {found!r}.")
+                raise SuiteError(f"{where}: {what} is {found!r}, no {part} and no function that makes one.")
             arguments = {**named, **words.own}
             with _placed(f"{what} failed with {arguments}", spec):
                 found = found(**arguments)
@@ -248,7 +248,7 @@ class _Builder:
         else:
             self._refuse_defaults(found, f"{word} = {path!r}")
         if made is not None and not isinstance(found, made):
-            raise SuiteError(f"{where}: {what} gave no {part}: {found!r}.")
+            raise SuiteError(f"{where}: {what} returned {found!r} where a {made.__name__} is needed.")
         return found
 
     def _refuse_defaults(self, found: Any, what: str, *, but: Mapping[str, Any] | None = None) -> None:
@@ -262,7 +262,7 @@ class _Builder:
             raise SuiteError(
                 f"{self._spec.at(key)}: the parameter {key!r} of audit {self._spec.name!r} does not reach {what}, "
                 f"which would run with its default {key}={default!r}; name a function that takes {key!r} and returns "
-                f"the part, or call one of the two something else."
+                f"the part, or rename one of the two."
             )
 
 

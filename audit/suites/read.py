@@ -89,7 +89,7 @@ def parse_suite(text: str, path: str) -> Suite:
     for spec in specs:
         if spec.name in seen:
             raise SuiteError(
-                f"{path}: two audits are called {spec.name!r}; names must differ, results are kept under them."
+                f"{path}: two audits are called {spec.name!r}; results are kept by name, so names must differ."
             )
         seen.add(spec.name)
     title = data.get("title", Path(path).stem)
@@ -124,7 +124,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
         if part not in merged:
             raise SuiteError(f"{where('audit')}: audit {index + 1} has no {part}; add `{part} = ...`.")
     if not isinstance(merged["name"], str) or not merged["name"].strip():
-        raise SuiteError(f"{where('name')}: name must be a string that is not empty, got {merged['name']!r}.")
+        raise SuiteError(f"{where('name')}: name must be a non-empty string, got {merged['name']!r}.")
     for part in PARTS:
         value = merged.get(part)
         if part in merged and not is_part(value):
@@ -216,7 +216,7 @@ def _in_environment(
     if name is None or not (command or "environment" in entry):
         return table
     if not command:
-        raise SuiteError(f"{where('environment')}: an environment is for a command_step, which runs in it.")
+        raise SuiteError(f"{where('environment')}: only a command_step runs in an environment; remove `environment`.")
     if name not in known:
         raise SuiteError(
             f"{where('environment')}: there is no [environments.{name}]{did_you_mean(name, known)}. "
@@ -268,8 +268,8 @@ def _refuse_grid(parameters: Mapping[str, Any], where: Callable[[str], str], ind
                 raise SuiteError(f"{where(key)}: {key} of audit {index + 1} is an empty list; a grid needs a value.")
     if points > room:
         raise SuiteError(
-            f"{where('parameters')}: audit {index + 1} stands for {points:,} audits; a suite has at most "
-            f"{MOST_AUDITS:,} together."
+            f"{where('parameters')}: audit {index + 1} expands to {points:,} audits; a suite has at most "
+            f"{MOST_AUDITS:,} in total."
         )
 
 

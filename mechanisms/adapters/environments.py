@@ -129,7 +129,9 @@ class Environment:
             return sys.executable
         found = shutil.which(f"python{self._version}")
         if found is None:
-            raise NotInstalledError(f"{self} needs Python {self._version}, which is not here; uv would download it.")
+            raise NotInstalledError(
+                f"{self} needs Python {self._version}, which is not installed; with uv it would be downloaded."
+            )
         return found
 
     @property
@@ -183,5 +185,5 @@ def _run(command: list[str], wanted: Environment) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotInstalledError(f"installing {wanted} failed: {error}") from error
     if done.returncode != 0:
-        said = " ".join(done.stderr.split())[-SHOWN:] or "it said nothing"
+        said = " ".join(done.stderr.split())[-SHOWN:] or "no message"
         raise NotInstalledError(f"installing {wanted} failed: {said}")

@@ -91,7 +91,7 @@ class JaxTraining(Described):
         elif self.loss is not None:
             found = self._gradients_of(self.loss, data)
         else:
-            raise ValueError(f"{self.name} does not tell its per-example gradients; loss= or gradients= would.")
+            raise ValueError(f"{self.name} does not say what its per-example gradients are; pass loss= or gradients=.")
         return gradient_rows(found, records)
 
     def _gradients_of(self, loss: Callable[[Any, Any], jax.Array], data: Any) -> Any:
@@ -123,10 +123,10 @@ class JaxTraining(Described):
             batch = jax.tree.map(lambda column: column[own], data)
             given = self.update(jax.random.fold_in(key, number + 1), state, batch, *([present] if masked else []))
             if not isinstance(given, tuple) or len(given) != 2:
-                raise TypeError(f"{self.name!r} must give (state, what it releases), got {type(given).__name__}.")
+                raise TypeError(f"{self.name!r} must return (state, what it releases), got {type(given).__name__}.")
             if jax.tree.structure(given[0]) != jax.tree.structure(state):
                 raise ValueError(
-                    f"{self.name!r} must give (state, what it releases), with a state like the one it was given."
+                    f"{self.name!r} must return (state, what it releases), with a state like the one it was given."
                 )
             return given[0], (None if self.releases == "final" else given[1])
 

@@ -152,7 +152,7 @@ class JaxPrivacyTraining(BatchMechanism):
         if self.releases == "update":
             if not hasattr(event, "count"):
                 raise ValueError(
-                    f"the event of the plan composes no equal steps ({event}); judge one update against "
+                    f"the plan's event is not a composition of equal steps ({event}); judge one update against "
                     "guarantees.claim_from_event of its own event, unit='step'."
                 )
             event = event.event

@@ -25,5 +25,5 @@ def stated_functions(**given: Callable[..., Any] | None) -> Mapping[str, str]:
 def stated_gradients(mechanism: Described, own: Callable[[Any], Any] | None, dataset: Any) -> Any:
     """The user's per-example gradients; a ValueError says how to tell them."""
     if own is None:
-        raise ValueError(f"{mechanism.name} does not tell its per-example gradients; gradients= would.")
+        raise ValueError(f"{mechanism.name} does not say what its per-example gradients are; pass gradients=.")
     return own(dataset)

@@ -134,8 +134,8 @@ def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
     if null is None:
         if getattr(dataset, "ndim", 0) != 2:
             raise ValueError(
-                "a record whose gradient is zero at all weights must be given as null=: zeros are none unless rows are "
-                "gradients. Give every record a weight that multiplies its loss, and null= a record of weight 0."
+                "a record whose gradient is zero at all weights must be given as null=: a record of zeros is one only "
+                "if rows are gradients. Give every record a weight that multiplies its loss, and null= one of weight 0."
             )
         null = np.zeros(dataset.shape[1], np.float32)
     made = Neighbours(without=replaced(dataset, index, null), with_record=dataset, relation="zero_out")
@@ -175,8 +175,8 @@ def _differing(without: Any, with_record: Any, relation: str) -> int:
     places = [place for place, (one, other) in enumerate(zip(first, second, strict=True)) if one != other]
     if len(places) > 1:
         raise ValueError(
-            f"{relation} neighbours hold their common records in one order; these differ in the places {places[:5]}: "
-            "mechanisms.replace_record builds such a pair."
+            f"{relation} neighbours hold their common records in the same order; these differ in the places "
+            f"{places[:5]}: mechanisms.replace_record builds such a pair."
         )
     return places[0]
 

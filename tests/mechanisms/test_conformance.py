@@ -129,7 +129,7 @@ def test_an_object_that_answers_in_part_keeps_its_answers_and_gets_the_others():
     assert (step.name, step.coordinates, step.parameters, step.kind) == ("mine", 3, {}, "vector")
     assert (step.libraries, step.reads_tables, step.collapsed()) == ((), False, None)
     assert step.gradients(np.zeros((2, 5))).shape == (2, 3)
-    with pytest.raises(ValueError, match="does not tell its per-example gradients"):
+    with pytest.raises(ValueError, match="does not say what its per-example gradients are"):
         mechanisms.mechanism(lambda key, dataset: dataset[0]).gradients(np.zeros((2, 5)))
     assert mechanisms.mechanism(step) is step
 

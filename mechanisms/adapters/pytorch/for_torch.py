@@ -144,7 +144,7 @@ class TorchTraining(Described):
             return rows
         released = self._release(self._watched(dataset, 0))
         if not rows.keys() <= released.keys():
-            raise ValueError(f"{self.name} gives back something else than the weights whose gradients are known.")
+            raise ValueError(f"{self.name} returns something other than the weights whose gradients are known.")
         records = len(next(iter(rows.values())))
         return {name: rows.get(name, np.zeros((records, *part.shape), np.float32)) for name, part in released.items()}
 
@@ -200,7 +200,7 @@ class TorchTraining(Described):
         wanted = self.steps or 1
         if len(watch.updates) < wanted:
             raise ValueError(
-                f"{self.name} took {len(watch.updates)} steps with optimizers of torch.optim, {wanted} were to be "
+                f"{self.name} took {len(watch.updates)} steps with optimizers of torch.optim, and {wanted} should be "
                 "released; a loop that updates weights by hand is audited by what it gives back: releases='final'."
             )
         if self.releases == "update":

@@ -94,7 +94,7 @@ def _sample(run: Run, dataset: Any, *, name: str, first_seed: int = 0) -> dict[s
             break
     if zero is not None:
         return zero
-    raise ValueError(f"{name} does not tell its per-example gradients.")
+    raise ValueError(f"{name} does not say what its per-example gradients are.")
 
 
 def one_record(dataset: Any, index: int) -> Any:

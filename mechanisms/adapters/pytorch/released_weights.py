@@ -48,7 +48,7 @@ def final(watch: Watch) -> dict[str, np.ndarray]:
     if watch.released is None and watch.given is not None:
         return {name: host_array(leaf).astype(np.float32) for name, leaf in ended}
     if not ended:
-        raise ValueError("the training gave back nothing and built no optimizer of torch.optim: nothing is released.")
+        raise ValueError("the training returned nothing and built no optimizer of torch.optim: nothing is released.")
     start = {id(p): before for p, before in zip(watch.parameters, watch.start, strict=True)}
     moved = {name: start[id(end)] - end if id(end) in start else end for name, end in ended}
     return {name: tensor.detach().cpu().float().numpy().copy() for name, tensor in moved.items()}

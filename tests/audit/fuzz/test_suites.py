@@ -107,7 +107,7 @@ AUDIT = '[[audit]]\nname = "{}"\nmechanism = "one_round"\nneighbours = "worst_ca
         ("parameters = 3", "parameters must be a table"),
         ("target = 'epsilom'", "target must be one of .*did you mean 'epsilon'"),
         ("trials = 9223372036854775806", "trials must be at most"),
-        ("parameters = { rate = [" + "0.1, " * 200 + "], clip = [" + "0.1, " * 200 + "] }", "stands for 40,000 audits"),
+        ("parameters = { rate = [" + "0.1, " * 200 + "], clip = [" + "0.1, " * 200 + "] }", "expands to 40,000 audits"),
     ],
 )
 def test_what_makes_no_grid_and_no_number_is_refused(words, told):

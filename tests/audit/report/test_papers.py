@@ -172,7 +172,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     )
     wider = dataclasses.replace(green, detectable_advantage_excess=0.2)
     found = "would have found an advantage of $0.2$ above its claim or a Gaussian mechanism with $\\varepsilon = 1.5$"
-    assert f"Each of the 2 audits without a violation {found}" in methods((violation, green, wider))
+    assert f"With power 0.8, each of the 2 audits without a violation {found}" in methods((violation, green, wider))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
     assert f"3 configurations of {escape(name)} with" in methods((violation, green, wider))
@@ -194,7 +194,7 @@ def test_long_names_in_one_column_keep_the_end_that_tells_them_apart(violation):
 
 def test_the_statement_is_sentences(violation):
     said = statement((violation,))
-    for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "no proof of privacy"):
+    for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "does not prove privacy"):
         assert words in said
     where = violation.violated_at.says.rstrip(".")
     assert f"Verdict: violation; {where}." in said

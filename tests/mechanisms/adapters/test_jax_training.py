@@ -126,7 +126,7 @@ def test_gradients_come_from_the_loss_or_from_the_user(more):
     read = gradient_pair(pair, training(**more).gradients)
     np.testing.assert_allclose(read.with_record.dense()[-1], [1, 1, 1, 1], atol=1e-5)
     np.testing.assert_allclose(read.without.dense()[-1], [1, 0, 1, 2], atol=1e-5)
-    with pytest.raises(ValueError, match="does not tell its per-example gradients; loss= or gradients="):
+    with pytest.raises(ValueError, match="does not say what its per-example gradients are; pass loss= or gradients="):
         training(loss=None).gradients(DATA)
 
 
@@ -134,7 +134,7 @@ def test_gradients_come_from_the_loss_or_from_the_user(more):
     ("build", "error", "message"),
     [
         (lambda: training(coin)(KEY, DATA), ValueError, "'full_update' must take \\(key, state, batch, mask\\)"),
-        (lambda: training(step=lambda key, state, batch: state[0])(KEY, DATA), TypeError, "must give \\(state, what"),
+        (lambda: training(step=lambda key, state, batch: state[0])(KEY, DATA), TypeError, "must return \\(state, what"),
         (lambda: training(step=lambda *given: full_update(*given)[0])(KEY, DATA), ValueError, "a state like the one"),
         (lambda: training(loss=batch_loss).gradients(DATA), TypeError, "for one record, without a batch's axis"),
         (lambda: training(lambda key, n: jnp.ones(3, bool), update)(KEY, DATA), ValueError, "each of the 4 records"),

@@ -139,7 +139,7 @@ def test_a_given_loss_is_differentiated_by_us(truth, train):
 
 
 def test_a_loop_that_computes_none_tells_none():
-    with pytest.raises(ValueError, match="does not tell its per-example gradients"):
+    with pytest.raises(ValueError, match="does not say what its per-example gradients are"):
         torch_training(by_hand).gradients(DATA)
 
 

@@ -79,7 +79,7 @@ def test_columns_keep_their_type():
         (lambda: mechanisms.pair(IMAGES, IMAGES[:3]), "must differ in size by 1, with_record the larger"),
         (lambda: mechanisms.pair(IMAGES[:3], IMAGES + 1), "differ in one record; 3 of these are only in the first"),
         (lambda: mechanisms.pair(IMAGES, IMAGES.copy(), relation="substitution"), "0 only in the second"),
-        (lambda: mechanisms.pair(IMAGES[[0, 1]], IMAGES[[1, 2]], relation="substitution"), "in one order"),
+        (lambda: mechanisms.pair(IMAGES[[0, 1]], IMAGES[[1, 2]], relation="substitution"), "in the same order"),
         (lambda: mechanisms.pair(IMAGES[:3], IMAGES, relation="add"), "relation must be one of"),
         (lambda: mechanisms.pair([IMAGES, 1], [IMAGES, 1]), "a list is a list of records"),
         (lambda: mechanisms.pair(DATA, [DATA["image"], NEW]), "of one kind, got a dict and a list"),
