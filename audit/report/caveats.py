@@ -1,9 +1,31 @@
-"""What to know of an answer without a violation: a direction that was only learned, too few trials."""
+"""What to know of an answer: a direction that was only learned, too few trials, a p-value close to the risk."""
 
 from __future__ import annotations
 
 from audit.record.record import AuditRecord
+from audit.report.diagnoses import asked
 from audit.report.half_noise import half_noise_trials
+
+CLOSE_TO_THE_RISK = 0.1
+"""Share of the risk above which a p-value is close to it."""
+
+
+def close_call(record: AuditRecord) -> str:
+    """A violation whose p-value is close to the risk and that nothing explains: says so, and how to confirm it.
+
+    The verdict stands as it is. A fresh seed is an audit of its own: its risk is not that of this one.
+    """
+    risk = record.risk if record.suite is None else record.suite.risk
+    if record.verdict != "violation" or record.adjusted_p_value < CLOSE_TO_THE_RISK * risk:
+        return ""
+    if any(answer.wrong for answer in record.diagnoses):
+        return ""
+    looked = bool(asked(record.diagnoses))
+    return (
+        f"p {record.adjusted_p_value:.2g} is close to the risk {risk:.2g}, and no cause was "
+        f"{'found' if looked else 'looked for'}: confirm with a fresh seed at a smaller risk. That is an audit of "
+        "its own, with a risk of its own; state both."
+    )
 
 
 def only_learned(record: AuditRecord) -> bool:

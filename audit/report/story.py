@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
+from audit.report.caveats import close_call
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
 from audit.report.durations import duration
@@ -138,7 +139,8 @@ def remedy(record: AuditRecord) -> str:
         )
     suspects = any(answer.wrong for answer in record.diagnoses)
     first = f" First suspect: {looks_wrong(record.diagnoses)[0]}" if suspects else ""
-    return f"Do not state this claim for this code: repair the code, or account for what it does.{first}"
+    close = f" {_capital(note)}" if (note := close_call(record)) else ""
+    return f"Do not state this claim for this code: repair the code, or account for what it does.{first}{close}"
 
 
 def _limits(record: AuditRecord, most: Ceiling | None) -> str:
@@ -269,7 +271,10 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         names = listed([record.name for record in broken], most=3)
         told = any(answer.wrong for record in broken for answer in record.diagnoses)
         where = "; its section says what looks wrong." if told else "."
-        return f"Do not rely on the promise of {names}{where}"
+        close = [record.name for record in broken if close_call(record)]
+        whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
+        confirm = f" p{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""
+        return f"Do not rely on the promise of {names}{where}{confirm}"
     if unrun := [record.name for record in surprises if not record.ran]:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:

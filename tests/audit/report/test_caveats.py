@@ -10,8 +10,13 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value
 from audit.power.joint_power import jointly_refuting
 from audit.record.derive import claim_part
-from audit.report.caveats import learned_note, only_learned, trials_note
+from audit.record.diagnosis_answer import Diagnosis
+from audit.record.record import SuitePart
+from audit.report.caveats import close_call, learned_note, only_learned, trials_note
 from audit.report.half_noise import LEVELS, half_noise_trials
+from audit.report.page import write_report
+from audit.report.short_story import short_report
+from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.risk import RiskBudget
 from guarantees import claim_from_table, epsilon_delta, gaussian, laplace, subsampled_gaussian
@@ -30,6 +35,31 @@ def test_a_learned_direction_is_told_and_a_known_one_is_not(violation):
     assert any(line.startswith("  learned: the direction in which the record moves") for line in record_lines(learned))
     for known in (renamed(violation, "projection", "learned"), renamed(violation, "learned", "learned record")):
         assert learned_note(known) == ""
+
+
+def test_a_violation_close_to_the_risk_without_a_cause_is_to_be_confirmed(violation, tmp_path, capsys):
+    close = dataclasses.replace(violation, p_value=0.025, adjusted_p_value=0.025, diagnoses=())
+    said = (
+        "p 0.025 is close to the risk 0.05, and no cause was looked for: confirm with a fresh seed at a smaller risk."
+    )
+    assert close_call(close).startswith(said)
+    print_table((close,), suite_risk=0.05)
+    assert " ".join(said.split()) in " ".join(capsys.readouterr().out.split())
+    assert said in write_report((close,), tmp_path, title="Close").read_text().replace("P 0.025", "p 0.025")
+    assert any(line.startswith("  close:   p 0.025") for line in record_lines(close))
+    brief = " ".join(short_report((close,), title="Close").split())
+    assert "p is close to the risk: confirm with a fresh seed at a smaller risk." in brief
+    assert "Do not rely on the promise of half the noise." in brief
+
+
+def test_a_violation_is_no_close_call_far_below_the_risk_or_with_a_cause(violation):
+    answer = Diagnosis(question="?", wrong=False, says="not so.", p_value=0.5, risk=0.01, assumes="nothing")
+    close = dataclasses.replace(violation, p_value=0.025, adjusted_p_value=0.025, diagnoses=(answer,))
+    assert "no cause was found" in close_call(close)
+    explained = dataclasses.replace(close, diagnoses=(dataclasses.replace(answer, wrong=True),))
+    sure = dataclasses.replace(close, p_value=1e-4, adjusted_p_value=1e-4)
+    suite = SuitePart(risk=0.9, audits=18, seed=0)
+    assert [close_call(record) for record in (explained, sure, dataclasses.replace(close, suite=suite))] == [""] * 3
 
 
 RISK = 0.01
