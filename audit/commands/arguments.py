@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import decimal
+import fractions
 from collections.abc import Callable
 
 from audit.report.catalogue import FIGURES, PAGE, TEXTS
@@ -26,6 +27,14 @@ def _duration(text: str) -> float:
         return seconds(text, "--time-budget")
     except SuiteError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _rate(text: str) -> float:
+    """A number, or the fraction that people know it by: 256/60000."""
+    try:
+        return float(fractions.Fraction(text.replace(" ", ""))) if "/" in text else float(text)
+    except (ValueError, ZeroDivisionError):
+        raise argparse.ArgumentTypeError(f"must be a number or a fraction such as 256/60000, got {text!r}") from None
 
 
 def risk_of(confidence: float) -> float:
@@ -273,12 +282,14 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         metavar="CLAIM",
         help="'gaussian(mu=1)', 'zcdp(rho=0.5)', ... as in Python, or subsampled-gaussian with the options below",
     )
-    parser.add_argument("--rate", type=float, help="sampling rate of a batch")
+    parser.add_argument("--rate", type=_rate, help="sampling rate of a batch: 0.01, or 256/60000")
+    parser.add_argument("--batch", type=int, metavar="N", help="expected size of a batch: the rate is N / --records")
     parser.add_argument(
         "--noise-multiplier", "--noise", type=float, help="deviation of the noise over the clipping norm"
     )
-    parser.add_argument("--steps", type=int, default=1, help="(default: %(default)s)")
-    parser.add_argument("--records", type=int, help="size of the smaller dataset, for --normalise-by")
+    parser.add_argument("--steps", type=int, help="(default: 1)")
+    parser.add_argument("--epochs", type=int, metavar="N", help="instead of --steps: N times the batches of an epoch")
+    parser.add_argument("--records", type=int, help="records in the dataset (of --normalise-by: in the smaller one)")
     parser.add_argument("--dimension", type=int, help="number of parameters, for --normalise-by")
     parser.add_argument(
         "--sampler",
@@ -298,6 +309,7 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         help="the loader shuffles, the accountant says Poisson: claimed, leaked at least, guaranteed at most, in order",
     )
     parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
+    parser.add_argument("--stated", type=float, metavar="EPSILON", help="does this epsilon hold at --delta?")
     parser.add_argument(
         "--plot",
         nargs="?",

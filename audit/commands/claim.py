@@ -12,8 +12,10 @@ from audit.record.record import plain
 from audit.report.character_plot import claim_line, print_plot
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
 from audit.report.escaping import json_text
-from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training
+from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training, stated_if_shuffled
+from audit.report.stated import Stated
 from audit.suites.claim_names import claim_from_text
+from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.summary import summarise
 
@@ -41,10 +43,15 @@ def _execute(arguments: argparse.Namespace) -> int:
         from audit.report.figures import save_claims
 
         save_claims(claims, Path(arguments.plot))
+    stated = _stated(arguments)
+    said = [] if stated is None else stated.by_each(claims)
     if arguments.json:
-        print(json_text([plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]))
+        found = [plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]
+        answers = [{"stated": says} for says in said] or [{}] * len(found)
+        print(json_text([one | answer for one, answer in zip(found, answers, strict=True)]))
     elif not arguments.quiet:
         print_claims(claims, summaries)
+        print("\n".join(said), end="\n" * bool(said))
         print_plot([claim_line(claim) for claim in claims], asked=arguments.plot == "")
         if arguments.plot:
             print(f"Plot: {arguments.plot}")
@@ -58,23 +65,53 @@ def _shuffled(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"--shuffled prints its own four rows, and takes no {given[0].replace('_', '-')}: call claim twice."
         )
-    found = shuffled_training(_setting(arguments), deltas=tuple(arguments.delta or (1e-6, 1e-5)))
+    setting, stated = _setting(arguments), _stated(arguments)
+    found = shuffled_training(setting, deltas=tuple(arguments.delta or (1e-6, 1e-5)))
+    said = None if stated is None else stated_if_shuffled(found, stated)
     if arguments.json:
-        print(json_text(plain(shuffled_json(found))))
+        print(json_text(plain(shuffled_json(found)) | ({} if said is None else {"stated": said})))
     elif not arguments.quiet:
         print_shuffled(found)
+        if arguments.batch is not None and arguments.records % arguments.batch:
+            print(f"Computed for {setting.rounds:,} batches of one size; the last of {arguments.records:,} is smaller.")
+        if said is not None:
+            print(said)
     return 0
 
 
+def _stated(arguments: argparse.Namespace) -> Stated | None:
+    """The epsilon that is asked about, at the one delta that is given."""
+    if arguments.stated is None:
+        return None
+    if len(arguments.delta or ()) != 1:
+        raise ValueError("--stated is an epsilon at one delta: give --delta once, such as --stated 8 --delta 1e-5.")
+    if not arguments.stated >= 0:
+        raise ValueError(f"--stated must be >= 0, got {arguments.stated}.")
+    return Stated(epsilon=arguments.stated, delta=arguments.delta[0])
+
+
 def _setting(arguments: argparse.Namespace) -> Setting:
-    if arguments.rate is None or arguments.noise_multiplier is None:
-        raise ValueError("a training needs --rate and --noise-multiplier.")
+    rate, batches = arguments.rate, None
+    if arguments.batch is not None:
+        if rate is not None:
+            raise ValueError("--batch and --rate exclude each other: the rate is --batch / --records.")
+        if arguments.records is None or not 1 <= arguments.batch <= arguments.records:
+            raise ValueError("--batch needs --records, at least as many: the rate is --batch / --records.")
+        rate, batches = arguments.batch / arguments.records, -(-arguments.records // arguments.batch)
+    if rate is None or arguments.noise_multiplier is None:
+        raise ValueError("a training needs --rate (or --batch and --records) and --noise-multiplier.")
+    require("rate", 0 < rate <= 1, "in (0, 1]", rate)
+    if arguments.epochs is not None and arguments.steps is not None:
+        raise ValueError("--epochs and --steps exclude each other: an epoch has as many steps as batches.")
+    in_epochs = (arguments.epochs or 1) * (batches or round(1 / rate))
+    steps = in_epochs if arguments.epochs is not None else arguments.steps
     return Setting(
-        rate=arguments.rate,
+        rate=rate,
         noise_multiplier=arguments.noise_multiplier,
-        steps=arguments.steps,
+        steps=1 if steps is None else steps,
         records=arguments.records,
         dimension=arguments.dimension,
+        batches=batches,
     )
 
 
@@ -96,11 +133,13 @@ def _claims(arguments: argparse.Namespace) -> list[Claim]:
             "write a claim like gaussian(mu=1), or `subsampled-gaussian --rate .. --noise-multiplier ..`; "
             f"got {unknown[0]!r}."
         )
-    if arguments.rate is not None or names:
+    if arguments.rate is not None or arguments.batch is not None or names:
         setting = _setting(arguments)
         samplers = arguments.sampler or ([] if arguments.normalise_by else ["poisson"])
         claims += [by_sampler(sampler, setting) for sampler in samplers]
         claims += [by_normaliser(divisor, setting) for divisor in arguments.normalise_by or ()]
     if not claims:
-        raise ValueError("name a claim, like 'gaussian(mu=1)', or give --rate and --noise-multiplier.")
+        raise ValueError(
+            "name a claim, like 'gaussian(mu=1)', or give --rate (or --batch and --records) and --noise-multiplier."
+        )
     return claims

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, cast
 
 from rich.console import Console
@@ -27,11 +28,13 @@ class Setting:
     steps: int
     records: int | None
     dimension: int | None
+    batches: int | None = None
+    """Batches an epoch, where they are known apart from the rate: the last may be smaller."""
 
     @property
     def rounds(self) -> int:
-        """Batches an epoch: one over the rate."""
-        return max(1, round(1 / self.rate))
+        """Batches an epoch: as many as are known, or one over the rate."""
+        return self.batches or max(1, round(1 / self.rate))
 
     @property
     def epochs(self) -> int:
@@ -40,7 +43,7 @@ class Setting:
         require(
             "steps",
             epochs * self.rounds == self.steps,
-            f"a multiple of 1/rate = {self.rounds} when shuffled",
+            f"a multiple of the {self.rounds} batches an epoch when shuffled",
             self.steps,
         )
         return epochs
@@ -150,7 +153,7 @@ def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
         "delta at epsilon 0 (advantage)": f"{summary.total_variation:.4g}",
         "separation kappa": f"{summary.separation:.4g}",
         f"mu on alpha [{low:g}, 1-{1 - high:g}]": f"{summary.mu_star:.4g}",
-        "regret of reporting that mu": f"{summary.regret:.2g}",
+        "regret of reporting that mu": f"{summary.regret:.2g}" if math.isfinite(summary.mu_star) else "-",
         "numerical error": f"{summary.error:.1g}",
         "neighbours": claim.relation,
         "for one": claim.unit,
@@ -168,6 +171,8 @@ def claim_json(claim: Claim, summary: Summary) -> dict[str, Any]:
         "observation": claim.observation,
         "source": claim.source,
         **dataclasses.asdict(summary),
+        # nobody reports an infinite mu
+        "regret": summary.regret if math.isfinite(summary.mu_star) else None,
         "ranges": [
             dataclasses.asdict(found) | {"known": found.known, "promised": found.claimed, "says": found.says}
             for found in summary.ranges

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from typing import Any
 
 import guarantees
 from dpsgd_audit.spelling import did_you_mean
@@ -37,15 +38,15 @@ BUILDABLE = (*CLAIMS, "renyi", "claim_from_table", "claim_from_history", "claim_
 
 
 def claim_from_text(text: str) -> Claim:
-    """The claim that a call like ``gaussian(mu=1)`` makes; names, numbers, strings and tables are understood."""
+    """The claim that a call like ``gaussian(mu=1)`` makes; numbers, fractions, strings and tables are understood."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             raise ValueError("not a call")
         name = call.func.id
-        arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError):
         raise ValueError(f"a claim is written like gaussian(mu=1), got {text!r}.") from None
+    arguments = {str(word.arg): _value(name, word) for word in call.keywords}
     if name not in BUILDABLE:
         raise ValueError(f"unknown claim {name!r}{did_you_mean(name, BUILDABLE)}. Known: {', '.join(BUILDABLE)}.")
     constructor = getattr(guarantees, name)
@@ -54,3 +55,16 @@ def claim_from_text(text: str) -> Claim:
     except TypeError as error:
         raise ValueError(f"{name}{inspect.signature(constructor)}: {error}.") from None
     return constructor(**arguments)
+
+
+def _value(name: str, word: ast.keyword) -> Any:
+    """A number, a fraction of two, a string or a table."""
+    try:
+        if isinstance(word.value, ast.BinOp) and isinstance(word.value.op, ast.Div):
+            return ast.literal_eval(word.value.left) / ast.literal_eval(word.value.right)
+        return ast.literal_eval(word.value)
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise ValueError(
+            f"{word.arg} of {name} must be a number, a fraction such as 256/60000, a string or a list, got "
+            f"{ast.unparse(word.value)!r}."
+        ) from None

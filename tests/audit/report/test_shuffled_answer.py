@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import guarantees
 from audit import cli
 from audit.report.claims import Setting, by_sampler, print_claims, shuffled_answer
 from audit.report.shuffled import shuffled_training
+from audit.report.stated import Stated
+from audit.suites.claim_names import claim_from_text
 from guarantees.summary import summarise
 
 
@@ -98,6 +101,66 @@ def test_four_statements_of_one_training_and_their_answer(capsys, monkeypatch):
     assert epsilons == {name: pytest.approx(guarantees.gaussian(mu=mu).epsilon(1e-3)) for name, mu in mus.items()}
 
 
+P = f"{guarantees.gaussian(mu=0.1).epsilon(1e-3):.4g}"
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ("0.9", "on shuffled batches it holds"),
+        ("0.4", f"on Poisson batches it holds (epsilon is at most {P}); on shuffled batches nobody knows"),
+        ("0.3", f"on Poisson batches it holds (epsilon is at most {P}); on shuffled batches it does not hold (at"),
+        ("0.1", f"on Poisson batches it is not promised (epsilon is {P}); on shuffled batches it does not hold"),
+    ],
+)
+def test_whether_a_stated_epsilon_holds_is_said_for_both_samplers(capsys, monkeypatch, stated, says):
+    """By the words of a paper: 256 of 60,000, 20 epochs, which is 4,700 steps."""
+    asked = {}
+    for name, mu in (("poisson_training", 0.1), ("adaptive_shuffle", 0.15), ("fixed_batch_upper", 0.05)):
+        monkeypatch.setattr(
+            guarantees, name, lambda name=name, mu=mu, **given: asked.update({name: given}) or named(name, mu)
+        )
+    training = ["--batch", "256", "--records", "60000", "--epochs", "20", "--noise-multiplier", "0.8"]
+    words = ["claim", *training, "--shuffled", "--delta", "1e-3", "--stated", stated]
+    assert cli.main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Stated epsilon {stated} at delta 0.001: " in said
+    assert says in said
+    assert "Computed for 235 batches of one size" in said
+    assert asked["poisson_training"]["rate"] == 256 / 60_000
+    assert asked["poisson_training"]["steps"] == 4_700
+    assert asked["fixed_batch_upper"]["rounds"] == 235
+
+
+def test_a_stated_epsilon_is_answered_by_each_claim(capsys):
+    words = ["claim", "subsampled_gaussian(rate=256/60000, noise_multiplier=1)", "gaussian(mu=1)", "--delta", "1e-5"]
+    assert cli.main([*words, "--stated", "2", "--json"]) == 0
+    one, whole = (row["stated"] for row in json.loads(capsys.readouterr().out))
+    assert one.endswith("it holds (epsilon is at most 0.06776).")
+    assert whole == "Stated epsilon 2 at delta 1e-05, by gaussian(mu=1): it is not promised (epsilon is 4.377)."
+    assert cli.main([*words, "--stated", "2"]) == 0
+    assert "it is not promised (epsilon is 4.377)." in capsys.readouterr().out
+    (leak,) = Stated(epsilon=8.0, delta=1e-5).by_each([named("fixed_batch_shuffle", 1.0)])
+    assert "it is not refuted (at least 4.377 leaks), and not promised either" in leak
+
+
+def test_fractions_are_rates_and_other_sums_are_refused_by_name(capsys):
+    assert claim_from_text("subsampled_gaussian(rate=1/4, noise_multiplier=1)").parameters["rate"] == 0.25
+    with pytest.raises(ValueError, match=r"^rate of poisson_training must be a number, a fraction .* got '1 \+ 2'\.$"):
+        claim_from_text("poisson_training(rate=1+2, noise_multiplier=1, steps=2)")
+    with pytest.raises(SystemExit):
+        cli.main(["claim", "--rate", "1/0", "--noise", "1"])
+    assert "must be a number or a fraction such as 256/60000, got '1/0'" in capsys.readouterr().err
+
+
+def test_an_infinite_mu_has_no_regret(capsys):
+    assert cli.main(["claim", "epsilon_delta(epsilon=8, delta=1e-5)", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["regret"] is None
+    assert cli.main(["claim", "epsilon_delta(epsilon=8, delta=1e-5)"]) == 0
+    assert re.search(r"regret of reporting that mu\s+│\s+- │", capsys.readouterr().out)
+
+
 @pytest.mark.long
 def test_the_answer_of_a_real_training():
     setting = Setting(rate=0.5, noise_multiplier=1.5, steps=2, records=None, dimension=None)
@@ -111,9 +174,15 @@ def test_the_answer_of_a_real_training():
     ("words", "message"),
     [
         (["--rate", "1", "--noise", "1"], "one batch per epoch is not shuffled"),
-        (["--rate", "0.1", "--noise", "1", "--steps", "15"], "a multiple of 1/rate = 10"),
+        (["--rate", "0.1", "--noise", "1", "--steps", "15"], "a multiple of the 10 batches an epoch"),
         (["--rate", "0.1", "--noise", "1", "--steps", "10", "--sampler", "poisson"], "takes no sampler"),
-        (["--rate", "0.1"], "needs --rate and --noise-multiplier"),
+        (["--rate", "0.1"], "needs --rate (or --batch and --records) and --noise-multiplier"),
+        (["--batch", "256", "--noise", "1"], "--batch needs --records"),
+        (["--batch", "256", "--records", "99", "--noise", "1"], "--batch needs --records, at least as many"),
+        (["--batch", "1", "--records", "9", "--rate", "0.1"], "--batch and --rate exclude each other"),
+        (["--rate", "0.1", "--noise", "1", "--epochs", "1", "--steps", "10"], "exclude each other"),
+        (["--rate", "0.1", "--noise", "1", "--stated", "8"], "give --delta once"),
+        (["--rate", "0.1", "--noise", "1", "--stated=-1", "--delta", "1e-5"], "--stated must be >= 0"),
     ],
 )
 def test_what_is_no_shuffled_training_is_refused(words, message, capsys):
