@@ -73,7 +73,8 @@ def _shuffled(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         print_shuffled(found)
         if arguments.batch is not None and arguments.records % arguments.batch:
-            print(f"Computed for {setting.rounds:,} batches of one size; the last of {arguments.records:,} is smaller.")
+            left = f"with {arguments.records:,} records the last one is smaller"
+            print(f"Computed for {setting.rounds:,} batches of one size; {left}.")
         if said is not None:
             print(said)
     return 0
