@@ -25,7 +25,10 @@ MOST_POINTS = 200
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What was audited, under which name and with what: all that a record says of it and nothing here derives."""
+    """What was audited, under which name and with what: the fields of a record that nothing here derives.
+
+    ``members``, the names of the scores, are in its grids.
+    """
 
     name: str
     expect: Verdict
@@ -69,26 +72,19 @@ def derive(audited: Audited) -> AuditRecord:
     judgement, members = finding.judgement, subject.members
     entries = zip(test.cuts, finding.counts, finding.points, strict=True)
     return AuditRecord(
-        name=subject.name,
+        **{name: value for name, value in vars(subject).items() if name != "members"},
         verdict=judgement.verdict,
         reason=judgement.reason,
         p_value=judgement.p_value,
         adjusted_p_value=judgement.p_value,
-        expect=subject.expect,
         risk=goal.risk,
         report_delta=goal.delta,
         trials=2 * tally.trials_per_side,
-        trials_planned=subject.trials_planned,
         fit_trials=test.fit_trials,
         policy=plain(policy),
         stops_early=policy.stops_early,
         points=tuple(_hull([_point(*entry, members) for entry in entries])),
         claim=claim_part(goal.claim, goal.delta),
-        mechanism=subject.mechanism,
-        releases=subject.releases,
-        steps=subject.steps,
-        neighbours=subject.neighbours,
-        distinguisher=subject.distinguisher,
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
         numbers=finding.numbers,
         budget=test.budget,
@@ -103,14 +99,7 @@ def derive(audited: Audited) -> AuditRecord:
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
         violated_at=judgement.violated_at,
-        key=subject.key,
-        environment=subject.environment,
-        started=subject.started,
-        seconds=subject.seconds,
         state=tally.state,
-        diagnose=subject.diagnose,
-        repeatable=subject.repeatable,
-        gradient_lengths=subject.gradient_lengths,
     )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from audit.one_run.judgement import judge
 from audit.one_run.result import OneRun
 from audit.record.derive import claim_part
-from audit.record.record import AuditRecord, Band, OneRunPart, Part
+from audit.record.record import AuditRecord, OneRunPart, Part
+from audit.record.unrun import NO_TRIALS
 from audit.risk import RiskBudget
 from audit.trials.versions import version_of
 from guarantees.claim import Claim
@@ -39,24 +40,14 @@ def as_record(found: AuditRecord | OneRun) -> AuditRecord:
         expect="no_violation_found",
         risk=found.risk,
         report_delta=found.report_delta,
-        trials=0,
         trials_planned=0,
-        fit_trials=0,
         policy={"kind": POLICY},
-        stops_early=False,
-        points=(),
-        numbers=(),
         budget=RiskBudget(risk=found.risk),
         claim=claim_part(found.claim, found.report_delta),
         mechanism=Part(name="one training", parameters={}),
         neighbours=Part(name="canaries", parameters={}, kind=found.relation),
         distinguisher=Part(name="scores of canaries", parameters={}),
-        grids=(),
-        band=Band(risk=0.0, alpha=(), beta=()),
-        theory=None,
-        detectable_advantage_excess=None,
-        detectable_epsilon=None,
-        trials_needed=None,
+        **NO_TRIALS,
         key=f"seed {found.seed}",
         environment={
             "dpsgd_audit": version_of("dpsgd-audit"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, plain
@@ -12,6 +13,22 @@ from audit.verdict.verdict import Verdict
 
 NOT_BUILT = "not built"
 """The source of a claim that could not be asked for: such a claim allows everything."""
+NO_TRIALS: Mapping[str, Any] = MappingProxyType(
+    {
+        "trials": 0,
+        "fit_trials": 0,
+        "stops_early": False,
+        "points": (),
+        "numbers": (),
+        "grids": (),
+        "band": Band(risk=0.0, alpha=(), beta=()),
+        "theory": None,
+        "detectable_advantage_excess": None,
+        "detectable_epsilon": None,
+        "trials_needed": None,
+    }
+)
+"""What a record says of trials where none were drawn."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +43,8 @@ class Asked:
     claim: ClaimPart
     policy: Mapping[str, Any]
     risk: float
-    delta: float
-    trials: int
+    report_delta: float
+    trials_planned: int
     key: str
     diagnose: bool | None
     environment: Mapping[str, str]
@@ -36,37 +53,15 @@ class Asked:
 def could_not_run(asked: Asked, *, why: str, started: str, seconds: float) -> AuditRecord:
     """A record without trials: its p-value is 1 and it proves nothing. Its part of the risk stays its own."""
     return AuditRecord(
-        name=asked.name,
+        **vars(asked),
+        **NO_TRIALS,
         verdict="could_not_run",
         reason=why,
         p_value=1.0,
         adjusted_p_value=1.0,
-        expect=asked.expect,
-        risk=asked.risk,
-        report_delta=asked.delta,
-        trials=0,
-        trials_planned=asked.trials,
-        fit_trials=0,
-        policy=asked.policy,
-        stops_early=False,
-        points=(),
-        numbers=(),
         budget=RiskBudget(risk=asked.risk),
-        claim=asked.claim,
-        mechanism=asked.mechanism,
-        neighbours=asked.neighbours,
-        distinguisher=asked.distinguisher,
-        grids=(),
-        band=Band(risk=0.0, alpha=(), beta=()),
-        theory=None,
-        detectable_advantage_excess=None,
-        detectable_epsilon=None,
-        trials_needed=None,
-        key=asked.key,
-        environment=asked.environment,
         started=started,
         seconds=seconds,
-        diagnose=asked.diagnose,
     )
 
 
@@ -96,20 +91,6 @@ def claim_as_stated(table: Mapping[str, Any]) -> ClaimPart:
 
 def emptied(record: AuditRecord) -> AuditRecord:
     """A record of this verdict made again from what it was asked and told."""
-    asked = Asked(
-        name=record.name,
-        expect=record.expect,
-        mechanism=record.mechanism,
-        neighbours=record.neighbours,
-        distinguisher=record.distinguisher,
-        claim=record.claim,
-        policy=record.policy,
-        risk=record.risk,
-        delta=record.report_delta,
-        trials=record.trials_planned,
-        key=record.key,
-        diagnose=record.diagnose,
-        environment=record.environment,
-    )
+    asked = Asked(**{field.name: getattr(record, field.name) for field in dataclasses.fields(Asked)})
     made = could_not_run(asked, why=record.reason, started=record.started, seconds=record.seconds)
     return dataclasses.replace(made, look=record.look, suite=record.suite)

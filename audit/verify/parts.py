@@ -10,6 +10,7 @@ from audit.record.record import AuditRecord, Part
 from audit.suites.build import build, catalogue
 from audit.suites.parts import PROGRAMS
 from audit.suites.suite import Suite
+from audit.verify.record_values import as_tuple
 from distinguishers.contract import Distinguisher, Learner
 from dpsgd_audit.later import jax, jnp
 from mechanisms.catalogue import COLLAPSED
@@ -105,12 +106,8 @@ def _made(part: Part, known: Mapping[str, Callable[..., Any]], given: Mapping[st
         raise ValueError(f"no constructor that suites can name is called {part.name!r}; give its suite with --suite")
     constructor = known[part.name]
     signature = inspect.signature(constructor).parameters
-    own = {key: _tuple(value) for key, value in part.parameters.items() if key in signature}
+    own = {key: as_tuple(value) for key, value in part.parameters.items() if key in signature}
     return constructor(**own, **(given or {}))
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def key_of(record: AuditRecord) -> jax.Array:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from audit.suites.each_audit import among, key_text, risk_of_each
 from audit.suites.suite import Suite, SuiteError
 from audit.trials.source import Tally
 from audit.trials.user_code_errors import sentence
+from audit.verify.record_values import as_tuple
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 
@@ -70,15 +71,11 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
     risk = record.risk if record.suite is None else risk_of_each(record.suite, record.look)
     planned = record.trials_planned // 2
     goal = Goal(claim=_claim(record, stated), delta=record.report_delta, trials_per_side=planned, risk=risk)
-    try:
-        test = test_of(record, policy, goal)
-        tally = tally_of(record)
-        tally = dataclasses.replace(tally, state=policy.state_of(tally, test))
-    except Exception as error:
-        raise ValueError(f"these tests and counts cannot be judged: {sentence(error)}") from error
     theory, why = _theory(record, stated)
-    audited = Audited(subject=_subject(record), policy=policy, goal=goal, test=test, tally=tally, theory=theory)
     try:
+        test, tally = test_of(record, policy, goal), tally_of(record)
+        tally = dataclasses.replace(tally, state=policy.state_of(tally, test))
+        audited = Audited(subject=_subject(record), policy=policy, goal=goal, test=test, tally=tally, theory=theory)
         made = derive(audited)
     except Exception as error:
         raise ValueError(f"these tests and counts cannot be judged: {sentence(error)}") from error
@@ -119,27 +116,11 @@ def tally_of(record: AuditRecord) -> Tally:
 
 
 def _subject(record: AuditRecord) -> Subject:
-    key = record.key
+    names = [field.name for field in dataclasses.fields(Subject) if field.name != "members"]
+    told = {name: getattr(record, name) for name in names}
     if record.suite is not None:
-        key = key_text(record.suite.seed, record.name, record.look)
-    return Subject(
-        name=record.name,
-        expect=record.expect,
-        mechanism=record.mechanism,
-        releases=record.releases,
-        steps=record.steps,
-        neighbours=record.neighbours,
-        distinguisher=record.distinguisher,
-        members=tuple(grid.member for grid in record.grids),
-        key=key,
-        trials_planned=record.trials_planned,
-        environment=record.environment,
-        started=record.started,
-        seconds=record.seconds,
-        diagnose=record.diagnose,
-        repeatable=record.repeatable,
-        gradient_lengths=record.gradient_lengths,
-    )
+        told["key"] = key_text(record.suite.seed, record.name, record.look)
+    return Subject(members=tuple(grid.member for grid in record.grids), **told)
 
 
 def _stated(record: AuditRecord, suite: Suite | None) -> Built | None:
@@ -191,7 +172,7 @@ def source_is_told(name: str) -> bool:
 def _built(name: str, parameters: str, relation: str, times: int, source: str) -> Claim:
     """The audits of a suite often have one claim, whose curve is then tabulated once."""
     constructor = getattr(guarantees, name)
-    given = {key: _tuple(value) for key, value in json.loads(parameters).items()}
+    given = {key: as_tuple(value) for key, value in json.loads(parameters).items()}
     if "relation" in inspect.signature(constructor).parameters:
         given.setdefault("relation", relation)
     if source_is_told(name):
@@ -214,7 +195,3 @@ def _theory(record: AuditRecord, stated: Built | None) -> tuple[TradeOff | None,
     except Exception as error:
         return None, f"the distinguisher cannot be built: {sentence(error)}"
     return known_curve(score), None
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(_tuple(item) for item in value) if isinstance(value, list) else value

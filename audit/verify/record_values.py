@@ -69,6 +69,11 @@ def agree(stated: Any, computed: Any, *, nothing: float = NOTHING) -> bool:
     return stated == computed or close
 
 
+def as_tuple(value: Any) -> Any:
+    """A list of a JSON file as the tuple that constructors take."""
+    return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+
+
 def told(value: Any) -> str:
     """A value in a message."""
     if isinstance(value, float):
