@@ -18,9 +18,16 @@ def direction(record: AuditRecord) -> Diagnosis:
         question="which direction leaks more?",
         wrong=False,
         says=f"epsilon >= {at_least(larger, '.4g')} is proven from outputs likelier {side} the record, and >= "
-        f"{at_least(smaller, '.4g')} in the other direction.",
+        f"{at_least(smaller, '.4g')} in the other direction{_other_share(record)}.",
         p_value=1.0,
         risk=0.0,
         assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",
         estimate=larger,
     )
+
+
+def _other_share(record: AuditRecord) -> str:
+    """Why these may be below the epsilon that the record reports."""
+    if not any(number.name == "epsilon" for number in record.numbers):
+        return ""
+    return " (by the limits of all thresholds; the reported epsilon has a test and a share of the risk of its own)"

@@ -20,7 +20,9 @@ _COMMAND = re.compile(r"(?<!\S)::|::(?=[a-z-]+( [^:]*)?::)|##(?=[A-Za-z]*\[)")
 GitHub's runner takes `::name::` after blanks and `##[name]` anywhere, others `##vso[` and `##teamcity[`. Long lines are
 folded in many places, so a command is taken apart wherever it stands in a line.
 """
-_MARKDOWN = re.compile(r"[|`*_~\\\[\]]")
+_MARKDOWN = re.compile(r"[|`*~\\]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""An underscore between letters is no emphasis, and stays readable."""
+_BRACKETS = re.compile(r"[\[\]]")
 Value = TypeVar("Value")
 
 
@@ -55,7 +57,8 @@ def _shown(value: Any) -> Any:
 
 def markdown_text(text: str) -> str:
     """Text that Markdown and the HTML inside it leave alone, also in a table's cell."""
-    return _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(visible(text), quote=False))
+    escaped = _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(visible(text), quote=False))
+    return _BRACKETS.sub(lambda found: f"\\{found[0]}", escaped)
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:

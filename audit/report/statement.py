@@ -11,6 +11,7 @@ from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import RELATIONS
 from audit.report.table import readable
+from audit.verdict.verdict import VERDICTS
 
 UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history", "event")
@@ -30,8 +31,17 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
         f"{_beside(records)}. "
         f"All lower bounds hold together with probability at least {1 - risk:.4g}."
     ]
+    if len(records) > 1:
+        lines.append(_together(records))
     lines += [_sentence(record) for record in map(shown, records)]
     return "\n\n".join([*lines, ABSENCE]) + "\n"
+
+
+def _together(records: tuple[AuditRecord, ...]) -> str:
+    """Which audits ended how, before each is told."""
+    verdicts = {verdict: [repr(r.name) for r in map(shown, records) if r.verdict == verdict] for verdict in VERDICTS}
+    said = [f"{readable(verdict)}: {', '.join(names)}" for verdict, names in verdicts.items() if names]
+    return f"Of {len(records)} audits, {'; '.join(said)}."
 
 
 def _beside(records: tuple[AuditRecord, ...]) -> str:
@@ -76,6 +86,8 @@ def _drawn(record: AuditRecord) -> str:
 def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """Markdown with the fields that guides for reporting differential privacy ask for, audit by audit."""
     parts = [f"## Differential privacy: {markdown_text(title)}"]
+    if len(records) > 1:
+        parts += ["", markdown_text(_together(records))]
     for record in map(shown, records):
         rows = [f"| {name} | {markdown_text(value)} |" for name, value in _fields(record).items()]
         parts += ["", f"### {markdown_text(record.name)}", "", "| field | value |", "|---|---|", *rows]
@@ -113,6 +125,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         ),
         "verdict": readable(record.verdict),
         **({} if record.violated_at is None else {"violated": record.violated_at.says}),
+        **({} if record.verdict == "violation" else {"what these trials could show": record.reason}),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }
 

@@ -63,6 +63,10 @@ MORE_DELTAS = (
 LINES = "`dpsgd-audit explain` look for wrong lines"
 
 
+HIDDEN = 0.5
+"""A pair whose exact epsilon is below this part of the claimed one hides the record."""
+
+
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 """Verdicts that are neither a surprise nor a proof."""
 
@@ -133,10 +137,10 @@ def remedy(record: AuditRecord) -> str:
     if record.verdict == "no_violation_found":
         if record.one_run is not None:
             return "Nothing, for this claim and these canaries. Audit single steps before relying on it."
-        return (
-            "Nothing, for this claim and this pair. Audit other pairs and the whole training before relying on it"
-            f"{f', and let {LINES}' if _of_the_user(record) else ''}."
-        )
+        whole = "" if record.releases in ("transcript", "final") else " and the whole training"
+        lines = f", and let {LINES}" if _of_the_user(record) else ""
+        known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
+        return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
     suspects = any(answer.wrong for answer in record.diagnoses)
     first = f" First suspect: {looks_wrong(record.diagnoses)[0]}" if suspects else ""
     close = f" {_capital(note)}" if (note := close_call(record)) else ""
@@ -157,6 +161,19 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     return f"Epsilon {at_least(proven, '.3g')} is a lower bound, not the leak: {text}."
 
 
+def _known_leak(record: AuditRecord) -> str:
+    """What this pair leaks by theory, and that another may leak more where that is far below the claim."""
+    exact, claimed = record.exact_epsilon, record.claim.epsilon
+    assert exact is not None
+    said = f"By theory this pair leaks epsilon {exact:.3g} at delta {record.report_delta:g}"
+    if claimed is None or not math.isfinite(claimed) or exact > HIDDEN * claimed:
+        return f"{said}."
+    return (
+        f"{said}, far below the claim's {claimed:.3g}: where other records in the batch hide the record, an attack "
+        'that knows them (sees = "isolated") or a pair of fewer records shows more.'
+    )
+
+
 def _release(record: AuditRecord) -> str:
     return record.claim.observation.rstrip(".")
 
@@ -171,7 +188,7 @@ def _percent(share: float) -> str:
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
     names = listed(sorted({record.mechanism.name for record in records}))
-    how = listed(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
+    how = " or ".join(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
     trials = sum(record.trials for record in records)
     canaries = sum(record.one_run.canaries for record in records if record.one_run is not None)
     once = f"{canaries:,} canaries, each in the training by a fair coin; can what it releases tell which were in?"
@@ -179,8 +196,8 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
         return f"{counted(len(records), 'audit')} of {names}: {once}"
     more = f" And {once}" if canaries else ""
     return (
-        f"{counted(len(records), 'audit')} of {names}: the same code, run {trials:,} times in total on pairs of "
-        f"datasets that differ by {how}; can its outputs tell which of the two was used?{more}"
+        f"{counted(len(records), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
+        f"({trials:,} runs in total); can the outputs tell which of the two was used?{more}"
     )
 
 
@@ -211,7 +228,8 @@ def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     epsilons = sorted({round(epsilon, 12) for epsilon in claimed if epsilon is not None})
     if not epsilons:
         return "not known"
-    return f"{epsilons[0]:.3g}" if len(epsilons) == 1 else f"{epsilons[0]:.3g} to {epsilons[-1]:.3g}"
+    least, most = f"{epsilons[0]:.3g}", f"{epsilons[-1]:.3g}"
+    return least if least == most else f"{least} to {most}"
 
 
 def at_delta(records: tuple[AuditRecord, ...]) -> str:
@@ -243,7 +261,7 @@ def leaking(records: Sequence[AuditRecord]) -> str:
     known = sum(record.verdict == "violation" == record.expect for record in records)
     new = sum(record.verdict == "violation" for record in records) - known
     if not new:
-        return f"no violation other than the {known} that the suite expects"
+        return f"{known} of {counted(len(records), 'audit')} leak{'s' * (known == 1)} more than promised, as expected"
     besides = f", besides the {counted(known, 'violation')} that the suite expects" if known else ""
     return f"{new} of {counted(len(records) - known, 'audit')} leak{'s' * (new == 1)} more than promised{besides}"
 
@@ -268,14 +286,15 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     surprises = [record for record in records if not record.as_expected]
     broken = [record for record in surprises if record.verdict == "violation"]
     if broken:
-        names = listed([record.name for record in broken], most=3)
-        told = any(answer.wrong for record in broken for answer in record.diagnoses)
-        where = "; its section says what looks wrong." if told else "."
-        close = [record.name for record in broken if close_call(record)]
+        names = listed([repr(record.name) for record in broken], most=3)
+        told = [record for record in broken if any(answer.wrong for answer in record.diagnoses)]
+        whose_section = "its section says" if len(broken) == 1 else "their sections say"
+        where = f"; {whose_section} what looks wrong." if told else "."
+        close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
         confirm = f" p{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""
         return f"Do not rely on the promise of {names}{where}{confirm}"
-    if unrun := [record.name for record in surprises if not record.ran]:
+    if unrun := [repr(record.name) for record in surprises if not record.ran]:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
         return f"Nothing is proven either way. {look_again(open_ones)}"
@@ -283,7 +302,10 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return "An expected violation was not found: check whether the suite or the code has changed."
     known = sum(record.verdict == "violation" for record in records)
     if known:
-        return f"Nothing new: {counted(known, 'violation')} found, as this suite expects."
+        found = (
+            "the violation that was found is one" if known == 1 else f"the {known} violations that were found are those"
+        )
+        return f"Nothing new: {found} that this suite expects."
     if any(record.verdict == "no_violation_found" and _of_the_user(record) for record in records):
         return f"Nothing: every verdict is as expected. Keep the suite in CI, and let {LINES}."
     return "Nothing: every verdict is as expected. Keep the suite in CI to catch a change that leaks."

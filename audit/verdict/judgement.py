@@ -268,7 +268,7 @@ def _findable(found: power.Detectable, *, claimed: float) -> str:
         leaks.append(f"an advantage of {found.tv_excess:.2g} or more above the claim")
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     if found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}"):
-        leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} or more that shows most at one of them")
+        leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} or more, if it shows most there")
     return (
         f"with power 0.8 this test would have found, at its thresholds, {' or '.join(leaks)} "
         "(on this pair, with these scores, in one release)."

@@ -49,7 +49,7 @@ def test_a_violation_close_to_the_risk_without_a_cause_is_to_be_confirmed(violat
     assert any(line.startswith("  close:   p 0.025") for line in record_lines(close))
     brief = " ".join(short_report((close,), title="Close").split())
     assert "p is close to the risk: confirm with a fresh seed at a smaller risk." in brief
-    assert "Do not rely on the promise of half the noise." in brief
+    assert "Do not rely on the promise of 'half the noise'." in brief
 
 
 def test_a_violation_is_no_close_call_far_below_the_risk_or_with_a_cause(violation):

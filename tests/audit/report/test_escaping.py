@@ -93,7 +93,13 @@ def test_every_format_shows_a_name_as_it_is(record, tmp_path):
 
 
 def test_markdown_makes_no_link_of_a_name():
-    assert markdown_text("[x](http://y)|`z`<b>") == "&#91;x&#93;(http://y)&#124;&#96;z&#96;&lt;b&gt;"
+    assert markdown_text("[x](http://y)|`z`<b>") == "\\[x\\](http://y)&#124;&#96;z&#96;&lt;b&gt;"
+    assert markdown_text("\\[x](y)") == "&#92;\\[x\\](y)"
+
+
+def test_a_call_stays_readable_in_markdown():
+    assert markdown_text("claim_from_table(points=1)") == "claim_from_table(points=1)"
+    assert markdown_text("_x_ a__b") == "&#95;x&#95; a&#95;&#95;b"
 
 
 def test_the_terminal_gets_no_markup_and_no_escapes(record, monkeypatch):

@@ -15,13 +15,14 @@ import guarantees
 import mechanisms
 from audit.procedure import run_audit
 from audit.record.derive import claim_part
+from audit.record.direction import direction
 from audit.record.of_one_run import as_record
 from audit.record.record import Part
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.page import MOST_OPEN, write_report
 from audit.report.repeat import program
-from audit.report.story import consequence, look_again, outcome, story
+from audit.report.story import consequence, look_again, outcome, remedy, story
 from audit.trials.keys import key_from_seed
 
 
@@ -53,7 +54,7 @@ def test_the_page_says_delta_ceiling_exact_value_and_what_to_do(violation, tmp_p
     assert f"2,000 trials per side can prove at most epsilon {most.epsilon:.3g}" in text
     assert f"the exact value for this pair is {violation.exact_epsilon:.4g}" in text
     assert "Do not state this claim for this code" in text
-    assert "Do not rely on the promise of half the noise" in text
+    assert "Do not rely on the promise of 'half the noise'" in text
 
 
 def test_the_promise_is_told_in_words(violation, tmp_path):
@@ -123,6 +124,34 @@ def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fe
         assert "epsilons at several deltas (`claim_from_table`)" in told(claim)
     for claim in (guarantees.gaussian(mu=1.0), guarantees.epsilon_delta(epsilon=1.0, delta=0.0)):
         assert "claim_from_table" not in told(claim)
+
+
+def test_what_to_do_names_each_audit_and_what_is_left_to_audit(violation):
+    other = dataclasses.replace(violation, name="twice, too")
+    assert "promise of 'half the noise', 'twice, too'" in story((violation, other)).to_do
+    quiet = dataclasses.replace(violation, verdict="no_violation_found", violated_at=None, diagnoses=())
+    assert "Audit other pairs and the whole training before" in remedy(quiet)
+    for releases in ("transcript", "final"):
+        assert "Audit other pairs before" in remedy(dataclasses.replace(quiet, releases=releases))
+
+
+def test_a_pair_that_hides_its_record_says_so_after_no_violation(violation):
+    """The 'worst case' of 60,000 records leaks nothing: the page said only that nothing was found."""
+    quiet = dataclasses.replace(violation, verdict="no_violation_found", violated_at=None, diagnoses=())
+    hidden = dataclasses.replace(quiet, exact_epsilon=0.01)
+    assert "By theory this pair leaks epsilon 0.01 at delta 1e-05, far below the claim" in remedy(hidden)
+    assert 'sees = "isolated"' in remedy(hidden)
+    assert "far below" not in remedy(dataclasses.replace(quiet, exact_epsilon=0.9 * quiet.claim.epsilon))
+    assert "By theory" not in remedy(dataclasses.replace(quiet, exact_epsilon=None))
+
+
+def test_numbers_of_the_risk_that_differ_say_why(violation, tmp_path):
+    page = " ".join(write_report((violation,), tmp_path, title="t").read_text().split())
+    (epsilon,) = [number for number in violation.numbers if number.name == "epsilon"]
+    assert epsilon.risk > violation.shares["epsilon"]
+    assert "what the verdict passes on once it has refuted the claim" in page
+    assert "part of the rest</th>" in page
+    assert "(by the limits of all thresholds; the reported epsilon has a test" in direction(violation).says
 
 
 def test_drawn_curves_are_thin_and_keep_their_ends(violation):

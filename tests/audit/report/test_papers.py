@@ -192,6 +192,23 @@ def test_long_names_in_one_column_keep_the_end_that_tells_them_apart(violation):
     assert all(name in rows for name in alike)
 
 
+def test_several_audits_are_summed_up_before_each_is_told(violation):
+    quiet = dataclasses.replace(
+        violation,
+        name="right",
+        verdict="no_violation_found",
+        violated_at=None,
+        diagnoses=(),
+        reason="with power 0.8 this.",
+    )
+    both = "Of 2 audits, violation: 'half the noise'; no violation found: 'right'."
+    assert both in statement((violation, quiet))
+    card = model_card((violation, quiet), title="t")
+    assert both in card
+    assert card.count("| what these trials could show | with power 0.8 this. |") == 1
+    assert "Of 1 audits" not in statement((violation,)) + model_card((violation,), title="t")
+
+
 def test_the_statement_is_sentences(violation):
     said = statement((violation,))
     for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "does not prove privacy"):
