@@ -186,7 +186,7 @@ def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place,
 
     ``fixed`` is where numbers of a constant key are added instead, and where the key is made.
     """
-    leaf = f"{leaf[0].upper()}{leaf[1:]}" if leaf.startswith("the ") else leaf
+    leaf = _large(leaf)
     if fixed is not None:
         added, key = fixed
         told = (
@@ -201,6 +201,20 @@ def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place,
     # the line that left it out stands first
     lines = frames_of([noisy, at])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
+
+
+def same_noise(leaf: str, *, at: Place, added: Place, draw: Place) -> Finding:
+    """A leaf whose noise comes from a generator that is in the same state in every run."""
+    told = (
+        f"; what is added at {spelled(added)} is drawn at {spelled(draw)} from a generator that has the same state for "
+        "every seed of a trial (a fixed seed), so it is the same in every run and hides nothing"
+    )
+    lines = frames_of([draw, added, at])
+    return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told), lines=lines)
+
+
+def _large(leaf: str) -> str:
+    return f"{leaf[0].upper()}{leaf[1:]}" if leaf.startswith(("the ", "a ")) else leaf
 
 
 def not_followed(why: str, *places: Place) -> Finding:

@@ -18,6 +18,7 @@ from audit.diagnosis.explain.findings import (
     noise_scale,
     not_followed,
     ranked,
+    same_noise,
     too_little,
     without_noise,
 )
@@ -103,6 +104,8 @@ def _finding(fact: Any, readers: set[Frame]) -> Finding:
         return not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
         return _noise_scale(places, readers)
+    if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
+        return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
     if fact.kind == Kind.TOO_LITTLE_NOISE:

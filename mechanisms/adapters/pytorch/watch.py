@@ -226,14 +226,19 @@ class Watch:
             self.accountants.append(accountant)
 
 
+def stream_of(seed: int) -> int:
+    """The seed of PyTorch's own generator in a trial."""
+    return seed ^ STREAMS["torch"]
+
+
 def seed_all(seed: int) -> None:
     """The generators that a process has, each with a seed of its own."""
     import torch
 
     # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
-    torch.default_generator.manual_seed(seed ^ STREAMS["torch"])
+    torch.default_generator.manual_seed(stream_of(seed))
     if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed ^ STREAMS["torch"])
+        torch.cuda.manual_seed_all(stream_of(seed))
     np.random.seed((seed ^ STREAMS["numpy"]) & 0xFFFFFFFF)  # noqa: NPY002
     random.seed(seed ^ STREAMS["random"])
 

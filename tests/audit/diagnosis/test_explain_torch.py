@@ -95,6 +95,91 @@ def test_a_median_as_the_bound_is_found_where_one_record_more_does_not_move_it(r
     assert not silent.findings
 
 
+def noisy(rows, generator=None):
+    clipped = (rows / rows.norm(dim=1).clamp(min=1.0)[:, None]).sum(0)
+    return clipped + steps.NOISE * torch.randn(steps.COLUMNS, generator=generator)
+
+
+def seeded_in_the_step(seed, rows):
+    torch.manual_seed(0)
+    return noisy(rows)
+
+
+def generator_of_one_seed(seed, rows):
+    return noisy(rows, torch.Generator().manual_seed(1234))
+
+
+def generator_without_a_seed(seed, rows):
+    """PyTorch gives every new generator one and the same seed."""
+    return noisy(rows, torch.Generator())
+
+
+def right_derived_seed(seed, rows):
+    return noisy(rows, torch.Generator().manual_seed(seed % 1000 + 3))
+
+
+def right_unseeded(seed, rows):
+    return noisy(rows)
+
+
+def right_seed_of_numpy(seed, rows):
+    return noisy(rows, torch.Generator().manual_seed(int(np.random.randint(2**31))))  # noqa: NPY002
+
+
+OF_THE_MODULE = torch.Generator().manual_seed(5)
+
+
+def right_generator_of_the_module(seed, rows):
+    return noisy(rows, OF_THE_MODULE)
+
+
+def right_fixed_order(seed, rows):
+    """A constant seed for something else than noise."""
+    order = torch.randperm(4, generator=torch.Generator().manual_seed(0))
+    return noisy(torch.cat([rows[:4][order], rows[4:]]), torch.Generator().manual_seed(seed + 1))
+
+
+FIXED = [seeded_in_the_step, generator_of_one_seed, generator_without_a_seed]
+NOT_FIXED = [right_derived_seed, right_unseeded, right_seed_of_numpy, right_generator_of_the_module, right_fixed_order]
+
+
+@pytest.mark.parametrize("step", FIXED + NOT_FIXED, ids=lambda step: step.__name__)
+def test_noise_of_a_fixed_seed_is_found_and_other_seeds_are_not(step):
+    rows = torch.tensor(np.random.default_rng(2).normal(size=(6, steps.COLUMNS)).astype("f4"))
+    neighbours = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
+    told = explain(callable_step(step), neighbours, key=KEY, noise_multiplier=steps.NOISE)
+    if step in NOT_FIXED:
+        assert not told.findings
+        return
+    (finding,) = told.findings
+    assert finding.kind == "released_without_noise"
+    assert "the same state for every seed of a trial" in finding.says
+    assert finding.lines[0] == (__file__, noisy.__code__.co_firstlineno + 2)
+
+
+def initial_weights_of_one_seed(dataset, seed, *, later=False):
+    torch.manual_seed(0)
+    weights = torch.nn.Linear(steps.COLUMNS, 1, bias=False)
+    optimizer = torch.optim.SGD(weights.parameters(), lr=0.1)
+    if later:
+        torch.manual_seed(0)
+    weights.weight.grad = noisy(dataset)[None]
+    optimizer.step()
+
+
+def noise_of_one_seed(dataset, seed):
+    initial_weights_of_one_seed(dataset, seed, later=True)
+
+
+@pytest.mark.parametrize("train", [initial_weights_of_one_seed, noise_of_one_seed], ids=lambda train: train.__name__)
+def test_a_fixed_seed_of_the_initial_weights_is_no_fault_and_one_of_the_noise_is(train):
+    rows = torch.tensor(np.random.default_rng(2).normal(size=(6, steps.COLUMNS)).astype("f4"))
+    neighbours = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
+    training = torch_training(train, releases="update")
+    kinds = [found.kind for found in explain(training, neighbours, key=KEY, noise_multiplier=steps.NOISE).findings]
+    assert kinds == (["released_without_noise"] if train is noise_of_one_seed else [])
+
+
 OPACUS = {
     "sum": {"loss_reduction": "sum"},
     "mean, no floor": {},

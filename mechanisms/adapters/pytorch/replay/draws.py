@@ -58,6 +58,8 @@ class Draw:
     stack: Stack
     state: int | None
     """Of the generator before the call; None where it took nothing from one that can be asked."""
+    seed: int | None = None
+    """That the generator was last given."""
 
 
 class Bank:

@@ -18,8 +18,9 @@ from mechanisms.adapters.pytorch.replay.ledger import Bend
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise
 from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, same_in_every_run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.watch import generators_kept
+from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
 from mechanisms.adapters.same_draws import OF_STEP
 
 ATTEMPTS = 4
@@ -84,6 +85,9 @@ class Replay:
             self._about_mixing(one, other, (self._without, self._with))
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
+        if not self._facts and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
+            again = self._further(self._with, None, seed=self._seed + 1, stirred=True)
+            self._facts += [] if again is None else same_in_every_run(other, again, _together([*other.outputs]))
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
         costs = [list(round_costs(run.releases.events)) for run in largest]
@@ -124,10 +128,13 @@ class Replay:
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
         self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
 
-    def _run(self, dataset: Any, reference: Run | None, seed: int | None = None) -> Run:
+    def _run(self, dataset: Any, reference: Run | None, seed: int | None = None, *, stirred: bool = False) -> Run:
         run = Run(self._bank, reference)
         run.mark(tensors_in(dataset))
         with generators_kept():
+            if stirred and seed is not None:
+                # code that takes what the process's generators give has other numbers in every trial
+                seed_all(~seed & 2**63 - 1)
             run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
         return run
 

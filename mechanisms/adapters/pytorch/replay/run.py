@@ -128,10 +128,12 @@ class Run(TorchDispatchMode):
         before = state_of(generator)
         out = func(*args, **kwargs)
         slot = self.ledger.slot(where, name)
-        draw = Draw(number=len(self.draws), stack=where, state=before if state_of(generator) != before else None)
+        seed = None if generator is None else generator.initial_seed()
+        took = state_of(generator) != before
+        draw = Draw(number=len(self.draws), stack=where, state=before if took else None, seed=seed)
         self.draws.append(draw)
-        if generator is not None:
-            self.seeds[slot] = (generator.initial_seed(), where)
+        if seed is not None:
+            self.seeds[slot] = (seed, where)
         if name in SELECTING | UNIFORM:
             self.releases.new_round()
         if isinstance(out, tuple):

@@ -1,0 +1,32 @@
+"""Noise that is the same in every run: its generator is in one state whatever the seed of the trial."""
+
+from __future__ import annotations
+
+from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.run import Run
+
+
+def drawn_by_the_seed(run: Run, seeds: set[int]) -> bool:
+    """Whether all noise that covers the record comes from generators with one of these seeds."""
+    return all(run.draws[number].seed in seeds for number in _covering(run))
+
+
+def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
+    """Releases whose noise is drawn in one state by two runs with different seeds, a fact for each line that draws."""
+    if [draw.stack for draw in again.draws] != [draw.stack for draw in run.draws]:
+        return []
+    covering = _covering(run)
+    same = {run.draws[n].stack for n in covering if run.draws[n].state == again.draws[n].state}
+    whole = same == {run.draws[n].stack for n in covering}
+    facts = {}
+    for event in run.releases.events:
+        if event.moved and not event.superseded and event.draw in same:
+            stacks = {"at": event.origin, "added": event.stack, "draw": event.draw}
+            words = {"leaf": outputs if whole else "a part of what is released"}
+            facts.setdefault(event.draw, Fact(kind="released_without_noise", stacks=stacks, words=words))
+    return list(facts.values())
+
+
+def _covering(run: Run) -> list[int]:
+    """Draws of noise that covers the record, of generators that can be asked."""
+    return [number for number in sorted(run.releases.covering) if run.draws[number].state is not None]
