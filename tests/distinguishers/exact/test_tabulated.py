@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from distinguishers.exact.tabulated import CELLS, Law, tabulated
+from distinguishers.exact.tabulated import CELLS, Law, _cubics, _log_density, tabulated
 
 
 def law(spacing, shift, precision=1.0, constant=0.0, slope=0.0, terms=300):
@@ -59,3 +59,18 @@ def test_gaps_go_on_along_straight_lines_beyond_the_table():
 
 def test_no_table_is_made_where_it_would_be_too_large():
     assert tabulated([(law(10.0, 0.0), law(10.0, 1.0))]) is None
+
+
+@pytest.mark.parametrize(("apart", "most"), [(3.0, 4.1e-7), (6.0, 6.5e-6), (10.0, 5e-5)])
+def test_between_far_terms_a_cubic_errs_by_what_is_said(apart, most):
+    """A law of two terms over one of a single term, at a finer grid than the table's, in float64."""
+    nodes = np.arange(-10 * CELLS, int((apart + 10) * CELLS) + 1) / CELLS
+    for weight in (0.5, 0.1, 1e-3):
+        two = Law(np.log([1 - weight, weight]), np.array([0.0, apart]), 1.0, 0.0, 0.0)
+        value, slope = _log_density(two, nodes)
+        inside = np.linspace(0, 1, 9)[1:-1]
+        found = _cubics(value, slope / CELLS) @ inside ** np.arange(4)[:, None]
+        truth, _ = _log_density(two, (nodes[:-1, None] + inside / CELLS).ravel())
+        error = np.abs(found.ravel() - truth)
+        assert error.max() <= most
+        assert np.sum(error * np.exp(truth)) / len(inside) / CELLS / np.sqrt(2 * np.pi) < 4e-8
