@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
-from audit.trials.user_code_errors import contained, sentence
+from audit.trials.user_code_errors import contained, last_words, sentence
 from audit.trials.workers import ForeignError
 from guarantees.checks import checked
 from mechanisms.adapters.environments import Environment
@@ -187,19 +186,12 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         first = lines[0] if isinstance(error, RuntimeError | ValueError | OSError) else sentence(error)
         if isinstance(error, ForeignError) and len(lines) > 1:
-            first = f"{first} {lines[-1].rstrip('.')}."
-        detail = "".join(f"{line}\n" for line in lines[1:])
+            first = f"{first} {last_words(str(error))}."
+        # what stands in the message itself is not told twice
+        detail = "".join(f"{line}\n" for line in lines[1:]) if len(lines) > 2 else ""
         told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {REMEDY}"
         message = f"{detail}{spec.where}: audit {spec.name!r} failed: {told}"
-        raise AuditError(message, why=_why(error, first, lines)) from error
-
-
-def _why(error: Exception, first: str, lines: list[str]) -> str:
-    """What a record says: of foreign code, whose traceback comes along, the place and the error in its last line."""
-    if isinstance(error, ForeignError) and len(lines) > 1:
-        last = re.sub(r"^(\w+\.)+(?=\w+: )", "", lines[-1])
-        first = f"{lines[0]} {last}"
-    return f"{first.rstrip('.')}."
+        raise AuditError(message, why=f"{first.rstrip('.')}.") from error
 
 
 def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:

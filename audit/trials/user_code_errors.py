@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
 
-from audit.trials.library_files import is_library, relative
+from audit.trials.library_files import is_library, is_ours, relative
 
 
 class MechanismError(RuntimeError):
@@ -66,6 +67,31 @@ def _at(error: BaseException) -> str:
         if os.path.isfile(frame.filename) and not is_library(frame.filename)
     ]
     return f" at {relative(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback from the user's first line on, without this toolkit's frames; where none is left, the error."""
+    told = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in told.stack if not is_ours(frame.filename)]
+    own = next((index for index, frame in enumerate(frames) if not is_library(frame.filename)), len(frames))
+    if own == len(frames):
+        return _unqualified("".join(told.format_exception_only()))
+    told.stack = traceback.StackSummary.from_list(frames[own:])
+    return "".join(told.format(chain=False))
+
+
+def last_words(text: str) -> str:
+    """The last line of a message with a traceback in it, and the line of code that the traceback ends with."""
+    lines = text.strip().splitlines()
+    places = re.findall(r'^\s*File "([^"]+)", line (\d+)', text, re.MULTILINE)
+    own = [f"{relative(path)}:{line}" for path, line in places if not is_library(path)]
+    last = _unqualified(lines[-1]).rstrip(".")
+    return f"{last} (at {own[-1]})" if own else last
+
+
+def _unqualified(text: str) -> str:
+    """An exception by its name, without its module."""
+    return re.sub(r"^(\w+\.)+(?=\w+: )", "", text)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import pickle
 import signal
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from audit.trials.user_code_errors import Terminated, contained, passes
+from audit.trials.user_code_errors import Terminated, contained, own_traceback, passes
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, flatten_rows
@@ -87,7 +86,7 @@ class _Trials:
         except BaseException as error:
             if passes(error):
                 raise
-            text = traceback.format_exc()
+            text = own_traceback(error)
             raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
 
     def place(self, batch: Batch, seeds: np.ndarray) -> str:

@@ -273,8 +273,9 @@ def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
         or dataset.counts[1] != group
     ):
         raise ValueError(
-            f"the collapsed simulator of many rounds reads aligned gradients with the {group} differing record(s) in "
-            "place: worst_case_pair(..., relation='zero_out' or 'substitution', and the same group)."
+            f"the collapsed simulator of many rounds needs all gradients along one line and the {group} differing "
+            "record(s) present in both datasets: worst_case_pair(..., relation='zero_out' or 'substitution', with the "
+            "same group), and a claim for that relation. Other pairs need simulator='full'."
         )
     shared, own = clipped_rows(dataset.rows, clip)[:, 0]
     return float(shared), float(own)

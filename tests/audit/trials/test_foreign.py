@@ -1,4 +1,5 @@
 import itertools
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import foreign
@@ -11,7 +12,9 @@ import audit
 import guarantees
 from audit.trials.both_sides import both_sides
 from audit.trials.source import NonFiniteScoreError
+from audit.trials.user_code_errors import last_words, own_traceback
 from audit.trials.workers import ForeignError
+from guarantees.checks import require
 from mechanisms.adapters.for_callable import callable_step
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Mechanism
@@ -74,6 +77,28 @@ def test_an_error_carries_the_foreign_traceback_and_the_trial(workers):
     assert f"trial {failing_trial()} on the side 'with' of fails_sometimes" in text
     assert "KeyError: 'weights'" in text
     assert "foreign.py" in text
+    assert "workers.py" not in text
+    assert re.search(r"^KeyError: 'weights' \(at .*foreign\.py:\d+\)$", last_words(text))
+
+
+def test_an_error_without_a_line_of_the_users_has_no_traceback():
+    def ours():
+        require("mu", False, "> 0", -1)
+
+    with pytest.raises(ValueError, match="mu") as caught:
+        ours()
+    assert own_traceback(caught.value).startswith("Traceback")
+    ours_alone = caught.value.with_traceback(caught.value.__traceback__.tb_next.tb_next)
+    assert own_traceback(ours_alone) == "ValueError: mu must be > 0, got -1.\n"
+
+
+def test_the_last_words_of_a_program_name_its_line():
+    place = 'File "step.py", line 5, in <module>'
+    said = f"CommandError: x. Its standard error: Traceback:\n  {place}\nIndexError: out of range"
+    assert last_words(said) == "IndexError: out of range (at step.py:5)"
+    assert (
+        last_words("place\nmechanisms.for_command.CommandError: cannot start 'x'.") == "CommandError: cannot start 'x'"
+    )
 
 
 @pytest.mark.parametrize(("side", "function"), [(1, "fails_with_the_record"), (1, "fails_sometimes")])
