@@ -1,4 +1,4 @@
-"""Parameters of every public constructor, drawn over their whole documented ranges."""
+"""Parameters of every public constructor, drawn over wide ranges: extremes beyond them are for `large.py` and tests."""
 
 from __future__ import annotations
 
