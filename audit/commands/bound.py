@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from audit.bounds.inversion import joint_epsilon_bound
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
-from audit.bounds.rounding import at_least
+from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
 from audit.commands.disk_cache import laws_kept
 from audit.commands.score_file import load_scores, swapped
@@ -43,6 +45,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     given = load_scores(arguments.without), load_scores(arguments.with_record)
     least = 0 if arguments.one_run else 4
     sides = one_column("--without", given[0], least=least), one_column("--with", given[1], least=least)
+    if np.array_equal(np.sort(np.ravel(sides[0])), np.sort(np.ravel(sides[1]))):
+        print("warning: --without and --with hold the same scores: is it the same file twice?", file=sys.stderr)
     if warning := swapped(*sides):
         print(f"warning: {warning}", file=sys.stderr)
     if arguments.one_run:
@@ -89,7 +93,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     proven_by_all = {"epsilon": found.epsilon(arguments.delta), "delta": found.delta(0.0), "mu": found.mu}
     for number in found.numbers:
         proven, beside = (at_least(value, ".4f") for value in (proven_by_all[number.name], number.rectangle))
-        print(f"{heads[number.name] + ':':26}at least {proven}   (rectangle {beside})")
+        print(f"{heads[number.name] + ':':26}at least {proven}   (limits on each error rate alone: {beside})")
     if found.summary is not None:
         _print_summary(found.summary)
     judged = found.tests[0].counts
@@ -101,14 +105,21 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     )
     print(f"together at confidence {1 - found.risk:.4g}, from {judged.trials_without:,} judged scores without and")
     print(f"{judged.trials_with:,} with the record, {where}.")
+    for number in found.numbers:
+        if number.name == "epsilon":
+            clean = dataclasses.replace(judged, false_alarms=0, misses=0)
+            most = joint_epsilon_bound(clean, delta=arguments.delta, risk=number.risk)
+            print(f"So many scores can prove at most epsilon {at_most(most, '.4f')}: a lower bound is not the leak.")
+    if found.judgement is not None:
+        print("The verdict on the claim has a share of the risk: without --claim these bounds may be a little higher.")
     if found.judgement is not None:
         verdict = found.judgement
         print(f"verdict: {readable(verdict.verdict)} (p-value {verdict.p_value:.2g}); {verdict.reason}")
         if verdict.violated_at is not None:
             print(verdict.violated_at.says)
     print("Valid if you can vouch that:")
-    for condition in found.conditions:
-        print(f"  - {condition};")
+    *others, last = found.conditions
+    print("\n".join([*(f"  - {condition};" for condition in others), f"  - {last}."]))
 
 
 def _lines(found: ScoreBounds, claim: Claim | None) -> list[Line]:

@@ -75,5 +75,5 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
             f"verdict: {readable(judged.verdict)} (p-value {judged.p_value:.2g}), {judged.judged_by}; {judged.reason}"
         )
     print("Valid if you can vouch that:")
-    for condition in found.conditions:
-        print(f"  - {condition};")
+    *others, last = found.conditions
+    print("\n".join([*(f"  - {condition};" for condition in others), f"  - {last}."]))

@@ -155,7 +155,7 @@ def test_the_last_line_says_why_foreign_code_failed(capsys, tmp_path, monkeypatc
     (tmp_path / "s.toml").write_text(SUITE.format(step='kind = "callable_step", function = "foreign_module:step"'))
     assert main(["run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o")]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.search(r"s.toml:2: audit 'toy' failed: trial 0 .* failed: KeyError: 'layer'. Fix it", last)
+    assert re.search(r"s.toml:2: audit 'toy' failed: trial 0 .* failed: KeyError: 'layer' \(at .*:1\)\. Fix it", last)
 
 
 def test_a_function_named_as_a_kind_is_shown_how_to_be_written(told, tmp_path):

@@ -1,6 +1,7 @@
 """The command line, as a user calls it; slow parts run once and in process."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -172,7 +173,20 @@ def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     np.save(tmp_path / "b.npy", rng.normal(size=4000) + 2)
     words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", "--delta", 1e-5]
     assert run_command(*words) == 0
-    assert "Valid if you can vouch" in capsys.readouterr().out
+    plain = capsys.readouterr()
+    assert "Valid if you can vouch" in plain.out
+    assert plain.out.rstrip().endswith("were not tried out on these scores.")
+    assert "(limits on each error rate alone: " in plain.out
+    proven, most = (
+        float(re.search(said, plain.out)[1]) for said in (r"at least (\S+)", r"can prove at most epsilon (\S+):")
+    )
+    assert 0 < proven < most
+    assert "share of the risk" not in plain.out
+    assert "same scores" not in plain.err
+    assert run_command(*words, "--claim", "gaussian(mu=1)") == 1
+    assert "The verdict on the claim has a share of the risk" in capsys.readouterr().out
+    assert run_command("bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "a.npy") == 0
+    assert "--without and --with hold the same scores" in capsys.readouterr().err
     assert run_command(*words, "--claim", "gaussian(mu=1)", "--json") == 1
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == told["judgement"]["verdict"] == "violation"
