@@ -151,7 +151,8 @@ def test_what_cannot_be_imported_could_not_run(folder):
     assert run(folder, "--allow-install", "--keep-going", "--quiet") == 2
     (record,) = load_records(folder / "out" / "records.json")
     assert "on the side 'without' of command_step" in record.reason
-    assert record.reason.endswith(" failed: ModuleNotFoundError: No module named 'no_such_module'.")
+    assert " failed: ModuleNotFoundError: No module named 'no_such_module' (at " in record.reason
+    assert record.reason.endswith("server.py:1).")
 
 
 def test_without_uv_venv_and_pip_do(folder, monkeypatch):
