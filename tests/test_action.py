@@ -65,6 +65,15 @@ def test_a_baseline_is_compared_with_a_run_under_another_seed(tmp_path):
     assert "worse" in done.stdout
 
 
+@pytest.mark.parametrize(("given", "confidence"), [({}, "0.999"), ({"COMPARE_CONFIDENCE": "0.9999"}, "0.9999")])
+def test_the_confidence_of_the_comparison_is_an_input(tmp_path, given, confidence):
+    (tmp_path / "dpsgd-audit").write_text('#!/usr/bin/env bash\necho "$@"\n')
+    (tmp_path / "dpsgd-audit").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    done = audit(tmp_path, SUITE="s.toml", BASELINE="b.json", PATH=path, **given)
+    assert done.stdout.splitlines()[-1] == f"compare b.json report/records.json --confidence {confidence}"
+
+
 def test_tests_are_run_and_an_input_is_no_program(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     assert audit(tmp_path, PYTEST="-q test_it.py").returncode == 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SUITE or PYTEST, BASELINE, OPTIONS, REPORT: see action.yml. The exit code is the audit's own, then the comparison's.
+# SUITE or PYTEST, BASELINE, COMPARE_CONFIDENCE, OPTIONS, REPORT: see action.yml. The exit code is the audit's own, then the comparison's.
 set -euo pipefail
 read -r -a options <<<"${OPTIONS:-}"
 if [[ -n "${SUITE:-}" && -n "${PYTEST:-}" ]] || [[ -z "${SUITE:-}${PYTEST:-}" ]]; then
@@ -10,7 +10,8 @@ if [[ -n "${SUITE:-}" ]]; then
   like=(${BASELINE:+--like "$BASELINE" --fresh-seed})
   dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$REPORT/audit.sarif" \
     ${like[@]+"${like[@]}"} ${options[@]+"${options[@]}"}
-  [[ -z "${BASELINE:-}" ]] || exec dpsgd-audit compare "$BASELINE" "$REPORT/records.json"
+  [[ -z "${BASELINE:-}" ]] || exec dpsgd-audit compare "$BASELINE" "$REPORT/records.json" \
+    --confidence "${COMPARE_CONFIDENCE:-0.999}"
   exit 0
 fi
 if [[ -n "${BASELINE:-}" ]]; then

@@ -262,6 +262,8 @@ def leaking(records: Sequence[AuditRecord]) -> str:
     new = sum(record.verdict == "violation" for record in records) - known
     if not new:
         return f"{known} of {counted(len(records), 'audit')} leak{'s' * (known == 1)} more than promised, as expected"
+    if len(records) == 1:
+        return "it leaks more than promised"
     besides = f", besides the {counted(known, 'violation')} that the suite expects" if known else ""
     return f"{new} of {counted(len(records) - known, 'audit')} leak{'s' * (new == 1)} more than promised{besides}"
 
