@@ -79,9 +79,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What was imported and collected stays: the garbage collector need not look at it again and again."""
+    """What was imported and collected stays: the garbage collector need not look at it again and again.
+
+    Tracing makes many objects and few cycles: looking for these after every 700 objects took 4% of the time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_sessionfinish(session):

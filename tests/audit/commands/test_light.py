@@ -1,6 +1,8 @@
 """Commands that only compute need none of the heavy packages; a way in where another package has one of our names."""
 
+import atexit
 import dataclasses
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from made_records import explained, made
 from audit.policies.catalogue import POLICIES
 from audit.record.record import SuitePart
 from audit.record.stored import save_records
+from dpsgd_audit.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 WITHOUT = ("jax", "flax", "optax", "matplotlib", "statsmodels", "torch", "pandas", "scipy.stats")
@@ -95,3 +98,14 @@ def test_a_module_that_only_ours_has_is_explained(stranger):
     assert "which is not dpsgd-audit's audit" in done.stderr.splitlines()[-1]
     done = in_front(stranger, f"{PLUGIN}import audit.theirs_alone")
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'audit.theirs_alone'"
+
+
+def test_a_command_that_ends_does_not_look_through_what_it_imported(monkeypatch):
+    at_exit, thresholds = [], gc.get_threshold()
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(sys, "argv", ["dpsgd-audit", "claim", "gaussian(mu=1)"])
+    try:
+        assert main() == 0
+    finally:
+        gc.set_threshold(*thresholds)
+    assert gc.freeze in at_exit
