@@ -65,6 +65,12 @@ def _sizes(parser: argparse.ArgumentParser) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     _suite(parser)
     parser.add_argument(
+        "--audit",
+        action="append",
+        metavar="NAME",
+        help="only this audit, with the risk that it has in the whole suite; repeatable",
+    )
+    parser.add_argument(
         "--out", default="audit-report", metavar="DIR", help="where the report goes (default: %(default)s)"
     )
     _sizes(parser)

@@ -65,36 +65,47 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     resume_in = out / ".resume"
     if arguments.fresh:
         shutil.rmtree(resume_in, ignore_errors=True)
-    with (
-        laws_kept(),
-        programs_kept_in(keep_compiled()),
-        locked(resume_in),
-        _executor(arguments) as executor,
-        Progress(suite, quiet=arguments.quiet) as progress,
-    ):
+    done: list[AuditRecord] = []
 
-        def advanced(spec: AuditSpec, tally: Tally) -> None:
-            check()
-            progress.advanced(spec, tally)
+    def finished(record: AuditRecord) -> None:
+        done.append(record)
+        progress.finished(record)
 
-        records = run_suite(
-            suite,
-            earlier=earlier,
-            executor=executor,
-            resume_in=resume_in,
-            keep_foreign=arguments.resume,
-            keep_going=arguments.keep_going,
-            allow_install=arguments.allow_install,
-            told=lambda sentence: None if arguments.quiet else print(printable(sentence), file=sys.stderr),
-            started=progress.started,
-            progress=advanced,
-            finished=progress.finished,
-        )
+    def advanced(spec: AuditSpec, tally: Tally) -> None:
+        check()
+        progress.advanced(spec, tally)
+
+    progress = Progress(suite, quiet=arguments.quiet)
+    try:
+        with (
+            laws_kept(),
+            programs_kept_in(keep_compiled()),
+            locked(resume_in),
+            _executor(arguments) as executor,
+            progress,
+        ):
+            records = run_suite(
+                suite,
+                only=arguments.audit or (),
+                earlier=earlier,
+                executor=executor,
+                resume_in=resume_in,
+                keep_foreign=arguments.resume,
+                keep_going=arguments.keep_going,
+                allow_install=arguments.allow_install,
+                told=lambda sentence: None if arguments.quiet else print(printable(sentence), file=sys.stderr),
+                started=progress.started,
+                progress=advanced,
+                finished=finished,
+            )
+    except KeyboardInterrupt:
+        _write_part(tuple(done), out, suite, arguments)
+        raise
     for sentence in unnoticed(_earlier(out / "records.json"), records):
         print(printable(f"warning: {sentence}"), file=sys.stderr)
     save_records(records, out / "records.json")
     page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
-    if all(record.ran or record.as_expected for record in records):
+    if not arguments.audit and all(record.ran or record.as_expected for record in records):
         # what could not run can be mended and run with the same command, which keeps what is finished
         shutil.rmtree(resume_in, ignore_errors=True)
     _speak_ci(records, suite, arguments)
@@ -108,8 +119,25 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         again = look_again(open_ones) if (open_ones := [r for r in records if r.verdict == "inconclusive"]) else ""
         if again not in " ".join(line.strip() for line in said):
             print(again)
+        if len(records) < len(suite.audits):
+            print(f"{len(records)} of the suite's {len(suite.audits)} audits, each with its part of the suite's risk.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
     return exit_code(records)
+
+
+def _write_part(done: tuple[AuditRecord, ...], out: Path, suite: Suite, arguments: argparse.Namespace) -> None:
+    """The report of what an interrupted run has finished, which says that it is a part."""
+    from audit.record.stored import save_records
+    from audit.report.page import write_report
+    from audit.suites.run import adjust
+
+    if not done:
+        return
+    records, asked = adjust(done), len(arguments.audit or suite.audits)
+    part = f"interrupted: {len(done)} of {asked} audits"
+    save_records(records, out / "records.json")
+    page = write_report(records, out, title=f"{suite.title} ({part})", command=_command(arguments, suite))
+    print(f"{part}; report of these: {os.path.relpath(page)}", file=sys.stderr)
 
 
 def _check_executor(arguments: argparse.Namespace) -> None:
@@ -154,6 +182,7 @@ def _command(arguments: argparse.Namespace, suite: Suite) -> str:
     for option in ("trials", "confidence", "look", "like"):
         if (value := getattr(arguments, option)) is not None:
             words += [f"--{option}", str(value)]
+    words += [word for name in arguments.audit or () for word in ("--audit", name)]
     return shlex.join([*words, *(f"--{each}" for each in FLAGS if getattr(arguments, each.replace("-", "_")))])
 
 

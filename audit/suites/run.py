@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from audit.suites.build import Built, MissingLibraryError, build_suite, only_ins
 from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
-from audit.suites.suite import AuditSpec, Suite
+from audit.suites.suite import AuditSpec, Suite, SuiteError
 from audit.suites.unrun import unrun
 from audit.trials.both_sides import is_foreign
 from audit.trials.execution import Execution
@@ -32,6 +32,7 @@ from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
 from audit.trials.user_code_errors import contained, last_words, sentence
 from audit.trials.workers import ForeignError
+from dpsgd_audit.spelling import did_you_mean
 from guarantees.checks import checked
 from mechanisms.adapters.environments import Environment
 
@@ -62,6 +63,7 @@ class AuditError(RuntimeError):
 def run_suite(
     suite: Suite,
     *,
+    only: Sequence[str] = (),
     resume_in: Path | None = None,
     keep_foreign: bool = False,
     earlier: tuple[AuditRecord, ...] = (),
@@ -85,6 +87,7 @@ def run_suite(
 
     Args:
       suite: the audits, as ``audit.suites.read.read_suite`` reads them from a TOML file.
+      only: names of the audits to run; each has the risk and the trials that it has in a run of the whole suite.
       resume_in: folder for counts and finished audits, kept under a digest of all that decides them.
       keep_foreign: also reuse counts and records of foreign code from there.
       earlier: records of an earlier run; an audit of the same name is judged by the same thresholds.
@@ -97,7 +100,7 @@ def run_suite(
       finished: called with each record.
 
     Returns:
-      One record per audit, in the order of the suite.
+      One record per audit that was run, in the order of the suite.
 
     Raises:
       SuiteError: a part of the suite cannot be built; the message has file and line.
@@ -114,6 +117,7 @@ def run_suite(
       >>> [record.verdict for record in audit.run_suite(read_suite(file))]
       ['no_violation_found']
     """
+    wanted = chosen(suite, only)
     before = {record.name: record for record in earlier if record.ran}
     missing: dict[str, str] = {}
 
@@ -124,6 +128,7 @@ def run_suite(
     with compiled_ahead(executor) as ahead:
         ready = build_suite(
             suite,
+            wanted,
             each=ahead,
             unbuilt=unbuilt if keep_going else None,
             install=functools.partial(_install, told=told) if allow_install else only_installed,
@@ -139,13 +144,13 @@ def run_suite(
             key = describe_key(audit_key(suite.seed, spec.name, suite.look))
             return {"risk": risk, "key": key, "environment": describe_environment(executor.device)}
 
-        for index, spec in enumerate(suite.audits):
+        for index, spec in enumerate(wanted):
             started(spec)
             if spec.name in missing:
                 record = unrun(spec, None, why=missing[spec.name], **asked(spec))
             else:
                 audit = built[spec.name]
-                deadline = _deadline(spec, end, len(suite.audits) - index)
+                deadline = _deadline(spec, end, len(wanted) - index)
                 place = None
                 if resume_in is not None:
                     place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
@@ -164,6 +169,15 @@ def run_suite(
             records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
             finished(records[-1])
     return adjust(tuple(records))
+
+
+def chosen(suite: Suite, names: Sequence[str]) -> tuple[AuditSpec, ...]:
+    """The audits of these names, in the order of the suite; all of them where none is named."""
+    known = [spec.name for spec in suite.audits]
+    for name in names:
+        if name not in known:
+            raise SuiteError(f"the suite has no audit {name!r}{did_you_mean(name, known)}. Known: {', '.join(known)}.")
+    return tuple(spec for spec in suite.audits if not names or spec.name in names)
 
 
 def _install(needed: Environment, *, told: Callable[[str], None]) -> None:
@@ -200,8 +214,13 @@ def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
     Every audit has an even part of that risk, for its verdict and its bounds together; Holm's procedure would need a
     risk beside that of the bounds. [docs/validity.md, section 9]
     """
+
+    def audits(record: AuditRecord) -> int:
+        # a part of a suite has the risk of the whole one
+        return len(records) if record.suite is None else record.suite.audits
+
     return tuple(
-        dataclasses.replace(record, adjusted_p_value=among(len(records), record.p_value, look=record.look))
+        dataclasses.replace(record, adjusted_p_value=among(audits(record), record.p_value, look=record.look))
         for record in records
     )
 

@@ -63,6 +63,63 @@ def test_after_too_few_trials_one_sentence_says_how_to_look_again(run, capsys, m
     assert out.count("plan ahead with --look 1 or --stop-early") == 1
 
 
+THREE = """
+title = "Three"
+trials = 400
+risk = 0.03
+[defaults]
+neighbours = "scalar_pair"
+distinguisher = "likelihood_ratio"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
+claim = { kind = "gaussian", mu = 1.0 }
+diagnose = false
+""" + "".join(f'[[audit]]\nname = "{name}"\n' for name in ("first", "second", "third"))
+
+
+def test_one_audit_of_a_suite_has_the_numbers_that_it_has_in_the_whole_one(tmp_path, run, capsys):
+    run(text=THREE)
+    whole = load_records(tmp_path / "out" / "records.json")
+    _, alone = run("--audit", "second", text=THREE)
+    assert "1 of the suite's 3 audits, each with its part of the suite's risk." in capsys.readouterr().out
+    assert len(load_records(tmp_path / "out" / "records.json")) == 1
+    assert (alone.name, alone.risk, alone.suite.audits) == ("second", 0.01, 3)
+    unlike = {"started", "seconds"}
+    one, same = ({k: v for k, v in record.to_json().items() if k not in unlike} for record in (alone, whole[1]))
+    assert one == same
+    assert "--audit second" in (tmp_path / "out" / "index.html").read_text()
+    assert main(["verify", str(tmp_path / "out" / "records.json"), "--quiet"]) == 3
+
+
+def test_an_audit_that_the_suite_lacks_is_refused(tmp_path, capsys):
+    (tmp_path / "suite.toml").write_text(THREE)
+    assert main(["run", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--audit", "secnd"]) == 2
+    assert (
+        "the suite has no audit 'secnd' (did you mean 'second'?). Known: first, second, third."
+        in capsys.readouterr().err
+    )
+
+
+def test_an_interrupted_run_reports_what_it_finished_and_goes_on_from_there(tmp_path, run, capsys, monkeypatch):
+    whole = runs._run
+
+    def interrupted(audit, *more):
+        if audit.spec.name == "third":
+            raise KeyboardInterrupt
+        return whole(audit, *more)
+
+    monkeypatch.setattr(runs, "_run", interrupted)
+    code, first = run(text=THREE)
+    assert code == 130
+    assert "interrupted: 2 of 3 audits; report of these: " in capsys.readouterr().err
+    assert (len(load_records(tmp_path / "out" / "records.json")), first.risk) == (2, 0.01)
+    assert first.adjusted_p_value == min(1.0, 3 * first.p_value)
+    assert "Three (interrupted: 2 of 3 audits)" in (tmp_path / "out" / "index.html").read_text()
+    monkeypatch.setattr(runs, "_run", whole)
+    assert run(text=THREE)[0] != 130
+    assert "'first': kept, it was finished before the interruption." in capsys.readouterr().err
+    assert len(load_records(tmp_path / "out" / "records.json")) == 3
+
+
 @pytest.mark.long
 def test_a_fresh_seed_is_printed_and_reproduces_the_run(run, capsys):
     _, fresh = run("--fresh-seed", "--trials", "200")
