@@ -60,6 +60,10 @@ def promised(claim: Named) -> float | None:
         return positive(1 / own["mu"])
     if isinstance(own.get("event"), str):
         return positive(noise_multiplier_of(own["event"]))
+    if claim.name == "claim_from_history":
+        # with several multipliers nobody says which step has which
+        multipliers = {noise for noise, _, _ in own["history"]}
+        return positive(multipliers.pop()) if len(multipliers) == 1 else None
     return positive(own.get("noise_multiplier"))
 
 

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from audit.diagnosis.explain import Covered, Explanation, Kind, Round, explain
+from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.explain.findings import (
     NOT_SEEN,
     NOTHING_STATED,
@@ -17,6 +18,7 @@ from audit.diagnosis.explain.findings import (
 )
 from audit.diagnosis.explain.places import NOWHERE, place
 from audit.trials.library_files import is_library
+from guarantees import claim_from_history
 from mechanisms import command_step, worst_case_pair
 
 USER = place([("/home/me/train.py", 12), ("/home/me/main.py", 3)])
@@ -104,3 +106,8 @@ def test_a_program_in_another_language_is_not_covered():
     assert [one.kind for one in told.findings] == [Kind.NOT_FOLLOWED]
     assert "command_step" in told.findings[0].says
     assert told.covered.opaque == ("command_step",)
+
+
+def test_a_history_with_one_noise_multiplier_states_it():
+    assert promised(claim_from_history([(1.5, 0.5, 3), (1.5, 0.25, 2)])) == 1.5
+    assert promised(claim_from_history([(1.5, 0.5, 3), (1.0, 0.5, 2)])) is None
