@@ -10,7 +10,7 @@ import jax
 
 from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose_mechanism, drawn_at_once
 from audit.diagnosis.claim_alone import allowed_deviations, moves_more_than_allowed
-from audit.diagnosis.explain.dispatch import Stated, positive, promised
+from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -72,9 +72,7 @@ def _lines(
     """Lines of code that look wrong, or what keeps them from being found."""
     if deadline is not None and time.monotonic() >= deadline:
         return ()
-    own = record.mechanism.parameters
-    noise_multiplier = promised(record.claim) or positive(own.get("noise_multiplier"))
-    stated = Stated(clip=positive(own.get("clip")), noise_multiplier=noise_multiplier)
+    stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
     return line_answers(mechanism, neighbours, key=key, stated=stated)
 
 

@@ -29,6 +29,17 @@ class Stated:
 
     clip: AboveZero | None = None
     noise_multiplier: AboveZero | None = None
+    reach: AboveZero = 1.0
+    """Clipping norms by which the pair may move a sum: 2 where a record is exchanged."""
+    of_the_pair: bool = False
+    """Whether the multiplier is already over what the pair moves, as mu says it, and not over one clipping norm."""
+
+    @property
+    def due(self) -> float | None:
+        """The deviation of the noise over what the pair moves, at least."""
+        if self.noise_multiplier is None:
+            return None
+        return self.noise_multiplier / (1.0 if self.of_the_pair else self.reach)
 
 
 class Tracer(Protocol):
@@ -67,6 +78,24 @@ def promised(claim: Named) -> float | None:
     return positive(own.get("noise_multiplier"))
 
 
+def stated_by(
+    claim: Named | None,
+    told: Mapping[str, Any],
+    neighbours: Neighbours,
+    *,
+    clip: float | None = None,
+    noise_multiplier: float | None = None,
+) -> Stated:
+    """The numbers that are given, or else the claim's, or else what the mechanism was told."""
+    claimed = None if claim is None else promised(claim)
+    return Stated(
+        clip=positive(told.get("clip")) if clip is None else clip,
+        noise_multiplier=noise_multiplier or claimed or positive(told.get("noise_multiplier")),
+        reach=neighbours.group * (2.0 if neighbours.relation == "substitution" else 1.0),
+        of_the_pair=not noise_multiplier and claimed is not None and claim is not None and claim.name == "gaussian",
+    )
+
+
 def positive(value: Any) -> float | None:
     """A number above zero, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
@@ -91,7 +120,7 @@ def explain(
       neighbours: the pair of datasets.
       key: from ``jax.random.key``; the draws of the replay.
       clip: the clipping norm that the code is said to use; what the mechanism was told by default.
-      noise_multiplier: the noise's deviation over the clipping norm that is promised; by default the claim's, and where
+      noise_multiplier: the noise's deviation over the clipping norm, as promised; by default the claim's, and where
         the claim has none, what the mechanism was told.
       claim: the promise; its ``noise_multiplier`` is what each release is compared with.
 
@@ -110,12 +139,7 @@ def explain(
       ['released_without_noise']
     """
     step = as_mechanism(mechanism)
-    own = dict(step.parameters)
-    if clip is None:
-        clip = positive(own.get("clip"))
-    if noise_multiplier is None:
-        noise_multiplier = (None if claim is None else promised(claim)) or positive(own.get("noise_multiplier"))
-    stated = Stated(clip=clip, noise_multiplier=noise_multiplier)
+    stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
     if step.tracer not in TRACERS:
         why = f"{step.name} runs code that cannot be followed operation by operation"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(step.name,)))

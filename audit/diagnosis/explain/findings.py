@@ -43,7 +43,7 @@ SENTENCES = {
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
     Kind.TOO_LITTLE_NOISE: "The record moves {what} {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
     "adds{called}, drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where "
-    "{stated:.4g} is stated.",
+    "{stated:.4g} is stated{due}.",
     Kind.NOT_FOLLOWED: "Not judged: {why}.",
 }
 """One sentence for every kind. A ``Place`` is spelled as file:line, and its frames become the finding's lines."""
@@ -179,6 +179,19 @@ def too_little(
     what = "the sum of" if summed else "what is made of the records at"
     told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, **words)
     return dataclasses.replace(told, lines=tuple(dict.fromkeys([*own, *told.lines])))
+
+
+def due_on_the_pair(stated: float, due: float) -> str:
+    """What a stated multiplier comes to where the pair may move a sum by more than one clipping norm."""
+    if due == stated:
+        return ""
+    return f" ({due:.4g} on this pair, whose record may move it by {stated / due:g} clipping norms)"
+
+
+def clipped_apart(lengths: Iterable[float], clip: float, *, slack: float) -> str:
+    """Where the record moves several parts of a release by the whole clipping norm each: that, as a clause."""
+    whole = [length for length in lengths if abs(length - clip) <= slack * clip]
+    return f", by {clip:g} in each of {len(whole)} parts, as where each is clipped by itself" if len(whole) > 1 else ""
 
 
 def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place, Place] | None = None) -> Finding:

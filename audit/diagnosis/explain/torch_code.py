@@ -14,6 +14,8 @@ from audit.diagnosis.explain.findings import (
     Kind,
     Round,
     broken_off,
+    clipped_apart,
+    due_on_the_pair,
     found,
     noise_scale,
     not_followed,
@@ -39,6 +41,8 @@ UNSEEN = (
     "permutations of N and N + 1 records, which have no draws in common",
 )
 
+SLACK = 0.02
+"""By which a length may exceed the clipping norm: rounding."""
 CAUSE = 2
 """What a look shows: more than too little noise, which may follow from something that only another batch shows."""
 
@@ -53,7 +57,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)
     try:
-        seen = _looked_at(replay, code, *sides, seed=seed, noise_multiplier=stated.noise_multiplier)
+        seen = _looked_at(replay, code, *sides, seed=seed, noise_multiplier=stated.due)
     except Exception as error:
         return Explanation(findings=(broken_off(error),))
     readers = set(map(function_around, seen.read))
@@ -61,7 +65,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
     return Explanation(
-        findings=ranked(_finding(fact, readers) for fact in seen.facts),
+        findings=ranked(_finding(fact, readers, stated) for fact in seen.facts),
         rounds=tuple(
             Round(
                 number=cost.number,
@@ -91,6 +95,23 @@ def _shows(seen: Any) -> int:
     return CAUSE if kinds - {Kind.TOO_LITTLE_NOISE} else len(kinds)
 
 
+def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Frame], stated: Stated) -> Finding:
+    """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
+    due, more = words["due"], ""
+    if stated.clip is not None and words["sensitivity"] > stated.reach * stated.clip * (1 + SLACK):
+        apart = clipped_apart(words["lengths"], stated.reach * stated.clip, slack=SLACK)
+        more = f", more than the {stated.clip:g} to which records are clipped{apart}"
+    promise = stated.noise_multiplier or due
+    return too_little(
+        lead=among_records(places["at"], readers),
+        more=more,
+        stated=promise,
+        due=due_on_the_pair(promise, due),
+        **places,
+        **{name: words[name] for name in ("sensitivity", "deviation", "multiplier")},
+    )
+
+
 def _noise_scale(places: dict[str, Place], readers: set[Frame]) -> Finding:
     at, draw = places["at"], places["draw"]
     if places["origin"] is not NOWHERE:
@@ -98,7 +119,7 @@ def _noise_scale(places: dict[str, Place], readers: set[Frame]) -> Finding:
     return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
 
 
-def _finding(fact: Any, readers: set[Frame]) -> Finding:
+def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
@@ -109,5 +130,5 @@ def _finding(fact: Any, readers: set[Frame]) -> Finding:
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
     if fact.kind == Kind.TOO_LITTLE_NOISE:
-        return too_little(lead=among_records(places["at"], readers), **places, **fact.words)
+        return _too_little(fact.words, places, readers, stated)
     return found(Kind(fact.kind), **places, **fact.words)

@@ -17,6 +17,8 @@ from audit.diagnosis.explain.findings import (
     Kind,
     Round,
     broken_off,
+    clipped_apart,
+    due_on_the_pair,
     found,
     not_followed,
     ranked,
@@ -205,7 +207,7 @@ def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: State
     known, less, more = (run.lockstep.meetings.releases for run in (plain, *grown))
     if not len(known) == len(less) == len(more):
         return []
-    allowed = program.reach * (1 + SLACK) / stated.noise_multiplier if stated.noise_multiplier else 0.0
+    allowed = (1 + SLACK) / stated.due if stated.due else 0.0
     usual = max((release.cost for release in known), default=0.0)
     findings: list[Finding] = []
     bounded: list[tuple[Release, Release]] = []
@@ -260,8 +262,8 @@ def _weights(grown: Grown, *, bounds: bool) -> list[Weight]:
 
 
 def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
-    multiplier = stated.noise_multiplier
-    if multiplier is None:
+    multiplier, due = stated.noise_multiplier, stated.due
+    if multiplier is None or due is None:
         return []
     worst: tuple[float, list[Release], set[Frame]] = (0.0, [], set())
     for run in runs:
@@ -270,7 +272,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             if judged and _cost(releases) > worst[0]:
                 worst = _cost(releases), releases, run.lockstep.meetings.readers
     cost, releases, readers = worst
-    if cost * multiplier <= program.reach * (1 + _slack(releases)):
+    if cost * due <= 1 + _slack(releases):
         return []
     top = max(releases, key=lambda release: release.cost)
     exceeds = _exceeds(releases, program, stated)
@@ -280,6 +282,8 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         lead = origin if weight is None else weight.factor
         where = "" if weight is None else f" ({spelled(weight.at)})"
         more = f", more than the {stated.clip:g} to which records are clipped{where}"
+        lengths = [float(np.linalg.norm(release.moved)) for release in releases]
+        more += clipped_apart(lengths, (stated.clip or 0.0) * program.reach, slack=SLACK)
     return [
         too_little(
             lead=lead,
@@ -293,6 +297,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             deviation=_deviation(releases),
             multiplier=1 / cost,
             stated=multiplier,
+            due=due_on_the_pair(multiplier, due),
         )
     ]
 

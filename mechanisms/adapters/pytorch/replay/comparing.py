@@ -68,6 +68,7 @@ def round_costs(events: list[Event]) -> Iterator[Cost]:
                 sensitivity=math.sqrt(sum(float(event.difference.double().square().sum()) for event in moved)),
                 deviation=float(noise[noise > 0].mean().sqrt()),
                 multiplier=1 / math.sqrt(squares),
+                lengths=tuple(map(size_of, moved)),
                 at=largest.stack,
                 origin=largest.origin,
                 draw=largest.draw,

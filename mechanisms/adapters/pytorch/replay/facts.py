@@ -26,6 +26,8 @@ class Cost:
     sensitivity: float
     deviation: float
     multiplier: float
+    lengths: tuple[float, ...]
+    """How far the record moves each of them."""
     at: Stack
     origin: Stack
     draw: Stack

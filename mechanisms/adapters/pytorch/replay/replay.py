@@ -354,10 +354,10 @@ class Replay:
                 "too_little_noise",
                 {"at": worst.at, "origin": worst.origin, "draw": worst.draw},
                 sensitivity=worst.sensitivity,
-                more="",
+                lengths=worst.lengths,
                 deviation=worst.deviation,
                 multiplier=worst.multiplier,
-                stated=self._stated,
+                due=self._stated,
             )
 
     def _moves_without_draws(self, one: Run) -> bool:

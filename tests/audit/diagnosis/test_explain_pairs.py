@@ -1,0 +1,98 @@
+"""What is due depends on the pair: an exchanged record moves a sum by two clipping norms. Leaves clipped apart."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import guarantees
+import mechanisms
+from audit.diagnosis.explain import explain
+
+KEY = jax.random.key(0)
+ROWS = 3 * np.random.default_rng(0).normal(size=(5, 6)).astype("f4")
+OTHER = np.concatenate([ROWS[:-1], -ROWS[-1:]])
+ADDED = mechanisms.pair(ROWS[:-1], ROWS)
+EXCHANGED = mechanisms.pair(ROWS, OTHER, relation="substitution")
+CLAIMS = [
+    (ADDED, guarantees.gaussian(mu=1.0)),
+    (EXCHANGED, guarantees.gaussian(mu=2.0, relation="substitution")),
+    (EXCHANGED, guarantees.subsampled_gaussian(rate=1.0, noise_multiplier=1.0, relation="substitution")),
+]
+
+
+def clipped(rows, bound=1.0):
+    return rows / jnp.maximum(1, jnp.linalg.norm(rows, axis=1, keepdims=True) / bound)
+
+
+def together(key, rows):
+    return clipped(rows).sum(0) + jax.random.normal(key, (6,))
+
+
+def apart(key, rows, bound=1.0):
+    first, second = jax.random.split(key)
+    weight, bias = clipped(rows[:, :4], bound).sum(0), clipped(rows[:, 4:], bound).sum(0)
+    return {"w": weight + jax.random.normal(first, (4,)), "b": bias + jax.random.normal(second, (2,))}
+
+
+def apart_with_smaller_bounds(key, rows):
+    return apart(key, rows, 0.5**0.5)
+
+
+def in_torch(seed, rows, *, parts=False, bound=1.0):
+    import torch
+
+    torch.manual_seed(seed)
+    given = torch.tensor(np.asarray(rows))
+    pieces = (given[:, :4], given[:, 4:]) if parts else (given,)
+    sums = [(own / (own.norm(dim=1, keepdim=True) / bound).clamp(min=1.0)).sum(0) for own in pieces]
+    return {str(number): own + torch.randn(len(own)) for number, own in enumerate(sums)}
+
+
+def apart_in_torch(seed, rows):
+    return in_torch(seed, rows, parts=True)
+
+
+def apart_with_smaller_bounds_in_torch(seed, rows):
+    return in_torch(seed, rows, parts=True, bound=0.5**0.5)
+
+
+RIGHT = [together, in_torch, apart_with_smaller_bounds, apart_with_smaller_bounds_in_torch]
+
+
+def explained(step, pair, claim, **told):
+    torch_code = step.__name__.endswith("in_torch")
+    if torch_code and importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: pip install dpsgd-audit[opacus]")
+    made = mechanisms.callable_step(step, **told) if torch_code else mechanisms.mechanism(step, **told)
+    return explain(made, pair, key=KEY, claim=claim).findings
+
+
+@pytest.mark.parametrize(("pair", "claim"), CLAIMS, ids=["added", "exchanged, mu", "exchanged, multiplier"])
+@pytest.mark.parametrize(
+    "step",
+    [together, in_torch, apart_with_smaller_bounds, apart_with_smaller_bounds_in_torch],
+    ids=lambda s: s.__name__,
+)
+def test_right_code_stays_silent_on_every_pair(step, pair, claim):
+    assert not explained(step, pair, claim, clip=1.0, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize(("pair", "claim"), CLAIMS, ids=["added", "exchanged, mu", "exchanged, multiplier"])
+@pytest.mark.parametrize("step", [apart, apart_in_torch], ids=lambda step: step.__name__)
+def test_parts_that_are_clipped_by_themselves_are_named(step, pair, claim):
+    (finding,) = explained(step, pair, claim, clip=1.0, noise_multiplier=1.0)
+    assert finding.kind == "too_little_noise"
+    each = 1 if pair is ADDED else 2
+    assert f"by {each} in each of 2 parts, as where each is clipped by itself" in finding.says
+    on_the_pair = "(0.5 on this pair, whose record may move it by 2 clipping norms)"
+    assert (on_the_pair in finding.says) == (claim.name == "subsampled_gaussian")
+
+
+@pytest.mark.parametrize("step", [together, in_torch], ids=lambda step: step.__name__)
+def test_too_little_noise_in_code_that_clips_together_is_not_called_clipped_apart(step):
+    (finding,) = explained(step, ADDED, guarantees.gaussian(mu=0.5), clip=1.0)
+    assert "a multiplier of 1, where 2 is stated" in finding.says
+    assert "clipped by itself" not in finding.says
