@@ -168,7 +168,7 @@ def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
 
 
 def too_little(
-    *, lead: Place, at: Place, summed: bool = True, beside: Iterable[Place] = (), **words: object
+    *, lead: Place, at: Place, summed: bool = True, due: str = "", beside: Iterable[Place] = (), **words: object
 ) -> Finding:
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
@@ -177,7 +177,7 @@ def too_little(
     own = lead.own[:1]
     called = f" (called at {spelled(Place(own))})" if own and own[0] in at.own[1:] else ""
     what = "the sum of" if summed else "what is made of the records at"
-    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, **words)
+    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, due=due, **words)
     return dataclasses.replace(told, lines=tuple(dict.fromkeys([*own, *told.lines])))
 
 
