@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Sequence
 
 from audit.bounds.rounding import at_least
@@ -63,6 +64,10 @@ MORE_DELTAS = (
 LINES = "`dpsgd-audit explain` look for wrong lines"
 
 
+MOST_NAMED = 2
+"""Audits that a command names one by one."""
+
+
 HIDDEN = 0.5
 """A pair whose exact epsilon is below this part of the claimed one hides the record."""
 
@@ -77,11 +82,19 @@ def look_again(records: Sequence[AuditRecord]) -> str:
     curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""
     if not needed:
         return f"More trials are a second look, with a risk of its own: {NOT_PAID}.{curve}"
-    command = f"`dpsgd-audit run SUITE --look {look + 1} --trials {needed}`"
+    command = f"`dpsgd-audit run SUITE{_alone(records)} --look {look + 1} --trials {needed}`"
     took = f"at most about {duration(max(_pace(record) for record in records) * needed)} an audit at this run's pace"
     if look:
         return f"The next look, which its own part of the risk pays for: {command} ({took}).{curve}"
     return f"To look again: {command} ({took}). Another look has a risk of its own: {NOT_PAID}.{curve}"
+
+
+def _alone(records: Sequence[AuditRecord]) -> str:
+    """Options that leave out the audits of a suite that need no more trials; nothing where too many would be named."""
+    suite = records[0].suite
+    if suite is None or len(records) >= suite.audits or len(records) > MOST_NAMED:
+        return ""
+    return "".join(f" --audit {shlex.quote(record.name)}" for record in records)
 
 
 def _single(claim: ClaimPart) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from mechanisms.adapters.stated_by_user import stated_functions, stated_gradients, stated_numbers
+from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.release import leaves, stack
 
@@ -24,7 +25,7 @@ class CallableStep(Described):
     settings: Mapping[str, Any] | None = None
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     workers: int = 0
-    timeout: AboveZero = 60.0
+    timeout: AboveZero = WORKER_SECONDS
     clip: Positive | None = None
     noise_multiplier: Positive | None = None
     own_gradients: Callable[[Any], Any] | None = None
@@ -86,7 +87,7 @@ def callable_step(
     settings: Mapping[str, Any] | None = None,
     releases: Releases = "update",
     workers: int = 0,
-    timeout: AboveZero = 60.0,
+    timeout: AboveZero | None = None,
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,
     gradients: Callable[[Any], Any] | None = None,
@@ -102,8 +103,8 @@ def callable_step(
       settings: what the record says about it.
       releases: how much of a training it releases: ``"update"``, ``"transcript"`` or ``"final"``.
       workers: spawned processes that call it; 0 calls it here.
-      timeout: seconds after which a worker counts as stuck, and 180 more for its first trials of a side (imports).
-        Without workers nothing is timed.
+      timeout: seconds after which a worker counts as stuck (60 by default), and 180 more for its first trials of a
+        side (imports). It needs workers: nothing can end code that runs here.
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
       noise_multiplier: deviation of its noise over ``clip``.
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
@@ -113,7 +114,7 @@ def callable_step(
       A mechanism for ``run_audit`` that calls the function once for every seed.
 
     Raises:
-      ValueError: an argument is out of range.
+      ValueError: an argument is out of range, or a timeout is given without workers.
 
     Examples:
       >>> import mechanisms, numpy as np
@@ -127,7 +128,7 @@ def callable_step(
         settings=settings,
         releases=releases,
         workers=workers,
-        timeout=timeout,
+        timeout=worker_seconds(timeout, workers=workers),
         clip=clip,
         noise_multiplier=noise_multiplier,
         own_gradients=gradients,

@@ -19,6 +19,7 @@ from mechanisms.adapters.pytorch.released_weights import ends, equal, final, req
 from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
+from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
 from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -32,7 +33,7 @@ class TorchTraining(Described):
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     steps: int | None = None
     workers: int = 0
-    timeout: AboveZero = 60.0
+    timeout: AboveZero = WORKER_SECONDS
     clip: Positive | None = None
     noise_multiplier: Positive | None = None
     own_gradients: Callable[[Any], Any] | None = None
@@ -216,7 +217,7 @@ def torch_training(
     releases: Releases = "update",
     steps: int | None = None,
     workers: int = 0,
-    timeout: AboveZero = 60.0,
+    timeout: AboveZero | None = None,
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,
     gradients: Callable[[Any], Any] | None = None,
@@ -240,8 +241,8 @@ def torch_training(
         ``"final"`` weights. An update is judged against one step's claim, the others against the whole training's.
       steps: ends a transcript early.
       workers: spawned processes that train; 0 trains here.
-      timeout: seconds after which a worker counts as stuck, and 180 more for its first trials of a side (imports).
-        Without workers nothing is timed.
+      timeout: seconds after which a worker counts as stuck (60 by default), and 180 more for its first trials of a
+        side (imports). It needs workers: nothing can end code that runs here.
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
       noise_multiplier: deviation of its noise over ``clip``.
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
@@ -269,7 +270,7 @@ def torch_training(
         releases=releases,
         steps=steps,
         workers=workers,
-        timeout=timeout,
+        timeout=worker_seconds(timeout, workers=workers),
         clip=clip,
         noise_multiplier=noise_multiplier,
         own_gradients=gradients,

@@ -17,7 +17,7 @@ from audit.procedure import run_audit
 from audit.record.derive import claim_part
 from audit.record.direction import direction
 from audit.record.of_one_run import as_record
-from audit.record.record import Part
+from audit.record.record import Part, SuitePart
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.page import MOST_OPEN, write_report
@@ -119,6 +119,10 @@ def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fe
         violation, verdict="inconclusive", trials_needed=3_400_000, trials=10_000, fit_trials=5_000, seconds=9.0
     )
     single = guarantees.epsilon_delta(epsilon=4.3772, delta=1e-5)
+    suite = SuitePart(risk=0.05, audits=2, seed=0)
+    one_of_two = dataclasses.replace(open_one, suite=suite)
+    assert "run SUITE --audit 'half the noise' --look 1 --trials 3400000`" in look_again([one_of_two])
+    assert "run SUITE --look 1" in look_again([one_of_two] * 2)
     assert "--look 1 --trials 3400000` (at most about 34 min an audit at this run's pace)" in told(single)
     for claim in (single, guarantees.claim_from_table([(4.3772, 1e-5)])):
         assert "epsilons at several deltas (`claim_from_table`)" in told(claim)

@@ -10,6 +10,7 @@ from toys import First
 
 import audit
 import guarantees
+import mechanisms
 from audit.trials.both_sides import both_sides
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.user_code_errors import last_words, own_traceback
@@ -26,7 +27,7 @@ EDGES = np.linspace(-1, 2, 7, dtype=np.float32)[None]
 WORDS = np.array([1, 2], np.uint32)
 
 
-def source(function=foreign.noisy_sum, *, chunk=16, side=0, workers=0, timeout=60.0, key=KEY):
+def source(function=foreign.noisy_sum, *, chunk=16, side=0, workers=0, timeout=None, key=KEY):
     step = callable_step(function, workers=workers, timeout=timeout)
     return both_sides(step, PAIR).scored(First(), chunk=chunk)[side].source(key)
 
@@ -116,6 +117,14 @@ def test_a_non_finite_output_names_its_trial():
     told = rf"output of trial {failing_trial()} on the side 'without' is not finite: .*largest float32\. Where one"
     with pytest.raises(NonFiniteScoreError, match=told):
         source(foreign.gives_nan).scores(0, 1000)
+
+
+def test_a_timeout_that_nothing_keeps_is_refused():
+    for make in (mechanisms.callable_step, mechanisms.torch_training):
+        with pytest.raises(ValueError, match=r"timeout=5 .* nothing can end it: add workers=1, or leave timeout= out"):
+            make(lambda first, second: None, timeout=5.0)
+        assert make(foreign.noisy_sum, workers=1, timeout=5.0).timeout == 5.0
+        assert make(foreign.noisy_sum).timeout == 60.0
 
 
 def test_a_worker_that_hangs_is_an_error(monkeypatch):
