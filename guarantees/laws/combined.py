@@ -11,6 +11,9 @@ from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate, invert
 from guarantees.numerics.array import Array
 
+ROUNDING = 64 * np.finfo(float).eps
+"""What two leaks may differ by, in units of the tails that they are differences of, and count as equal."""
+
 
 @dataclasses.dataclass(frozen=True)
 class MixtureLaw(LossLaw):
@@ -130,8 +133,9 @@ class SymmetrisedLaw(LossLaw):
         first, second = self.law.tails(threshold), Reversed(self.law).tails(threshold)
         leak1 = hockey_stick(self.law, threshold, first)
         leak2 = hockey_stick(Reversed(self.law), threshold, second)
-        # At threshold 0 both leak the same; just above it, the flatter one leaks more.
-        take = np.where(threshold == 0, first.without_above <= second.without_above, leak1 >= leak2)
+        # At threshold 0 both leak the same, and just above it the flatter one leaks more: by less than rounding next to 0.
+        alike = np.abs(leak1 - leak2) <= ROUNDING * (first.with_above + second.with_above)
+        take = np.where(alike, first.without_above <= second.without_above, leak1 > leak2)
         return Tails(
             **{
                 field.name: np.where(take, getattr(first, field.name), getattr(second, field.name))
