@@ -133,7 +133,7 @@ class SymmetrisedLaw(LossLaw):
         first, second = self.law.tails(threshold), Reversed(self.law).tails(threshold)
         leak1 = hockey_stick(self.law, threshold, first)
         leak2 = hockey_stick(Reversed(self.law), threshold, second)
-        # At threshold 0 both leak the same, and just above it the flatter one leaks more: by less than rounding next to 0.
+        # Both leak the same at threshold 0; above it the flatter one leaks more, next to 0 by less than rounding.
         alike = np.abs(leak1 - leak2) <= ROUNDING * (first.with_above + second.with_above)
         take = np.where(alike, first.without_above <= second.without_above, leak1 > leak2)
         return Tails(

@@ -109,7 +109,7 @@ def test_making_a_curve_asks_the_law_for_nothing():
 
 @pytest.mark.parametrize("batches", [35, 42, 51])
 def test_a_symmetrised_law_of_sums_is_one_of_a_pair_next_to_threshold_0(batches):
-    """Both directions leak alike there but for rounding, and which one was taken changed from threshold to threshold."""
+    """Both directions leak alike there but for rounding, which is not to decide which one is taken."""
     near = np.geomspace(1e-17, 1e-8, 200)
     thresholds = np.concatenate([-near[::-1], [0.0], near])
     law = guarantees.claim_from_history([(1.0, 1 / batches, 2 * batches)]).symmetrise().law
