@@ -20,11 +20,12 @@ STYLES = {
     "missing": "yellow",
 }
 EXIT_NOT_COMPARED = 4
-"""Nothing got worse as far as was seen, but some audit could not be compared."""
+"""Nothing got worse as far as was seen, but some audit of the old records was not compared, or none at all."""
+NOTHING_COMPARED = "No audit was compared: this says nothing about what changed."
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print one line an audit; 1 if anything got worse, else 4 if something was not compared, else 0."""
+    """Print one line an audit; 1 if anything got worse, else 4 if something was not compared or is missing, else 0."""
     risk = risk_of(arguments.confidence)
     from audit.record.compare import compare
     from audit.record.record import plain
@@ -39,7 +40,12 @@ def execute(arguments: argparse.Namespace) -> int:
     states = {change.state for change in changes}
     if "worse" in states:
         return EXIT_UNEXPECTED
-    return EXIT_NOT_COMPARED if "not_compared" in states else EXIT_EXPECTED
+    whole = _any_compared(changes) and not states & {"not_compared", "missing"}
+    return EXIT_EXPECTED if whole else EXIT_NOT_COMPARED
+
+
+def _any_compared(changes: tuple[Change, ...]) -> bool:
+    return any(change.test is not None for change in changes)
 
 
 def _print(changes: tuple[Change, ...], risk: float) -> None:
@@ -51,10 +57,8 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     from audit.report.table import log_width, readable
 
     console = Console(width=log_width())
-    table = Table(
-        caption=f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}.",
-        caption_justify="left",
-    )
+    risked = f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}."
+    table = Table(caption=risked if _any_compared(changes) else NOTHING_COMPARED, caption_justify="left")
     for column in ("audit", "verdict before", "now", "change"):
         table.add_column(column)
     for change in changes:

@@ -23,6 +23,12 @@ STOPPED = (
     "counts of an audit that may stop early are not a fixed sample; run both to their planned trials to compare them"
 )
 
+ALONE = {
+    "missing": "the new records have no audit of this name; where it was renamed or removed on purpose, make a new "
+    "baseline",
+    "added": "the old records have no audit of this name",
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedTest:
@@ -226,7 +232,7 @@ def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
     return Change(
         name=record.name,
         state="worse" if broken else state,
-        reason="a new audit found a violation" if broken else f"{state} in the new records",
+        reason="a new audit found a violation" if broken else ALONE[state],
         old_verdict=record.verdict if state == "missing" else None,
         new_verdict=record.verdict if state == "added" else None,
         old_epsilon=epsilon if state == "missing" else None,

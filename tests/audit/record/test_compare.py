@@ -111,6 +111,27 @@ def test_an_audit_that_was_not_compared_has_an_exit_code_of_its_own(template, tm
     assert "not compared: counts of an audit that may stop early" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("new", ["shift", "renamed", "none"])
+def test_an_audit_that_the_new_records_lack_is_no_silent_green(template, tmp_path, capsys, new):
+    old = [drawn(template, 1.0, seed=1), drawn(template, 1.0, seed=2, name="gone")]
+    now = {"shift": old[:1], "renamed": [drawn(template, 1.0, seed=3, name="renamed")], "none": []}[new]
+    paths = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    for records, path in zip((old, now), paths, strict=True):
+        save_records(tuple(records), path)
+    assert main(["compare", *paths]) == 4
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "missing: the new records" in said
+    assert "missing in" not in said
+    assert ("If nothing changed" in said) == (new == "shift")
+    assert ("No audit was compared" in said) == (new != "shift")
+
+
+def test_records_that_only_have_new_audits_compare_nothing(template, tmp_path):
+    save_records((), tmp_path / "old.json")
+    save_records((drawn(template, 1.0, seed=1),), tmp_path / "new.json")
+    assert main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 4
+
+
 def false_alarms(template, test, *, runs):
     pairs = (
         (drawn(template, 1.0, seed=2 * i, trials=150), drawn(template, 1.0, seed=2 * i + 1, trials=300))
