@@ -93,3 +93,13 @@ def test_a_promise_of_everything_or_nothing():
 def test_a_tiny_promise_is_known_in_proportion():
     claim = guarantees.zcdp(rho=1e-10)
     assert claim.error < 1e-5 * claim.total_variation
+
+
+@pytest.mark.parametrize("size", [1e-31, 1e-29, 1e-26, 1e-20, 1e-16, 1e-12, 1e-9])
+def test_next_to_nothing_is_known_within_the_stated_error(size):
+    # ln(1 + d^2) of order 2 is the divergence of two coins whose total variation is d/2
+    order_two = guarantees.renyi(orders=[2.0], epsilons=[size])
+    assert order_two.total_variation == pytest.approx(np.sqrt(size) / 2, rel=1e-6, abs=order_two.error)
+    every_order = guarantees.zcdp(rho=size)
+    assert every_order.total_variation == pytest.approx(np.sqrt(size / 2), rel=1e-3, abs=every_order.error)
+    assert every_order.error < 1e-12 + 1e-5 * every_order.total_variation
