@@ -244,7 +244,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a folder for html, figures and, without an ending, LaTeX; else a file (default: standard output)",
     )
-    parser.add_argument("--title", default="Privacy audit", help="(default: %(default)s)")
+    parser.add_argument("--title", help="(default: that of the suite, where the records have one)")
     _speech(parser)
 
 

@@ -8,17 +8,20 @@ from pathlib import Path
 
 from audit.record.files import make_folder, require_apart, write_whole
 from audit.record.record import AuditRecord
-from audit.record.stored import load_records
+from audit.record.stored import load_records, stored_title
 from audit.report.catalogue import PAGE, text_report
 from audit.report.escaping import json_text
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.latex import figures, files
 from audit.report.page import write_report
 
+UNTITLED = "Privacy audit"
+
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read record files and write one report, or one figure an audit."""
     records = tuple(itertools.chain.from_iterable(load_records(path) for path in arguments.records))
+    arguments.title = arguments.title or _title(arguments.records)
     if arguments.figures or arguments.format == PAGE:
         written = _in_folder(records, arguments)
     elif arguments.format == "latex" and arguments.out and not Path(arguments.out).suffix:
@@ -34,6 +37,12 @@ def execute(arguments: argparse.Namespace) -> int:
     paths = [str(path) for path in written]
     _say(arguments, told={"written": paths}, text="\n".join([*paths, ""]))
     return 0
+
+
+def _title(paths: list[str]) -> str:
+    """That of the suites that made the files, if they have one in common."""
+    titles = {stored_title(path) for path in paths}
+    return (titles.pop() if len(titles) == 1 else None) or UNTITLED
 
 
 def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:

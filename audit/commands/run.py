@@ -103,7 +103,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         raise
     for sentence in unnoticed(_earlier(out / "records.json"), records):
         print(printable(f"warning: {sentence}"), file=sys.stderr)
-    save_records(records, out / "records.json")
+    save_records(records, out / "records.json", title=suite.title)
     page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
     if not arguments.audit and all(record.ran or record.as_expected for record in records):
         # what could not run can be mended and run with the same command, which keeps what is finished
@@ -135,8 +135,9 @@ def _write_part(done: tuple[AuditRecord, ...], out: Path, suite: Suite, argument
         return
     records, asked = adjust(done), len(arguments.audit or suite.audits)
     part = f"interrupted: {len(done)} of {asked} audits"
-    save_records(records, out / "records.json")
-    page = write_report(records, out, title=f"{suite.title} ({part})", command=_command(arguments, suite))
+    title = f"{suite.title} ({part})"
+    save_records(records, out / "records.json", title=title)
+    page = write_report(records, out, title=title, command=_command(arguments, suite))
     print(f"{part}; report of these: {os.path.relpath(page)}", file=sys.stderr)
 
 

@@ -56,7 +56,9 @@ def _readable(schema: Any) -> bool:
 
 
 @checked
-def save_records(records: tuple[AuditRecord | OneRun, ...], path: str | os.PathLike[str]) -> None:
+def save_records(
+    records: tuple[AuditRecord | OneRun, ...], path: str | os.PathLike[str], *, title: str | None = None
+) -> None:
     """Write records to a JSON file in one step: an interruption leaves the old file or the new one.
 
     The file is not signed: who receives it recomputes its numbers with ``dpsgd-audit verify``.
@@ -64,6 +66,7 @@ def save_records(records: tuple[AuditRecord | OneRun, ...], path: str | os.PathL
     Args:
       records: what to write; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
       path: the file; it is replaced.
+      title: what reports of the file are called, unless they are given another one.
 
     Raises:
       ValueError: one training judged no claim.
@@ -76,8 +79,9 @@ def save_records(records: tuple[AuditRecord | OneRun, ...], path: str | os.PathL
       >>> audit.load_records(file)
       ()
     """
-    text = json.dumps({"schema": SCHEMA, "records": [as_record(record).to_json() for record in records]}, indent=1)
-    write_whole(path, text + "\n")
+    named = {} if title is None else {"title": title}
+    written = [as_record(record).to_json() for record in records]
+    write_whole(path, json.dumps({"schema": SCHEMA, **named, "records": written}, indent=1) + "\n")
 
 
 @checked
@@ -103,16 +107,27 @@ def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
       >>> len(audit.load_records(file))
       0
     """
+    data = _read_object(path)
+    if "records" not in data:
+        return (_placed(data, f"{path}"),)
+    _check_file(data, path)
+    return tuple(_placed(item, f"{path}: record {number}") for number, item in enumerate(data["records"], 1))
+
+
+def stored_title(path: str | os.PathLike[str]) -> str | None:
+    """The title of the suite that made a file of records, where the file has one."""
+    data = _read_object(path)
+    return data.get("title") if "records" in data else None
+
+
+def _read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         data = json.loads(read_text(path), object_pairs_hook=_said_once)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path} is not JSON ({error}); {WRITTEN_BY}.") from None
     if not isinstance(data, dict):
         raise SchemaError(f"{path} holds no records; {WRITTEN_BY}.")
-    if "records" not in data:
-        return (_placed(data, f"{path}"),)
-    _check_file(data, path)
-    return tuple(_placed(item, f"{path}: record {number}") for number, item in enumerate(data["records"], 1))
+    return data
 
 
 def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -126,13 +141,15 @@ def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """What stands around the records."""
-    unknown = [key for key in data if key not in ("schema", "records")]
+    unknown = [key for key in data if key not in ("schema", "title", "records")]
     if unknown:
         raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
     if not _readable(data.get("schema", SCHEMA)):
         raise SchemaError(
             f"{path}: schema must be {schema_2.SCHEMA} or {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}."
         )
+    if not isinstance(data.get("title", ""), str):
+        raise SchemaError(f"{path}: title must be a string, got {data['title']!r}; {WRITTEN_BY}.")
     if not isinstance(data["records"], list):
         raise SchemaError(f"{path}: records must be a list; {WRITTEN_BY}.")
 

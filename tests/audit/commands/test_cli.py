@@ -210,6 +210,25 @@ def test_report_turns_records_into_other_formats(report, tmp_path, capsys):
     assert run_command("report", tmp_path / "missing.json") == 2
 
 
+def test_reports_have_the_title_of_the_suite_unless_another_is_given(report, tmp_path, capsys):
+    data = json.loads((report / "records.json").read_text())
+    titled, untitled, odd = tmp_path / "titled.json", tmp_path / "untitled.json", tmp_path / "odd.json"
+    titled.write_text(json.dumps(data | {"title": "Softmax step"}))
+    untitled.write_text(json.dumps({key: data[key] for key in ("schema", "records")}))
+    odd.write_text(json.dumps(data | {"title": 3}))
+    for records, more, title in (
+        ((titled,), (), "Softmax step"),
+        ((titled,), ("--title", "Mine"), "Mine"),
+        ((untitled,), (), "Privacy audit"),
+        ((titled, untitled), (), "Privacy audit"),
+    ):
+        assert run_command("report", *records, "--format", "model-card", *more) == 0
+        assert f"## Differential privacy: {title}\n" in capsys.readouterr().out
+    assert data["title"] == "suite"  # by its file's name
+    assert run_command("report", odd) == 2
+    assert "title must be a string, got 3" in capsys.readouterr().err
+
+
 def test_claim_prints_every_way_of_reporting(tmp_path, capsys):
     plot = tmp_path / "c.png"
     assert run_command("claim", "gaussian(mu=1)", "--rate", 0.05, "--noise-multiplier", 10, "--plot", plot) == 0
