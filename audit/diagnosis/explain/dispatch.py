@@ -90,9 +90,11 @@ def stated_by(
     claimed = None if claim is None else promised(claim)
     return Stated(
         clip=positive(told.get("clip")) if clip is None else clip,
-        noise_multiplier=noise_multiplier or claimed or positive(told.get("noise_multiplier")),
+        noise_multiplier=(claimed or positive(told.get("noise_multiplier")))
+        if noise_multiplier is None
+        else noise_multiplier,
         reach=neighbours.group * (2.0 if neighbours.relation == "substitution" else 1.0),
-        of_the_pair=not noise_multiplier and claimed is not None and claim is not None and claim.name == "gaussian",
+        of_the_pair=noise_multiplier is None and claimed is not None and claim is not None and claim.name == "gaussian",
     )
 
 
