@@ -43,10 +43,10 @@ def by_size(a: Any, b: Any, group: int) -> Tag | None:
     return Tag(axes[0], frozenset(range(one[axes[0]], other[axes[0]])))
 
 
-def inserted(tag: Tag, a: Any, b: Any) -> Tag:
+def inserted(tag: Tag, a: Any, b: Any, *, padded: bool) -> Tag:
     """The slot of the larger side without which both are equal: batches that are packed have it in the middle.
 
-    The tag as it is where there is no such slot.
+    Behind it both sides may be ``padded``, each with a row of its own. The tag as it is where there is no such slot.
     """
     one, other = (np.moveaxis(host(side), tag.axis, 0) for side in (a, b))
     if len(tag.slots) != 1 or not len(one):
@@ -55,7 +55,12 @@ def inserted(tag: Tag, a: Any, b: Any) -> Tag:
     if ahead.all():
         return tag
     place = int(np.argmin(ahead))
-    return Tag(tag.axis, frozenset({place})) if behind[place:].all() else tag
+    if behind[place:].all():
+        return Tag(tag.axis, frozenset({place}))
+    rest, more = one[place:], other[place + 1 :]
+    if padded and all(_equal_rows(own, own[:1], rounding(a)).all() for own in (rest, more)):
+        return Tag(tag.axis, frozenset(range(place, len(other))), frozenset(range(place, len(one))))
+    return tag
 
 
 def _equal_rows(one: np.ndarray, other: np.ndarray, tolerance: float) -> np.ndarray:

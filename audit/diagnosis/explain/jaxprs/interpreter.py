@@ -347,7 +347,7 @@ def _row(value: Value, step: int, length: int) -> Value:
     row = dataclasses.replace(value, a=a, b=b, tag=inner, variance=variance, summed=value.summed and tag is None)
     if inner is not None and value.random and np.shape(a) != np.shape(b):
         # each step's batch is packed by itself
-        row.tag = axes.inserted(inner, a, b)
+        row.tag = axes.inserted(inner, a, b, padded=not value.values)
         row.b, others = settled(a, b, row.tag)
         row.uncoupled = row.uncoupled if others or value.values else None
     return row

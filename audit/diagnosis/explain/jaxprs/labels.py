@@ -98,7 +98,9 @@ def labelled(
     values, random = any(value.values for value in ins), any(value.random for value in ins)
     sized = tag is not None and np.shape(a) != np.shape(b)
     if tag is not None and sized and random:
-        tag = axes.inserted(tag, a, b)
+        # records that look padded were mixed, unless they were picked by padded numbers
+        picked = name == "gather" or any(value.tag is not None and value.tag.padding for value in ins)
+        tag = axes.inserted(tag, a, b, padded=picked or not values)
     b, others = settled(a, b, tag, each=name in APART)
     out = Value(
         a=a,

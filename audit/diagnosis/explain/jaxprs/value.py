@@ -25,6 +25,8 @@ class Tag:
 
     axis: int
     slots: frozenset[int]
+    padding: frozenset[int] = frozenset()
+    """Slots of the smaller side that hold padding which the larger side fills otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,9 +252,11 @@ def close(one: np.ndarray, other: np.ndarray, tolerance: float, *, each: bool = 
 
 
 def outside(a: np.ndarray, b: np.ndarray, tag: Tag) -> tuple[np.ndarray, np.ndarray]:
-    """Both sides without the slots of the differing record, which the smaller side does not have."""
+    """Both sides without the slots of the differing record, which the smaller side does not have, and padding."""
     slots = sorted(tag.slots)
     size = b.shape[tag.axis]
+    if tag.padding:
+        return np.delete(a, sorted(tag.padding), tag.axis), np.delete(b, slots, tag.axis)
     if slots == list(range(size - len(slots), size)):
         # the last ones are left out by a view, and not by a copy
         kept = (slice(None),) * tag.axis + (slice(0, size - len(slots)),)
@@ -281,7 +285,8 @@ def settled(a: Any, b: Any, tag: Tag | None, *, each: bool = False) -> tuple[Any
         return b, False
     fixed = np.array(np.asarray(b))
     rows = [slot for slot in range(fixed.shape[tag.axis]) if slot not in tag.slots]
-    kept = rows if one.shape == other.shape else list(range(one.shape[tag.axis]))
+    smaller = [slot for slot in range(one.shape[tag.axis]) if slot not in tag.padding]
+    kept = rows if one.shape == other.shape else smaller
     np.moveaxis(fixed, tag.axis, 0)[rows] = np.moveaxis(np.asarray(a), tag.axis, 0)[kept]
     return fixed, False
 
