@@ -194,6 +194,18 @@ def clipped_apart(lengths: Iterable[float], clip: float, *, slack: float) -> str
     return f", by {clip:g} in each of {len(whole)} parts, as where each is clipped by itself" if len(whole) > 1 else ""
 
 
+def short_of_noise(
+    leaf: str, *, at: Place, draw: Place, deviation: float, others: float, length: float, due: float
+) -> Finding:
+    """A leaf with less noise than others that are clipped together with it, whatever the record at hand shows."""
+    says = (
+        f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}, has deviation {deviation:.4g} where "
+        f"that of others has {others:.4g}, and all of them are clipped together, to {length:.4g}: a record whose "
+        f"gradient lies in {leaf} has a multiplier of {deviation / length:.4g}, where {due:.4g} is due."
+    )
+    return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([at, draw]), says=says)
+
+
 def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place, Place] | None = None) -> Finding:
     """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
 

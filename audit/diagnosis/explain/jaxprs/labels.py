@@ -173,8 +173,8 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
     with np.errstate(all="ignore"):
         before, by = _length(record), _length(factor)
         divided = name == "div" and tagged[-1] is factor
-        after = before / by if divided else before * by
-    return Weight(at, factor.made or at, before, after)
+        times = float(np.divide(1.0, by)) if divided else by
+    return Weight(at, factor.made or at, before, before * times, times)
 
 
 def _length(value: Value) -> float:

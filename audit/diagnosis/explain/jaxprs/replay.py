@@ -28,6 +28,7 @@ from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed, run_once, traced
+from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
 from audit.trials.threefry import fold_in
@@ -85,7 +86,10 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     if compared and not TAKEN_TOGETHER & {one.kind for one in findings}:
         together = clipped_together(runs[best], apart[0], grown)
         findings += together or ([] if _has_a_cause(findings) else looked_again(program, key, runs[best]))
-    findings += _too_little(program, runs, stated)
+    longest = grown[0] if grown else runs[best]
+    # one leaf's noise says more than the mean over all of them
+    short = short_leaves(_by_round(program, longest).values(), stated.due)
+    findings += short or _too_little(program, runs, stated)
     correlated = dict.fromkeys(one.draw for run in runs for one in run.lockstep.meetings.releases if one.correlated)
     findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)

@@ -63,6 +63,8 @@ class Weight:
     before: float
     """Length of the record."""
     after: float
+    by: float
+    """The number."""
 
 
 @dataclasses.dataclass(frozen=True)

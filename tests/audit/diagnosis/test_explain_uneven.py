@@ -1,0 +1,66 @@
+"""One leaf with less noise than the others: named where leaves are clipped together, right where they are not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+ROWS = np.random.default_rng(0).normal(size=(5, 6)).astype("f4") * np.array([3, 3, 3, 3, 0.01, 0.01], "f4")
+PAIR = mechanisms.pair(ROWS[:-1], ROWS)
+
+
+def factor(norms, bound):
+    return jnp.minimum(1.0, bound / jnp.maximum(norms, 1e-9))[:, None]
+
+
+def clipped_together(rows):
+    own = factor(jnp.linalg.norm(rows, axis=1), 1.0)
+    return {"w": (own * rows[:, :4]).sum(0), "b": (own * rows[:, 4:]).sum(0)}
+
+
+def clipped_leaf_by_leaf(rows):
+    """The same factor, computed for each leaf."""
+    norms = jnp.linalg.norm(rows, axis=1)
+    parts = {"w": rows[:, :4], "b": rows[:, 4:]}
+    return jax.tree.map(lambda part: (part / jnp.maximum(1.0, norms)[:, None]).sum(0), parts)
+
+
+def bounds_of_their_own(rows):
+    """Clipped to 1 and to 0.1: noise of 1 and of 0.1 would be a multiplier of 0.71, so both get more."""
+    weight, bias = rows[:, :4], 300 * rows[:, 4:]
+    own = [factor(jnp.linalg.norm(part, axis=1), bound) * part for part, bound in ((weight, 1.0), (bias, 0.1))]
+    return {"w": own[0].sum(0), "b": own[1].sum(0)}
+
+
+def noisy(key, sums, deviations):
+    keys = jax.random.split(key)
+    noise = {
+        name: deviations[name] * jax.random.normal(k, sums[name].shape) for name, k in zip("wb", keys, strict=True)
+    }
+    return {"w": sums["w"] + noise["w"], "b": sums["b"] + noise["b"]}
+
+
+STEPS = {
+    "together": (lambda key, rows: noisy(key, clipped_together(rows), {"w": 1.0, "b": 0.1}), True),
+    "leaf by leaf": (lambda key, rows: noisy(key, clipped_leaf_by_leaf(rows), {"w": 1.0, "b": 0.1}), True),
+    "more on one": (lambda key, rows: noisy(key, clipped_together(rows), {"w": 2.0, "b": 1.0}), False),
+    "even": (lambda key, rows: noisy(key, clipped_together(rows), {"w": 1.0, "b": 1.0}), False),
+    "own bounds": (lambda key, rows: noisy(key, bounds_of_their_own(rows), {"w": 1.5, "b": 0.15}), False),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name):
+    step, wrong = STEPS[name]
+    findings = explain(step, PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    if not wrong:
+        assert not findings
+        return
+    (finding,) = findings
+    assert finding.kind == "too_little_noise"
+    assert "has deviation 0.1 where that of others has 1" in finding.says
+    assert "['b']" in finding.says
+    assert "a multiplier of 0.1, where 1 is due" in finding.says
