@@ -7,7 +7,7 @@ import textwrap
 from audit.record.record import AuditRecord
 from audit.report.escaping import shown, visible
 from audit.report.promises import unchecked_steps
-from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story
+from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story, trained_once
 from audit.report.table import log_width
 
 LABEL = 15
@@ -47,19 +47,20 @@ def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    names = listed(sorted({record.mechanism.name for record in records}))
+    once = tuple(record for record in records if record.one_run is not None)
+    repeated = tuple(record for record in records if record.one_run is None)
+    names = listed(sorted({record.mechanism.name for record in repeated}))
     how = listed(sorted({record.neighbours.kind for record in records}))
-    trials = sum(record.trials for record in records)
-    canaries = sum(record.one_run.canaries for record in records if record.one_run is not None)
+    trials = sum(record.trials for record in repeated)
     drawn = [
-        *([f"{trials:,} outputs"] if trials or not canaries else []),
-        *([f"{canaries:,} canaries"] if canaries else []),
+        *([f"{counted(len(repeated), 'audit')}, {trials:,} outputs of {names}"] if repeated or not once else []),
+        *([trained_once(once)] if once else []),
     ]
     odd = sum(record.repeatable is False for record in records)
     again = f"; not repeatable: {counted(odd, 'audit')}" if odd else ""
     unknown = [record for record in records if unchecked_steps(record)]
     again += f"; number of steps not checked: {counted(len(unknown), 'audit')}" if unknown else ""
-    return f"{counted(len(records), 'audit')}, {' and '.join(drawn)} of {names}; neighbours: {how}{again}"
+    return f"{'; '.join(drawn)}; neighbours: {how}{again}"
 
 
 def _claims(records: tuple[AuditRecord, ...]) -> str:

@@ -200,18 +200,26 @@ def _percent(share: float) -> str:
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    names = listed(sorted({record.mechanism.name for record in records}))
-    how = " or ".join(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in records}))
-    trials = sum(record.trials for record in records)
-    canaries = sum(record.one_run.canaries for record in records if record.one_run is not None)
-    once = f"{canaries:,} canaries, each in the training by a fair coin; can what it releases tell which were in?"
-    if canaries and all(record.one_run is not None for record in records):
-        return f"{counted(len(records), 'audit')} of {names}: {once}"
-    more = f" And {once}" if canaries else ""
+    once = tuple(record for record in records if record.one_run is not None)
+    coins = f"{trained_once(once)}, each in it by a fair coin; can what it releases tell which were in?" if once else ""
+    if once == records:
+        return coins
+    repeated = tuple(record for record in records if record.one_run is None)
+    names = listed(sorted({record.mechanism.name for record in repeated}))
+    how = " or ".join(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in repeated}))
+    trials = sum(record.trials for record in repeated)
     return (
-        f"{counted(len(records), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
-        f"({trials:,} runs in total); can the outputs tell which of the two was used?{more}"
+        f"{counted(len(repeated), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
+        f"({trials:,} runs in total); can the outputs tell which of the two was used?{f' And {coins}' if coins else ''}"
     )
+
+
+def trained_once(records: tuple[AuditRecord, ...]) -> str:
+    """Audits of one training each, with how many canaries: they are not added up, as each training has its own."""
+    canaries = sorted({record.one_run.canaries for record in records if record.one_run is not None})
+    span = f"{canaries[0]:,}" if len(canaries) == 1 else f"{canaries[0]:,} to {canaries[-1]:,}"
+    each = "" if len(records) == 1 else ", each"
+    return f"{counted(len(records), 'audit')}{each} of one training with {span} canaries"
 
 
 def _secret(records: tuple[AuditRecord, ...]) -> str:

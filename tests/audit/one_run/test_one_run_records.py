@@ -12,7 +12,9 @@ import audit
 import guarantees
 from audit.cli import main
 from audit.report.latex import files
+from audit.report.short_story import ten_lines
 from audit.report.statement import model_card, statement
+from audit.report.story import story
 from audit.report.text import record_lines
 from audit.verify.procedure import verify
 
@@ -97,3 +99,15 @@ def test_the_command_reports_it(folder, kind, capsys):
 def test_without_a_claim_there_is_no_record(tmp_path):
     with pytest.raises(ValueError, match="judged no claim"):
         audit.save_records((trained(claim=None),), tmp_path / "records.json")
+
+
+def test_several_trainings_are_not_told_as_one(folder):
+    """Each record is of one training with its own canaries: 400 twice are not 800 in one."""
+    records = audit.load_records(folder / "records.json")
+    lines, page = "\n".join(ten_lines(records, width=200)), story(records).audited
+    assert "2 audits, each of one training with 400 canaries" in lines
+    assert page.startswith("2 audits, each of one training with 400 canaries")
+    assert "800" not in lines + page
+    alone = records[:1]
+    assert "1 audit of one training with 400 canaries" in "\n".join(ten_lines(alone, width=200))
+    assert story(alone).audited.startswith("1 audit of one training with 400 canaries")
