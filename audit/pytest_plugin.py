@@ -38,7 +38,7 @@ UNDECLARED = (
 
 
 class InconclusiveAuditWarning(UserWarning):
-    """An audit had too few trials to say anything."""
+    """An audit had too few trials to say anything, or a replay did not judge some code."""
 
 
 def _declares(item: Any) -> bool:
@@ -182,7 +182,10 @@ def explained(
     noise_multiplier: float | None = None,
     key: jax.Array | None = None,
 ) -> Explanation:
-    """What ``audit.explain`` says of a step, with a fixed key; the test fails where a line looks wrong."""
+    """What ``audit.explain`` says of a step, with a fixed key; the test fails where a line looks wrong.
+
+    Code that was not judged passes with a warning.
+    """
     from audit.diagnosis.explain import explain
     from audit.trials.keys import key_from_seed
 
@@ -190,6 +193,9 @@ def explained(
     told = explain(step, neighbours, key=own, claim=claim, noise_multiplier=noise_multiplier)
     if told.suspicions:
         pytest.fail(str(told), pytrace=False)
+    if told.not_judged:
+        said = " ".join(found.says for found in told.not_judged)
+        warnings.warn(InconclusiveAuditWarning(f"dp_explain: {said}"), stacklevel=2)
     return told
 
 

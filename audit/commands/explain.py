@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from audit.commands.compare import EXIT_NOT_COMPARED
 from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import json_text, printable
 from audit.suites.suite import AuditSpec, Suite, SuiteError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from audit.suites.build import Built
 
 FOUND = 1
+NOT_JUDGED = EXIT_NOT_COMPARED
+"""Nothing looks wrong as far as was seen, but some code was not judged: green would say too much."""
 PROGRAM = (
     "not followed, since a command_step runs in a process of its own, in whatever language. Python code is followed "
     "where it runs in this one: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). Told clip=, "
@@ -24,7 +27,10 @@ PROGRAM = (
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Replay every audit's code, or that of the one that is named; 1 if anything looks wrong where it should not."""
+    """Replay every audit's code, or that of the one that is named.
+
+    1 if anything looks wrong where it should not, else 4 if some code was not judged, else 0.
+    """
     suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
     from audit.suites.build import build_suite
@@ -32,8 +38,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     told: dict[str, Explanation] = {}
     wanted = _wanted(suite, arguments.audit)
+    programs = [spec for spec in wanted if spec.mechanism.get("kind") == "command_step"]
     if not arguments.json:
-        programs = [spec for spec in wanted if spec.mechanism.get("kind") == "command_step"]
         wanted = [spec for spec in wanted if spec not in programs]
         if programs and not arguments.quiet:
             print(printable(f"{', '.join(spec.name for spec in programs)}: {PROGRAM}"))
@@ -48,9 +54,16 @@ def execute(arguments: argparse.Namespace) -> int:
             print(printable(_text(audit, told[audit.spec.name])))
     if arguments.json:
         print(json_text({name: _plain(explanation) for name, explanation in told.items()}))
-    # the planted fault of a control should look wrong
-    planted = {spec.name for spec in wanted if spec.expect == "violation"}
-    return FOUND if any(explanation.suspicions for name, explanation in told.items() if name not in planted) else 0
+    followed = [spec for spec in wanted if spec not in programs]
+    return _code([(spec, told[spec.name]) for spec in followed]) if followed else NOT_JUDGED
+
+
+def _code(told: list[tuple[AuditSpec, Explanation]]) -> int:
+    """The exit code; a control is left out, since its planted fault should look wrong."""
+    asked = [explanation for spec, explanation in told if spec.expect != "violation"]
+    if any(explanation.suspicions for explanation in asked):
+        return FOUND
+    return NOT_JUDGED if any(explanation.not_judged for explanation in asked) else 0
 
 
 def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:

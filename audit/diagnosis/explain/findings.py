@@ -131,6 +131,11 @@ class Explanation:
         """The findings that point at something wrong: all but those that say what was not judged."""
         return tuple(found for found in self.findings if found.kind != Kind.NOT_FOLLOWED)
 
+    @property
+    def not_judged(self) -> tuple[Finding, ...]:
+        """The findings that say what was not judged, and why."""
+        return tuple(found for found in self.findings if found.kind == Kind.NOT_FOLLOWED)
+
     def __str__(self) -> str:
         """As a terminal shows it."""
         blocks = [f"{found.kind}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
@@ -138,7 +143,7 @@ class Explanation:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
         if self.rounds and self.stated is None:
             blocks.append(NOTHING_STATED)
-        blocks += [f"{found.says}{_at(found.lines)}" for found in self.findings if found not in self.suspicions]
+        blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         blocks += [_table(self.rounds)] if self.rounds else []
         draws, meetings = (_counted(number, "place") for number in (self.covered.draws, self.covered.releases))
         followed = f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}."

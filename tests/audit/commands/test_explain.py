@@ -14,8 +14,9 @@ import guarantees
 import mechanisms
 from audit import cli
 from audit.diagnosis import after_violation
-from audit.diagnosis.explain.findings import Explanation
+from audit.diagnosis.explain.findings import Explanation, Finding, Kind, not_followed
 from audit.diagnosis.explain.jaxprs import interpreter
+from audit.pytest_plugin import InconclusiveAuditWarning
 from audit.record.stored import from_json
 from audit.report.diagnoses import remarks
 from audit.report.formats import github_annotations
@@ -88,8 +89,24 @@ def test_a_seed_of_its_own_replaces_that_of_the_suite(folder, monkeypatch, capsy
     assert "--seed must be a whole number" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("suspected", "left", "expect", "code"),
+    [(False, True, None, 4), (True, True, None, 1), (False, True, "violation", 0), (False, False, None, 0)],
+)
+@pytest.mark.parametrize("mode", ["--quiet", "--json"])
+def test_code_that_was_not_judged_is_no_silent_green(folder, monkeypatch, capsys, suspected, left, expect, code, mode):
+    findings = [Finding(kind=Kind.NOT_CLIPPED, lines=(), says="Not clipped.")] * suspected
+    told = Explanation(findings=(*findings, *[not_followed("no draws are shared")] * left))
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: told)
+    if expect:
+        (folder / "suite.toml").write_text(SUITE.replace('name = "half"', f'name = "half"\nexpect = "{expect}"'))
+    assert cli.main(["explain", "suite.toml", "--audit", "half", mode]) == code
+    # a program beside code that is followed changes nothing: no replay can ever follow one
+    assert cli.main(["explain", "suite.toml", mode]) == code
+
+
 def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, capsys):
-    assert cli.main(["explain", "suite.toml", "--audit", "program", "--json"]) == 0
+    assert cli.main(["explain", "suite.toml", "--audit", "program", "--json"]) == 4
     told = json.loads(capsys.readouterr().out)["program"]
     assert [finding["kind"] for finding in told["findings"]] == ["not_followed"]
     assert told["not_seen"]
@@ -102,7 +119,7 @@ name = "another"
 mechanism = { kind = "command_step", command = ["no-such-program"] }
 """
     (folder / "suite.toml").write_text(SUITE.partition("[[audit]]")[0] + program + program.replace("another", "third"))
-    assert cli.main(["explain", "suite.toml"]) == 0
+    assert cli.main(["explain", "suite.toml"]) == 4
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("another, third: not followed, since a command_step runs in a process of its own")
     assert "clip=" in line
@@ -170,6 +187,13 @@ def test_the_fixture_fails_a_test_at_the_line_and_leaves_right_code_alone(dp_exp
         dp_explain(lambda key, rows: rows.sum(axis=0), pair)
     # from the working folder on, as an editor's terminal links it
     assert f"\n    {os.path.relpath(__file__)}:" in str(told.value)
+
+
+def test_the_fixture_warns_of_code_that_was_not_judged(dp_explain, monkeypatch):
+    told = Explanation(findings=(not_followed("a loop depends on data"),))
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: told)
+    with pytest.warns(InconclusiveAuditWarning, match="dp_explain: Not judged: a loop depends on data"):
+        assert dp_explain(None, mechanisms.scalar_pair()) is told
 
 
 def broken(key, gradients):
