@@ -89,7 +89,15 @@ def test_another_mechanism_or_code_is_another_audit(run):
 def test_what_a_report_advises_after_too_few_trials_is_paid_for():
     """Another seed, or more trials, would be a second look: every option that it names shares the risk over looks."""
     for needed, look in ((1236, 0), (None, 0), (1236, 2)):
-        says = remedy(SimpleNamespace(verdict="inconclusive", one_run=None, trials_needed=needed, look=look))
+        asked = {
+            "claim": SimpleNamespace(name="gaussian"),
+            "suite": None,
+            "seconds": 1.0,
+            "trials": 20,
+            "fit_trials": 0,
+        }
+        open_one = SimpleNamespace(verdict="inconclusive", one_run=None, trials_needed=needed, look=look, **asked)
+        says = remedy(open_one)
         commands = re.findall(r"`dpsgd-audit (.*?)`", says)
         assert len(commands) == bool(needed)
         advised = [
