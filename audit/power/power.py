@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -94,12 +95,21 @@ def _more_advantage(epsilon: float, delta: float) -> float:
 
 def noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
     """The noise multipliers 1 / mu of the Gaussian mechanisms that have these epsilons at a delta."""
+    return _noise_at(tuple(epsilon.tolist()), delta)
+
+
+@functools.lru_cache(maxsize=256)
+def _noise_at(epsilons: tuple[float, ...], delta: float) -> np.ndarray:
+    """The same; a search for a number of trials asks for the same epsilons at each of them."""
+    epsilon = np.array(epsilons, float)
 
     # the tails themselves, not Claims, in 1 / mu, which they fall with
     def excess(noise: np.ndarray, own: np.ndarray) -> np.ndarray:
         return gaussian_delta(own, 1 / noise) - delta
 
-    return crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
+    found = crossing(excess, np.full(epsilon.shape, 1e-3), np.full(epsilon.shape, 1e6), epsilon)
+    found.flags.writeable = False
+    return found
 
 
 def refutation_power(claim: Claim | TradeOff, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
@@ -236,10 +246,15 @@ def _leaking(claim: Claim, *, delta: float, trials_per_side: int, power: Power) 
     return lambda epsilons: power(*leak(epsilons))
 
 
-def is_conclusive(claim: Claim, *, delta: float, trials_per_side: int, power: Power) -> bool:
-    """What ``detectable`` says of moderate leaks, one by one, in a fifth of the time: the smallest is not found out."""
+def is_conclusive(
+    claim: Claim, *, delta: float, trials_per_side: int, power: Power, wanted: Moderate | None = None
+) -> bool:
+    """What ``detectable`` says of moderate leaks, one by one, in a fifth of the time: the smallest is not found out.
+
+    ``wanted`` are those leaks, where the caller knows them already.
+    """
     alpha, room = tv_alternative(claim, 0.0)
-    wanted = moderate(claim, delta=delta)
+    wanted = wanted or moderate(claim, delta=delta)
     if wanted.tv_excess is not None and _at_most(
         lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, wanted.tv_excess
     ):
@@ -293,10 +308,11 @@ def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, mo
 
     To two per cent, looked for above ``more_than`` per side; None where ``MOST_TRIALS`` per side would not do.
     """
+    wanted = moderate(claim, delta=delta)
 
     def conclusive(trials_per_side: int) -> bool:
         power = test(claim, trials_per_side=trials_per_side, risk=risk)
-        return is_conclusive(claim, delta=delta, trials_per_side=trials_per_side, power=power)
+        return is_conclusive(claim, delta=delta, trials_per_side=trials_per_side, power=power, wanted=wanted)
 
     low, high = more_than, 2 * more_than
     while not conclusive(high):

@@ -10,9 +10,11 @@ from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.supporting_lines import tabulate
+from audit.power import power as power_of_rectangles
 from audit.power.power import detectable, is_conclusive, refuting, trials_needed
 from audit.verdict.judgement import Against, judge_statements
 from audit.verdict.proven_numbers import against, prove
+from guarantees.numerics.search import crossing
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -124,6 +126,20 @@ def test_a_short_search_is_conclusive_where_the_full_one_is(mu):
         found.append(is_conclusive(claim, power=power, **size))
         assert found[-1] == detectable(claim, risk=0.05, **size).conclusive, trials
     assert set(found) == {False, True}
+
+
+def test_a_search_for_trials_looks_for_the_noise_of_an_epsilon_once(monkeypatch):
+    asked = []
+
+    def counted(excess, low, high, goal):
+        asked.extend(goal.tolist())
+        return crossing(excess, low, high, goal)
+
+    monkeypatch.setattr(power_of_rectangles, "crossing", counted)
+    power_of_rectangles._noise_at.cache_clear()
+    trials_needed(guarantees.gaussian(mu=1.0), delta=1e-5, risk=0.05, test=refuting)
+    assert asked
+    assert len(asked) == len(set(asked))
 
 
 @pytest.mark.long
