@@ -37,7 +37,7 @@ CAUSES = {
     "batch_bound": "the clipping bound reads the batch",
     "batch_divisor": "the divisor reads the batch",
     "carried_over": "sums are carried over to later steps (momentum before the noise)",
-    "clipped_apart": "parts of a gradient are not clipped together",
+    "clipped_apart": "each tensor of the gradient, or another part of it, is clipped by itself",
     "coarse_noise": "the noise has low precision or entropy",
     "correlated": "the noise is correlated on purpose (antithetic draws, momentum, a matrix mechanism)",
     "counted_again": "the record is counted more than once",

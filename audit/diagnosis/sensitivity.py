@@ -193,6 +193,9 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         turned = f" ({found.mean / stated.rate:.3g} along its own gradient)"
     elif found.mean < 0:
         turned = " (against its own gradient)"
+    if np.count_nonzero(signal.moves) > signal.rounds:
+        # a gradient that has parts: clipped to the bound each, they are together longer than it
+        too_far = ("clipped_apart", *too_far)
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
         return what + f"{moved:.3g}{turned} where {length:.3g} is due", too_far

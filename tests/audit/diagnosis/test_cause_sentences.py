@@ -217,6 +217,9 @@ FAULTS = {
     ),
     "augmentations": Fault(lambda d: beside(d, d.taken), ("direction",), ("counted_otherwise",)),
     "clipped apart": Fault(lambda d: beside(d, -d.taken), ("direction",), ("clipped_apart",)),
+    "each part clipped to the bound": Fault(
+        lambda d: d.release + np.outer(5 * d.taken, d.unit), ("ratio",), ("clipped_apart",), pair=DENSE
+    ),
     "moves others": Fault(lambda d: beside(d, d.taken * d.others.sum(axis=1)), ("direction",), ("moves_others",)),
     "fixed batches": Fault(of_size_two, ("batches",), ("fixed_batches",), rate=0.5),
     "less along": Fault(lambda d: along(d, 0.3 * d.noise @ d.unit), ("batches",), ("less_along",), rate=0.5),
@@ -292,6 +295,11 @@ def test_only_what_may_be_true_is_said(name):
     for answer in answers:
         assert not answer.causes or set(answer.causes) & set(fault.true), answer.says
     assert any(set(answer.causes) & set(fault.true) for answer in answers), [answer.says for answer in answers]
+
+
+def test_a_gradient_in_one_coordinate_has_no_parts_that_could_be_clipped_by_themselves():
+    (answer,) = said(FAULTS["not clipped"])
+    assert "clipped_apart" not in answer.causes
 
 
 @pytest.mark.parametrize("law", ["laplace", "any"])
