@@ -29,7 +29,8 @@ class Kind(enum.StrEnum):
 
 
 SENTENCES = {
-    Kind.KEY_USED_TWICE: "The randomness of {first} is used again at {second}{how}: the two draws are not independent.",
+    Kind.KEY_USED_TWICE: "The randomness of {first} is used again at {second}{how}: these random numbers are not "
+    "independent.",
     Kind.RANDOMNESS_FROM_DATA: "The random numbers drawn at {draw} depend on the data{origin}.",
     Kind.RECORDS_MIXED_BEFORE_SUM: "At {at} one record changes the values of other records{through} before they are "
     "summed: clipping each of them does not bound what one record changes.",

@@ -292,3 +292,19 @@ def test_noise_times_zero_covers_nothing_and_is_no_second_use_of_a_key():
     found = told(step).findings
     assert [one.kind for one in found] == [Kind.RELEASED_WITHOUT_NOISE], found
     assert "bias" in found[0].says
+
+
+def test_noise_that_is_repeated_says_how_often_and_in_which_rounds():
+    def broadcast(key, data):
+        total = jnp.outer(jnp.ones(3), replayed.clipped(replayed.gradients(replayed.WEIGHTS, data)).sum(0))
+        return total + jnp.sqrt(3) * replayed.noise(key)
+
+    def same_key_in_every_step(key, data):
+        weights = replayed.WEIGHTS
+        for _ in range(2):
+            noisy = replayed.clipped(replayed.gradients(weights, data)).sum(0) + replayed.noise(key)
+            weights = weights - replayed.STEP * noisy
+        return weights
+
+    assert f"({replayed.WIDTH} numbers for {3 * replayed.WIDTH} coordinates)" in told(broadcast).findings[0].says
+    assert "(rounds 1 and 2)" in told(same_key_in_every_step).findings[0].says

@@ -121,13 +121,16 @@ class Meetings:
         elif data.differs and data.mixed is not None:
             self._mixing(release, data)
         if noise.shared or np.size(drawn) < np.size(release.moved):
-            how = f" (one number for {np.size(release.moved)} coordinates)"
+            numbers = len(np.unique(drawn))
+            told = "one number" if numbers == 1 else f"{numbers} numbers"
+            how = f" ({told} for {np.size(release.moved)} coordinates)"
             self.find(found(Kind.KEY_USED_TWICE, first=release.draw, second=release.at, how=how))
         for earlier, other in self._drawn:
             if _alike(earlier, drawn) and not np.array_equal(other.moved, release.moved):
-                self.find(
-                    found(Kind.KEY_USED_TWICE, first=other.draw, second=release.draw, how=_rounds(other, release))
-                )
+                rounds = list(dict.fromkeys(one.round for one in self.releases))
+                numbers = [1 + rounds.index(one.round) for one in (other, release)]
+                how = "" if len(set(numbers)) == 1 else f" (rounds {numbers[0]} and {numbers[1]})"
+                self.find(found(Kind.KEY_USED_TWICE, first=other.draw, second=release.draw, how=how))
                 break
         self._drawn.append((drawn, release))
 
@@ -181,14 +184,6 @@ def _what(scale: Value) -> str:
 
 def _spoken(origin: Origin) -> str:
     return spelled(origin) if isinstance(origin, Place) else origin
-
-
-def _rounds(one: Release, other: Release) -> str:
-    return "" if one.round == other.round else f" (rounds {_number(one)} and {_number(other)})"
-
-
-def _number(release: Release) -> int:
-    return 1 + sum(part for part in release.round[:-1] if isinstance(part, int))
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

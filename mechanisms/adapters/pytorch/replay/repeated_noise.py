@@ -24,9 +24,15 @@ def repeated_noise(events: Iterable[Event]) -> list[Fact]:
         again = collections.Counter(known[value] for value in values if value in known)
         if again and again.most_common(1)[0][1] >= max(FEWEST, len(values) // 2):
             first = again.most_common(1)[0][0]
-            return [_used_twice(first.draw or first.stack, event.stack, ": the same numbers cover both releases")]
+            return [_used_twice(first.draw or first.stack, event.stack, " (the same numbers are added more than once)")]
         if len(values) >= FEWEST and len(set(values)) < len(values) // 2:
-            return [_used_twice(event.draw or event.stack, event.stack, ": one number covers many coordinates")]
+            return [
+                _used_twice(
+                    event.draw or event.stack,
+                    event.stack,
+                    f" ({len(set(values))} different numbers in {len(values)} coordinates)",
+                )
+            ]
         known |= dict.fromkeys(values, event)
     return []
 
