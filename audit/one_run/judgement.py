@@ -69,7 +69,10 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJu
     if p <= found[0].risk * len(found):
         reason = "more guesses were right than any training that keeps the claim allows."
         if not asked.by_epsilon:
-            reason += " This refutes the claimed curve; it bounds no epsilon."
+            reason += (
+                " This refutes the claimed curve as a whole; the proven epsilon is a statement about one delta, and "
+                "it may be below the claimed one."
+            )
         return OneRunJudgement(verdict="violation", p_value=p, judged_by=how, reason=reason)
     chance = _leak(claim, delta=delta)
     needed = [_critical(asked, each) for each in found]

@@ -9,7 +9,7 @@ from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
-from audit.report.story import RELATIONS
+from audit.report.story import RELATIONS, what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
 
@@ -68,7 +68,7 @@ def _why(record: AuditRecord) -> str:
     """Where the claim is violated; without a violation the leak that would have been found, or what was missing."""
     if record.verdict != "violation":
         return f"; {record.reason.rstrip('.')}"
-    return "" if record.violated_at is None else f"; {record.violated_at.says.rstrip('.')}"
+    return f"; {what_broke(record)}"
 
 
 def _drawn(record: AuditRecord) -> str:
@@ -124,7 +124,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
             else {"guesses": record.one_run.told(record.report_delta)}
         ),
         "verdict": readable(record.verdict),
-        **({} if record.violated_at is None else {"violated": record.violated_at.says}),
+        **({"violated": f"{what_broke(record)}."} if record.verdict == "violation" else {}),
         **({} if record.verdict == "violation" else {"what these trials could show": record.reason}),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }

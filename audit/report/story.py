@@ -15,6 +15,7 @@ from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
 from audit.report.durations import duration
 from audit.report.promises import in_words
+from audit.report.table import readable_p_value
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 RELATIONS = {
@@ -123,7 +124,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     allowed = (1 + record.claim.advantage) / 2
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
-        broken = "" if record.violated_at is None else f"{_capital(record.violated_at.says)} "
+        broken = f"{_capital(what_broke(record))}. "
         said = f"Anyone who sees {_release(record)} can tell {_secret((record,))} better than promised"
         if right > allowed:
             won = f"{at_least(100 * right, '.3g')}%"
@@ -188,6 +189,9 @@ def _known_leak(record: AuditRecord) -> str:
 
 
 def _release(record: AuditRecord) -> str:
+    """What was seen where the claim broke: of one training only the auditor knows what the scores read."""
+    if record.one_run is not None:
+        return "what the canaries were scored by"
     return record.claim.observation.rstrip(".")
 
 
@@ -293,10 +297,23 @@ def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
     """The violation whose epsilon is furthest above the promised one, in words; where none is above it, what broke."""
     broken = [record for record in records if record.verdict == "violation"]
     worst = max(broken, key=_excess)
-    if _excess(worst) <= 0 and worst.violated_at is not None:
-        return worst, worst.violated_at.says.rstrip(".")
+    if _excess(worst) <= 0:
+        return worst, what_broke(worst)
     proven = f"epsilon at least {at_least(worst.epsilon(worst.report_delta), '.3g')} at delta {worst.report_delta:g}"
     return worst, f"{proven} where {promised_epsilon((worst,))} is promised"
+
+
+def what_broke(record: AuditRecord) -> str:
+    """Where the claim of a violation is exceeded; where no place on its curve is known, that all of it is refuted."""
+    if record.violated_at is not None:
+        return record.violated_at.says.rstrip(".")
+    refuted = f"refuted as a whole (p-value {readable_p_value(record.p_value).replace('≤', 'at most')})"
+    if _excess(record) > 0 or record.claim.epsilon is None:
+        return f"the claim is {refuted}"
+    proven = (
+        f"the proven epsilon {at_least(record.epsilon(record.report_delta), '.3g')} at delta {record.report_delta:g}"
+    )
+    return f"the claimed curve is {refuted}, though {proven} is not above the promised {promised_epsilon((record,))}"
 
 
 def _excess(record: AuditRecord) -> float:

@@ -190,7 +190,8 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
     assert judged(guarantees.epsilon_delta(epsilon=9.0, delta=1e-6)).verdict == "inconclusive"
     by_curve = judged(guarantees.gaussian(mu=0.8))
     assert (by_curve.verdict, by_curve.judged_by) == ("violation", "guesses against the claimed curve")
-    assert "bounds no epsilon" in by_curve.reason
+    assert "refutes the claimed curve as a whole" in by_curve.reason
+    assert "bounds no epsilon" not in by_curve.reason, "repr, page and record state a proven epsilon beside it"
     assert judged(guarantees.gaussian(mu=2.0)).verdict != "violation"
     sampled = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
     assert judged(sampled).verdict == "violation"

@@ -11,10 +11,11 @@ import pytest
 import audit
 import guarantees
 from audit.cli import main
+from audit.record.of_one_run import as_record
 from audit.report.latex import files
 from audit.report.short_story import ten_lines
 from audit.report.statement import model_card, statement
-from audit.report.story import story
+from audit.report.story import consequence, story
 from audit.report.text import record_lines
 from audit.verify.procedure import verify
 
@@ -99,6 +100,27 @@ def test_the_command_reports_it(folder, kind, capsys):
 def test_without_a_claim_there_is_no_record(tmp_path):
     with pytest.raises(ValueError, match="judged no claim"):
         audit.save_records((trained(claim=None),), tmp_path / "records.json")
+
+
+@pytest.fixture(scope="module")
+def below():
+    """Refuted by its curve, though the epsilon proven at one delta is below the claimed one."""
+    rng = np.random.default_rng(5)
+    coins = rng.random(400) < 0.5
+    found = audit.one_run(rng.normal(size=400) + 1.7 * coins, coins, risk=0.01, claim=guarantees.gaussian(mu=0.7))
+    assert found.verdict == "violation"
+    assert 0 < found.epsilon(1e-5) < found.claim.epsilon(1e-5)
+    return as_record(found)
+
+
+def test_a_violation_whose_epsilon_is_below_the_claimed_one_says_why(below):
+    page = consequence(below, None)
+    for told in ("\n".join(ten_lines((below,), width=400)), statement((below,)), model_card((below,), title="t"), page):
+        assert "claimed curve is refuted as a whole (p-value " in told
+        assert "is not above the promised 2.9" in told
+        assert "bounds no epsilon" not in told
+    assert "Verdict: violation; the claimed curve is" in statement((below,))
+    assert "noisy" not in page, "the claim's adversary is not what scored the canaries"
 
 
 def test_several_trainings_are_not_told_as_one(folder):
