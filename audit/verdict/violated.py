@@ -12,6 +12,7 @@ from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
 from audit.bounds.rounding import at_least, at_most
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
+from guarantees.vocabulary import Direction
 
 EXCESSES = np.geomspace(1e-3, 1.0, 13)
 """Fixed beforehand, each less than twice the last: every one costs a joint test."""
@@ -44,6 +45,13 @@ class Allowance:
     reached: float
     """The delta that the rates need."""
     claimed: float
+    direction: Direction
+    """Which outputs: those likelier with the record, or those likelier without it."""
+
+
+OUTPUTS: dict[Direction, str] = {"with_given_without": "with", "without_given_with": "without"}
+LESS = 0.99
+"""A direction of which the claim promises less than this share of what it promises of the other one is named."""
 
 
 def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowance:
@@ -55,12 +63,26 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
     usable = slope > 0
     slope, height = slope[usable], (lines.y + lines.slope * lines.x)[usable]
     if not slope.size:
-        return Allowance(epsilon=0.0, reached=max(0.0, 1 - alpha - beta), claimed=1.0)
+        reached = max(0.0, 1 - alpha - beta)
+        return Allowance(epsilon=0.0, reached=reached, claimed=1.0, direction="with_given_without")
     scale = np.minimum(slope, 1.0)
     claimed = np.clip(1 - height / scale, 0.0, 1.0)
     reached = 1 - (beta + slope * alpha) / scale
     at = int(np.argmax(reached - claimed))
-    return Allowance(epsilon=float(abs(np.log(slope[at]))), reached=float(reached[at]), claimed=float(claimed[at]))
+    return Allowance(
+        epsilon=float(abs(np.log(slope[at]))),
+        reached=float(reached[at]),
+        claimed=float(claimed[at]),
+        direction="with_given_without" if slope[at] >= 1 else "without_given_with",
+    )
+
+
+def which_outputs(most: Allowance, claim: Claim) -> str:
+    """Of which outputs the claim promises this, where it promises more of the others; else nothing."""
+    both = float(np.asarray(claim.delta(most.epsilon)))
+    if most.claimed >= LESS * both:
+        return ""
+    return f" in outputs likelier {OUTPUTS[most.direction]} the record ({both:.3g} is claimed of the others)"
 
 
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:
@@ -80,7 +102,7 @@ def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
     most, point = max(found, key=lambda pair: pair[0].reached - pair[0].claimed)
     number = by_number("delta", most.epsilon, at_least=most.reached, claimed=most.claimed)
     where = f"false alarms at most {at_most(point.alpha, '.4g')}, misses at most {at_most(point.beta, '.4g')}"
-    says = f"{number.says[:-1]} ({where})."
+    says = f"{number.says[:-1]}{which_outputs(most, claim)} ({where})."
     return dataclasses.replace(number, false_alarm_rate=point.alpha, miss_rate=point.beta, says=says)
 
 
@@ -93,17 +115,17 @@ def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -
     lines = tabulate(claim)
     most = most_exceeded(*counts.rates, lines)
     excess = None if risk is None else proven_excess(counts, lines, risk=risk)
-    return seen_at(counts, most, excess=excess)
+    return seen_at(counts, most, which=which_outputs(most, claim), excess=excess)
 
 
-def seen_at(counts: ErrorCounts, most: Allowance, *, excess: float | None = None) -> ViolatedAt:
+def seen_at(counts: ErrorCounts, most: Allowance, *, which: str = "", excess: float | None = None) -> ViolatedAt:
     """The point that was seen below the claim, and the epsilon at which it exceeds its allowance most."""
     by = "" if not excess else f" by at least {at_least(excess, '.3g')}"
     alpha, beta = counts.rates
     says = (
         f"the claimed curve is refuted: at some epsilon, delta exceeds it{by}. The largest excess that was seen: delta "
         f"{_digits(most.reached, most.claimed)} at epsilon {most.epsilon:.3g}, where at most "
-        f"{_digits(most.claimed, most.reached)} is claimed (false alarms {counts.false_alarms:,} of "
+        f"{_digits(most.claimed, most.reached)} is claimed{which} (false alarms {counts.false_alarms:,} of "
         f"{counts.trials_without:,}, misses {counts.misses:,} of {counts.trials_with:,})."
     )
     return ViolatedAt(

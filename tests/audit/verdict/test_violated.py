@@ -100,6 +100,19 @@ def test_points_and_counts_say_how_much_is_proven():
     assert by_counts(counts(1500, 4600), CLAIM).excess is None
 
 
+def test_a_direction_of_which_less_is_claimed_is_named():
+    """Poisson batches: outputs likelier without the record are bounded by -log(1 - rate) a step."""
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+    points = (Limits(alpha=0.4, beta=0.01),), (Limits(alpha=0.01, beta=0.4),)
+    less, more = (by_points(each, claim) for each in points)
+    assert (
+        f"in outputs likelier without the record ({claim.delta(less.given):.3g} is claimed of the others)" in less.says
+    )
+    assert less.claimed == pytest.approx(claim.delta(less.given, "without_given_with"), abs=1e-4)
+    assert "outputs likelier" not in more.says
+    assert "outputs likelier" not in by_points(points[0], CLAIM).says
+
+
 def test_the_excess_is_zero_where_the_deciding_test_refutes_nothing():
     few = counts(1580, 5000)
     assert joint_p_value(few, CLAIM, gamma=0.001) > 0.05
