@@ -99,7 +99,13 @@ def _answers(
         untold = not_asked(f"{reason} {TELL}", code=NOT_TOLD)
         return (untold, *_of_the_claim(record, mechanism, neighbours, key, deadline, executor, SHARE * record.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
-        return (not_asked("fewer than two coordinates carry noise alone."),)
+        reason = "fewer than two coordinates carry noise alone"
+        if mechanism.gradients_told is None:
+            return (not_asked(f"{reason}."),)
+        spans = f"the pair's gradients span {len(signal.basis)} of {signal.dimension}"
+        few = f"{reason}: {spans}; audit a pair of fewer records."
+        asked = _of_the_claim(record, mechanism, neighbours, key, deadline, executor, SHARE * record.risk)
+        return (not_asked(few, code=NOT_TOLD), *asked)
     clip, noise_multiplier, rate = stated(record)
     # where no number of the noise is known, the claim alone is asked as well: they share the risk
     untold = clip is None and mechanism.gradients_told is not None

@@ -329,6 +329,20 @@ def test_where_no_noise_multiplier_is_known_the_claim_alone_is_asked_too(family,
     assert looks_wrong(silent.diagnoses) == ["none of the questions that could be asked found anything wrong."]
 
 
+def test_where_gradients_span_the_whole_output_the_claim_alone_is_asked_and_fewer_records_are_proposed():
+    rows = np.eye(3, dtype=np.float32)
+
+    def quiet(seed, gradients):
+        return gradients.sum(0) + 0.25 * np.random.default_rng(seed).standard_normal(3)
+
+    step = mechanisms.callable_step(quiet, clip=1.0, noise_multiplier=1.0, gradients=lambda rows: rows)
+    given = {"claim": guarantees.gaussian(mu=1.0), "trials": 600, "risk": 0.05, "key": KEY}
+    record = audit.run_audit(step, mechanisms.pair(rows[:2], rows), lambda output: output[2], **given)
+    (reason,) = untold(record.diagnoses)
+    assert "the pair's gradients span 3 of 3; audit a pair of fewer records" in reason
+    assert any("noise deviations" in says for says in looks_wrong(record.diagnoses))
+
+
 def test_normal_noise_is_held_to_the_whole_claim_and_other_noise_to_its_advantage():
     def allowed(claim):
         return allowed_deviations(claim_part(claim, 1e-5), delta=1e-5)
