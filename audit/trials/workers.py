@@ -21,7 +21,7 @@ from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, flatten_rows
 
 START_SECONDS = 180.0
-"""What a worker may take to import a library and build its objects, before its first batch."""
+"""What a worker may take to start, import a library and prepare a side, before its first trials of it."""
 
 ONE_SIDE = (
     "; {} the record the same seed gives a release, so the failure alone tells the two datasets apart (to audit that, "
@@ -51,6 +51,14 @@ class Drawn(NamedTuple):
     layout: Layout
 
 
+class _Waiting(NamedTuple):
+    """A batch that a worker was sent, until when it may take, and whether the worker is known to be ready for it."""
+
+    batch: Batch
+    deadline: float
+    ready: bool
+
+
 class Drawer(Protocol):
     """Draws batches and hands each to ``use(first trial, outputs)``, in any order."""
 
@@ -76,12 +84,13 @@ class _Trials:
         self.datasets = datasets
         self.prepared: dict[str, Draw] = {}
 
-    def run(self, batch: Batch) -> Drawn:
-        """Outputs of one batch, or a ForeignError that names the first trial that fails."""
+    def run(self, batch: Batch, ready: Callable[[], None] = lambda: None) -> Drawn:
+        """Outputs of one batch, or a ForeignError that names the first trial that fails; ``ready`` before the first."""
         seeds = trial_seeds(batch.key_data, batch.start, batch.stop)
         try:
             if batch.side not in self.prepared:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
+                ready()
             return Drawn(*flatten_rows(self.prepared[batch.side](seeds), len(seeds), self.mechanism.kind))
         except BaseException as error:
             if passes(error):
@@ -142,6 +151,8 @@ class Local:
 def _serve(connection: Connection, payload: bytes) -> None:
     """A worker's life: batches in, outputs or the text of an error out, until the pipe closes.
 
+    Before its first trials of a side it says by None that it is ready for them.
+
     Ctrl-C is its parent's to answer; when that ends it, it leaves by the front door, so that programs which it
     started are ended too.
     """
@@ -164,7 +175,7 @@ def _answer(connection: Connection, payload: bytes) -> None:
         except EOFError:
             return
         try:
-            connection.send((batch.start, trials.run(batch), None))
+            connection.send((batch.start, trials.run(batch, lambda: connection.send(None)), None))
         except ForeignError as error:
             connection.send((batch.start, None, str(error)))
 
@@ -211,7 +222,7 @@ class Workers:
         if not self._close.alive:
             raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit again.")
         waiting = batches[::-1]
-        busy: dict[Connection, tuple[Batch, float]] = {}
+        busy: dict[Connection, _Waiting] = {}
         try:
             while waiting or busy:
                 for pipe in self._pipes:
@@ -223,37 +234,52 @@ class Workers:
             self._close()
             raise
 
-    def _send(self, pipe: Connection, batch: Batch) -> tuple[Batch, float]:
+    def _send(self, pipe: Connection, batch: Batch) -> _Waiting:
         place = (self._pipes.index(pipe), batch.side)
-        allowed = self._timeout + (0.0 if place in self._warm else START_SECONDS)
+        ready = place in self._warm
+        allowed = self._timeout + (0.0 if ready else START_SECONDS)
         self._warm.add(place)
         try:
             pipe.send(batch)
         except OSError:
             self._died(pipe, batch)
-        return batch, time.monotonic() + allowed
+        return _Waiting(batch, time.monotonic() + allowed, ready)
 
-    def _receive(self, busy: dict[Connection, tuple[Batch, float]], use: Callable[[int, Drawn], None]) -> None:
-        until = min(deadline for _, deadline in busy.values())
+    def _receive(self, busy: dict[Connection, _Waiting], use: Callable[[int, Drawn], None]) -> None:
+        until = min(waiting.deadline for waiting in busy.values())
         ready = wait(list(busy), timeout=max(0.0, until - time.monotonic()))
         for pipe in ready:
             assert isinstance(pipe, Connection)
-            batch, _ = busy.pop(pipe)
+            batch = busy.pop(pipe).batch
             try:
-                start, drawn, error = pipe.recv()
+                answer = pipe.recv()
             except (EOFError, ConnectionError):
                 self._died(pipe, batch)
             else:
+                if answer is None:
+                    busy[pipe] = _Waiting(batch, time.monotonic() + self._timeout, ready=True)
+                    continue
+                start, drawn, error = answer
                 if error is not None:
                     raise ForeignError(error)
                 use(start, drawn)
-        late = [batch for batch, deadline in busy.values() if deadline <= time.monotonic()]
+        late = [waiting for waiting in busy.values() if waiting.deadline <= time.monotonic()]
         if late:
-            raise ForeignError(
-                f"{_span(late[0])} of {self._name} did not answer within {self._timeout:g} s (a worker's first trials "
-                f"of a side have {START_SECONDS:g} s more, to start and import); raise timeout=, or draw fewer trials "
-                "at once with chunk=."
+            raise ForeignError(self._too_late(late[0]))
+
+    def _too_late(self, waiting: _Waiting) -> str:
+        batch = waiting.batch
+        if not waiting.ready:
+            return (
+                f"a worker of {self._name} was not ready for the side '{batch.side}' within "
+                f"{START_SECONDS + self._timeout:g} s: starting, importing its code or preparing its data hangs or is "
+                "slow; where it is slow, raise timeout=."
             )
+        fewer = ", or draw fewer trials at once with chunk=" if batch.stop - batch.start > 1 else ""
+        return (
+            f"{_span(batch)} of {self._name} did not answer within {self._timeout:g} s: it may hang; where it is slow, "
+            f"as in a first call that imports or compiles, raise timeout={fewer}."
+        )
 
     def _died(self, pipe: Connection, batch: Batch) -> None:
         process = self._processes[self._pipes.index(pipe)]
@@ -265,7 +291,9 @@ class Workers:
 
 
 def _span(batch: Batch) -> str:
-    return f"trials {batch.start} to {batch.stop - 1} on the side '{batch.side}'"
+    several = batch.stop - batch.start > 1
+    which = f"trials {batch.start} to {batch.stop - 1}" if several else f"trial {batch.start}"
+    return f"{which} on the side '{batch.side}'"
 
 
 def _shut_down(processes: list[Any], pipes: list[Connection]) -> None:

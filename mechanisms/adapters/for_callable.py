@@ -103,8 +103,8 @@ def callable_step(
       settings: what the record says about it.
       releases: how much of a training it releases: ``"update"``, ``"transcript"`` or ``"final"``.
       workers: spawned processes that call it; 0 calls it here.
-      timeout: seconds after which a worker counts as stuck (60 by default), and 180 more for its first trials of a
-        side (imports). It needs workers: nothing can end code that runs here.
+      timeout: seconds after which a worker counts as stuck (60 by default), and 180 more to start, import and
+        prepare a side. It needs workers: nothing can end code that runs here.
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
       noise_multiplier: deviation of its noise over ``clip``.
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and

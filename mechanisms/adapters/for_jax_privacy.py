@@ -44,7 +44,8 @@ class JaxPrivacyStep(Described):
         ``"balls_in_bins"`` or ``"b_min_sep"``, from a warm start.
       min_sep: of ``"b_min_sep"``: steps between two batches of one record, at least 1.
       workers: spawned processes that draw; 0 draws here.
-      timeout: seconds after which a worker counts as stuck, and 180 more for its first trials of a side (imports).
+      timeout: seconds after which a worker counts as stuck, and 180 more to start, import and
+        prepare a side.
         Without workers nothing is timed.
 
     Raises:

@@ -66,7 +66,8 @@ class OpacusStep(Described):
         bounds hold.
       version: another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
       workers: spawned processes that train; 0 trains here. At least 1 with ``version``.
-      timeout: seconds after which a worker counts as stuck, and 180 more for its first trials of a side (imports).
+      timeout: seconds after which a worker counts as stuck, and 180 more to start, import and
+        prepare a side.
         Without workers nothing is timed.
 
     Raises:

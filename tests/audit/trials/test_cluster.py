@@ -163,16 +163,9 @@ def test_a_step_that_ends_every_worker_is_named():
 @pytest.mark.long
 def test_a_hanging_step_is_ended_where_it_has_a_child():
     with dask_executor(workers=1) as executor:
-        executor._client.run(_no_start_time)
         step = mechanisms.callable_step(foreign.hangs, workers=1, timeout=0.5)
         with pytest.raises(ForeignError, match=r"did not answer within 0.5 s"):
             record(step, ROWS, executor=executor, trials=200)
-
-
-def _no_start_time():
-    from audit.trials import workers
-
-    workers.START_SECONDS = 5.0
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 import itertools
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import foreign
@@ -11,6 +12,7 @@ from toys import First
 import audit
 import guarantees
 import mechanisms
+from audit.trials import workers
 from audit.trials.both_sides import both_sides
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.user_code_errors import last_words, own_traceback
@@ -127,15 +129,28 @@ def test_a_timeout_that_nothing_keeps_is_refused():
         assert make(foreign.noisy_sum).timeout == 60.0
 
 
-def test_a_worker_that_hangs_is_an_error(monkeypatch):
-    monkeypatch.setattr("audit.trials.workers.START_SECONDS", 0.0)
+def test_a_worker_that_hangs_is_an_error_without_waiting_for_its_start_allowance():
     own = source(foreign.hangs, workers=1, timeout=0.2)
-    with pytest.raises(
-        ForeignError, match=r"trials 0 to 15 on the side 'without' of hangs did not answer within 0.2 s"
-    ):
+    began = time.monotonic()
+    with pytest.raises(ForeignError) as told:
         own.scores(0, 16)
+    assert time.monotonic() - began < workers.START_SECONDS
+    words = str(told.value)
+    assert words.startswith("trials 0 to 15 on the side 'without' of hangs did not answer within 0.2 s: it may hang")
+    assert words.endswith("raise timeout=, or draw fewer trials at once with chunk=.")
     with pytest.raises(ForeignError, match="closed after an earlier error"):
         own.scores(0, 16)
+
+
+def test_one_trial_that_hangs_is_not_told_to_be_fewer():
+    with pytest.raises(ForeignError, match=r"^trial 0 on the side 'without' of hangs .* raise timeout=\.$"):
+        source(foreign.hangs, workers=1, timeout=0.2, chunk=1).scores(0, 1)
+
+
+def test_a_worker_that_does_not_start_is_an_error(monkeypatch):
+    monkeypatch.setattr(workers, "START_SECONDS", 0.0)
+    with pytest.raises(ForeignError, match=r"noisy_sum was not ready for the side 'without' within 0\.01 s"):
+        source(workers=1, timeout=0.01).scores(0, 16)
 
 
 def test_a_worker_that_dies_is_an_error():
