@@ -47,6 +47,13 @@ class Guesses:
         """All right guesses."""
         return self.right_in + self.right_out
 
+    def __str__(self) -> str:
+        """The counts in words."""
+        return (
+            f"{self.right:,} of {self.guessed:,} guesses were right ({self.guessed_in:,} guessed in, "
+            f"{self.guessed_out:,} out)"
+        )
+
     @property
     def side(self) -> sharp_guesses.Side:
         """Which guesses there are."""

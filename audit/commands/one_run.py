@@ -57,12 +57,12 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
     print(f"{found.included:,} included;")
     chosen = [each for each in found.guesses if each.at_delta is not None]
     for each in chosen:
-        print(f"{each.right:,} right of {each.guessed_in:,} guessed in and {each.guessed_out:,} out, ", end="")
+        print(f"{each}, ", end="")
         print(f"as many as {each.revealed:,} revealed coins recommend at delta {each.at_delta:g}.")
     if not chosen:
         best = max(found.guesses, key=lambda each: each.epsilon(delta))
         print(f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: ", end="")
-        print(f"{best.right:,} right of {best.guessed_in:,} guessed in and {best.guessed_out:,} out.")
+        print(f"{best}.")
     if claim is not None:
         limit = plan_one_run(claim=claim, canaries=found.canaries, delta=delta, risk=found.risk).limit
         print(

@@ -198,15 +198,15 @@ class OneRunPart:
 
     def told(self, delta: float) -> str:
         """The counts in words, and what they prove of epsilon at ``delta``."""
-        counts = "; ".join(
-            f"{each.right:,} right of {each.guessed_in:,} guessed in and {each.guessed_out:,} out"
-            for each in self.guesses
-        )
         proven, most = at_least(self.epsilon(delta), ".3g"), at_most(self.most(delta), ".3g")
-        return (
-            f"one training with {self.canaries:,} canaries, {self.included:,} of them in; {counts}: epsilon {proven} "
-            f"of at most {most} at delta {delta:g}, if all were right"
-        )
+        they_prove = f"They prove epsilon {proven} at delta {delta:g}"
+        return f"{self.counted}. {they_prove}; all right would have proven at most {most}"
+
+    @property
+    def counted(self) -> str:
+        """The canaries and the guesses about them in words."""
+        counts = "; ".join(map(str, self.guesses))
+        return f"one training with {self.canaries:,} canaries, {self.included:,} of them in; {counts}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

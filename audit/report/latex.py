@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Sequence
 from importlib import resources
 
-from audit.bounds.rounding import at_least
+from audit.bounds.rounding import at_least, at_most
 from audit.record.record import AuditRecord
 from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
-from audit.report.story import RELATIONS, listed
+from audit.report.story import RELATIONS, listed, what_broke
 from audit.report.table import NOT_KNOWN, readable
 
 SPECIAL = {
@@ -148,7 +148,7 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
 
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
-    most = ceiling(record)
+    most = _most(record)
     claimed = NOT_KNOWN if record.claim.epsilon is None else f"${number(record.claim.epsilon)}$"
     epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
     advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
@@ -160,12 +160,20 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     return [
         (f"{record.trials:,}" if record.one_run is None else record.sample).replace(",", "{,}"),
         epsilon,
-        "--" if most is None else f"{most.epsilon:.2f}",
+        "--" if most is None else f"{most:.2f}",
         advantage,
         at_least(record.mu, ".2f"),
         verdict,
         formula(record.claim),
     ]
+
+
+def _most(record: AuditRecord) -> float | None:
+    """What the same trials, or guesses, would prove of epsilon without an error."""
+    if record.one_run is not None:
+        return record.one_run.most(record.report_delta)
+    most = ceiling(record)
+    return None if most is None else most.epsilon
 
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
@@ -174,7 +182,10 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     unrun = _could_not_run(every)
     once, records = tuple(r for r in records if r.one_run), tuple(r for r in records if not r.one_run)
     if not records:
-        return " ".join([*map(_one_training, once), *([unrun] if unrun else [])])
+        tool = f"with dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(once))})"
+        together = f"All bounds hold together with probability at least ${1 - sum(r.risk for r in every):.4g}$."
+        begin = [f"We audited training {tool} by canaries, each in it by a fair coin. {together}"] if once else []
+        return " ".join([*begin, *map(_one_training, once), *([unrun] if unrun else []), *([ABSENCE] if once else [])])
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
@@ -227,12 +238,22 @@ def _one_training(record: AuditRecord) -> str:
     """One training with canaries, in a sentence."""
     once = record.one_run
     assert once is not None
+    why = what_broke(record) if record.verdict == "violation" else record.reason.rstrip(".")
     return (
-        f"{_short(visible(record.name))}: {escape(once.told(record.report_delta))}. The right guesses prove "
+        f"The audit ``{_short(visible(record.name))}'' is of {escape(once.counted)}. They prove "
         f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta), '.3g')}$ at $\\delta = "
-        f"{number(record.report_delta)}$ \\citep{{{','.join(BOUNDS['guesses'][1])}}}; the claim is "
-        f"{formula(record.claim)}."
+        f"{number(record.report_delta)}$ \\citep{{{','.join(BOUNDS['guesses'][1])}}}; all right would have proven at "
+        f"most ${at_most(once.most(record.report_delta), '.3g')}$. The claim is {formula(record.claim)}. "
+        f"Verdict: {escape(readable(record.verdict))}; {_in_symbols(why)}."
     )
+
+
+def _in_symbols(text: str) -> str:
+    """A sentence as LaTeX, with epsilons and deltas that have a number as mathematics."""
+    said = re.sub(
+        r"\bdelta (\d[\d.]*(?:e-?\d+)?)", lambda found: f"$\\delta = {number(float(found[1]))}$", escape(text)
+    )
+    return re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
 
 
 def _could_not_run(records: tuple[AuditRecord, ...]) -> str:

@@ -107,7 +107,8 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "unit of privacy": "one record" if group == 1 else f"{group} records together",
         "relation": f"{readable(kind)} ({RELATIONS.get(kind, 'one record')})",
         "promise covers": covered(record),
-        "adversary sees": claim.observation,
+        "adversary sees": f"{claim.observation} (as the claim assumes)",
+        "auditor saw": _seen(record),
         "accountant": _accountant(claim),
         **_promise(record),
         "sampler assumed": _stated(claim.parameters, SAMPLERS),
@@ -128,6 +129,15 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         **({} if record.verdict == "violation" else {"what these trials could show": record.reason}),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }
+
+
+def _seen(record: AuditRecord) -> str:
+    """What the bounds were found from, which may be less than the claim's adversary sees."""
+    if record.one_run is not None:
+        return (
+            f"one score for each canary; {UNKNOWN} from which releases (the final model's losses or all updates, say)"
+        )
+    return f"{RELEASED.get(record.releases, 'outputs of ')}{record.mechanism.name}"
 
 
 def _promise(record: AuditRecord) -> Mapping[str, str]:

@@ -85,7 +85,7 @@ def test_every_report_names_canaries_and_no_trials(folder):
     }
     for where, text in shown.items():
         assert "400 canaries" in text, where
-        assert where == "wide" or " of at most " in text, where
+        assert where == "wide" or "would have proven at most " in text, where
         assert "0 trials" not in text, where
         assert "0 outputs" not in text, where
     assert "steinke2023" in tex["references.bib"]
@@ -121,6 +121,32 @@ def test_a_violation_whose_epsilon_is_below_the_claimed_one_says_why(below):
         assert "bounds no epsilon" not in told
     assert "Verdict: violation; the claimed curve is" in statement((below,))
     assert "noisy" not in page, "the claim's adversary is not what scored the canaries"
+
+
+def test_counts_do_not_read_as_more_right_guesses_than_guesses(folder):
+    told = audit.load_records(folder / "records.json")[0].one_run
+    first = told.guesses[0]
+    assert f"{first.right} of {first.guessed} guesses were right ({first.guessed_in} guessed in, " in told.told(1e-5)
+
+
+def test_a_paper_is_told_each_verdict_in_whole_sentences(folder, below):
+    """It began in lower case, had two colons, plain 'epsilon 0 ... at delta 1e-05', and no verdict."""
+    keeps = audit.load_records(folder / "records.json")[1]
+    said = files((keeps, below), title="Ours")["methods.tex"]
+    assert said.startswith("We audited training with dpsgd-audit \\citep{dpsgdaudit}")
+    assert said.rstrip().endswith("does not prove privacy.")
+    for plain in ("epsilon 0", "epsilon 2", "1e-05"):
+        assert plain not in said
+    assert "The audit ``keeps'' is of one training with 400 canaries" in said
+    assert "Verdict: violation; the claimed curve is refuted as a whole" in said
+    assert f"Verdict: {keeps.verdict.replace('_', ' ')}; " in said
+    assert said.count("The claim is ") == 2
+
+
+def test_the_model_card_tells_the_claims_adversary_from_the_auditor(folder):
+    card = model_card(audit.load_records(folder / "records.json"), title="t")
+    assert card.count("(as the claim assumes) |") == 2
+    assert card.count("| auditor saw | one score for each canary; ") == 2
 
 
 def test_several_trainings_are_not_told_as_one(folder):
