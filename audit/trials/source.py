@@ -33,7 +33,7 @@ NOT_FINITE = (
 
 NOT_FINITE_OUTPUT = (
     "check the gradients for NaN, the divisor for zero, and values beyond 3.4e38, the largest float32. Where one "
-    "dataset alone gives such outputs, that is the leak: let a finite row stand for them (docs/command-protocol.md)."
+    "dataset alone gives such outputs, that is the leak: to audit it, release a finite row in their place."
 )
 
 

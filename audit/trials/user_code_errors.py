@@ -74,9 +74,14 @@ def own_traceback(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error)
     frames = [frame for frame in told.stack if not is_ours(frame.filename)]
     own = next((index for index, frame in enumerate(frames) if not is_library(frame.filename)), len(frames))
-    if own == len(frames):
+    left = traceback.StackSummary.from_list(frames[own:])
+    if isinstance(error, SystemExit):
+        # a last line 'SystemExit: 0' would read as if all were well
+        heading = "Traceback (most recent call last):\n" if left else ""
+        return f"{heading}{''.join(left.format())}{sentence(error)}\n"
+    if not left:
         return _unqualified("".join(told.format_exception_only()))
-    told.stack = traceback.StackSummary.from_list(frames[own:])
+    told.stack = left
     return "".join(told.format(chain=False))
 
 

@@ -25,7 +25,7 @@ START_SECONDS = 180.0
 
 ONE_SIDE = (
     "; {} the record the same seed gives a release, so the failure alone tells the two datasets apart (to audit that, "
-    "release a row that stands for it: docs/command-protocol.md)"
+    "release a row of your choice in its place)"
 )
 
 Use = Callable[[int, np.ndarray], None]

@@ -111,14 +111,24 @@ def test_a_failure_on_one_side_alone_is_told_as_the_leak_that_it_is(side, functi
     place, *_, last = str(caught.value).strip().splitlines()
     alone = "without the record the same seed gives a release, so the failure alone tells the two datasets apart"
     assert (alone in place) == (function == "fails_with_the_record")
-    assert ("docs/command-protocol.md" in place) == (function == "fails_with_the_record")
+    assert ("release a row of your choice in its place" in place) == (function == "fails_with_the_record")
+    assert "command-protocol" not in place
     assert last == ("ValueError: one class only" if function == "fails_with_the_record" else "KeyError: 'weights'")
+
+
+def test_a_step_that_ends_the_process_is_told_in_words():
+    with pytest.raises(ForeignError) as caught:
+        source(foreign.leaves).scores(0, 1)
+    assert str(caught.value).splitlines()[-1] == "it called sys.exit(0)"
+    assert "foreign.py" in str(caught.value)
+    assert last_words(str(caught.value)).startswith("it called sys.exit(0) (at ")
 
 
 def test_a_non_finite_output_names_its_trial():
     told = rf"output of trial {failing_trial()} on the side 'without' is not finite: .*largest float32\. Where one"
-    with pytest.raises(NonFiniteScoreError, match=told):
+    with pytest.raises(NonFiniteScoreError, match=told) as caught:
         source(foreign.gives_nan).scores(0, 1000)
+    assert "command-protocol" not in str(caught.value)
 
 
 def test_a_timeout_that_nothing_keeps_is_refused():
