@@ -346,3 +346,20 @@ def test_the_call_that_hands_over_the_noises_scale_stands_before_the_helper():
     lines, start = inspect.getsourcelines(scale_handed_over)
     assert found.lines[0] == (__file__, start + len(lines) - 1)
     assert found.says.count("(called at ") == 1
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_tensors_of_one_release_that_raw_data_scales_are_one_round(rounds):
+    def scaled(seed, data):
+        torch.manual_seed(seed)
+        weights = steps.START.clone()
+        for _ in range(rounds):
+            given = steps.gradients(weights, *data)
+            length, total = given.norm(dim=1).median(), steps.clipped(given).sum(0)
+            halves = [(half + steps.CLIP * steps.NOISE * torch.randn(len(half))) / length for half in total.split(3)]
+            weights = weights - steps.LEARNING * torch.cat(halves)
+        return weights
+
+    told = explained(scaled, clip=steps.CLIP, noise_multiplier=steps.NOISE)
+    assert [one.kind for one in told.findings] == ["changed_after_release"]
+    assert [one.number for one in told.rounds] == list(range(1, rounds + 1))

@@ -273,12 +273,15 @@ class Run(TorchDispatchMode):
         covered = [cell for cell in done.cells if cell.released and not cell.data]
         changed = next((cell.changed for cell in own if cell.changed), ())
         numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
-        if covered and (done.name in noise.ADDING or (done.name in noise.SCALING and numbers)):
-            changed = changed or done.where
+        by_numbers = done.name in noise.SCALING and numbers
         if covered and done.name not in noise.ADDING:
             for event in done.events:
                 event.consumed = True
+        # what spoils one tensor of a release does not begin a round; reading records with spoilt weights does
+        if done.name not in noise.ADDING and ((covered and not by_numbers) or (changed and not numbers)):
             self.releases.new_round()
+        if covered and (done.name in noise.ADDING or by_numbers):
+            changed = changed or done.where
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
         found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())
         found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
