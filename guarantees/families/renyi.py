@@ -29,10 +29,13 @@ SMALLEST_DELTA = 1e-17
 """A closed form is followed down to this."""
 SMALLEST_LEVEL = 1e4
 """Both error rates are followed down to the exponential of minus this."""
-NOTHING = 1e-28
-"""A promise of no more moves rates by 1e-14: total variation is at most the root of a Renyi epsilon at any order."""
-ROUND_OFF = 1e-15
-"""Of a divergence times ``(t - 1) / t``."""
+NOTHING = 1e-12
+"""A promise of no more is told from none by the root of a Renyi epsilon, which no total variation exceeds: Pinsker's
+inequality above order 1, and down to 1/2 that a divergence of this order is at least the square of total variation."""
+ROUND_OFF = 8e-15
+"""Of a divergence, with what it does to a point: total variation moves by half of it, in shares of the promise."""
+NEAR = 0.1
+"""Losses times ``t - 1`` up to which a moment is computed by its distance from 1."""
 FINE = 1e-6
 """Points of an exact curve are added until no chord lies higher than this share of the total variation over the
 tangents' envelope."""
@@ -125,9 +128,9 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     require("rho", rho <= LARGEST_PROMISE, f"at most {LARGEST_PROMISE:g} (numerics)", rho)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
-    if rho <= NOTHING and conversion == "exact":
-        # the best orders are too large for floats, and any one of them says that next to nothing leaks
-        orders = np.array([2.0])
+    if rho <= (100 * NOTHING) ** 2 and conversion == "exact":
+        # the best orders are too large for floats, and the smallest says that next to nothing leaks
+        orders = np.array([1.01])
     return Claim(
         curve=TradeOff(_law(orders, rho * orders, conversion)),
         name="zcdp",
@@ -216,7 +219,7 @@ def _exact_law(orders: Array, limits: Array) -> LossLaw:
     Points are added where the truth may lie furthest above. The chords between them lie on or above the truth. The
     stated error is the largest height of a chord over the envelope.
     """
-    if np.min(limits) <= 2 * NOTHING:
+    if np.min(limits) <= NOTHING:
         return dataclasses.replace(no_leak(), error=float(np.sqrt(np.min(limits))))
     points = _found(_first_levels(orders, limits), orders, limits)
     if not len(points.b):
@@ -237,7 +240,8 @@ def _exact_law(orders: Array, limits: Array) -> LossLaw:
         new = points.log_alpha[left] + share * np.diff(points.log_alpha)[left]
         points = _joined(points, _found(new, orders, limits))
     heights, last = points.heights(), float(np.max(points.delta[0] - _lost(orders, limits), initial=0.0))
-    error = float(np.max(heights, initial=max(last, 1e-14))) + _rounded(orders, limits, float(points.delta[-1]))
+    error = float(np.max(heights, initial=max(last, 1e-14)))
+    error += ROUND_OFF / float(np.min(limits)) * float(points.delta[-1])
     epsilon, first = np.unique(points.epsilon, return_index=True)
     law = law_from_profile(epsilon, np.clip(points.delta[first], 0.0, 1.0), error=error)
     certificate = Certificate(
@@ -250,17 +254,11 @@ def _exact_law(orders: Array, limits: Array) -> LossLaw:
     return dataclasses.replace(law, certificate=certificate)
 
 
-def _rounded(orders: Array, limits: Array, found: float) -> float:
-    """What rounding of divergences may move, as seen at promises of 1e-29 to 1e-9: up to eight times what is found."""
-    share = ROUND_OFF * np.max(orders / np.abs(orders - 1) / limits)
-    return float(8 * min(share, 1.0) * found)
-
-
 def _first_levels(orders: Array, limits: Array) -> Array:
     """Logarithms of alphas from the point where alpha = beta down to where nothing is left, denser towards it."""
 
     def excess(u: Array, _: Array) -> Array:
-        return (_moments(u, u - _log_complement(u), orders)[1] - limits[:, None]).max(axis=(0, 1))
+        return (_divergences(u, u - _log_complement(u), orders) - limits[:, None]).max(axis=(0, 1))
 
     middle = crossing(excess, np.array([1e-6 - SMALLEST_LEVEL]), np.array([np.log(0.5)]), np.zeros(1))[0]
     return np.unique(middle - np.geomspace(1e-9, SMALLEST_LEVEL + middle, FIRST_POINTS))
@@ -270,7 +268,7 @@ def _found(log_alpha: Array, orders: Array, limits: Array) -> _Points:
     """The points of the curve at these alphas, where it has a tangent steeper than 1."""
 
     def excess(b: Array, a: Array) -> Array:
-        return (_moments(a, b, orders)[1] - limits[:, None]).max(axis=(0, 1))
+        return (_divergences(a, b, orders) - limits[:, None]).max(axis=(0, 1))
 
     top = _log_complement(log_alpha) - log_alpha
     b = crossing(excess, np.full(log_alpha.shape, -SMALLEST_LEVEL), top, log_alpha)
@@ -329,37 +327,47 @@ def _log_complement(log_rate: Array) -> Array:
     return np.log1p(-np.exp(log_rate))
 
 
-def _moments(log_alpha: Array, b: Array, orders: Array) -> tuple[list[tuple[Array, Array]], Array]:
-    """Logarithms of the two terms of each constraint, and the divergence they give.
+def _losses(log_alpha: Array, b: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Logarithms of alpha, 1 - alpha, beta and 1 - beta, and the losses ln((1-beta)/alpha) and ln(beta/(1-alpha)).
 
-    Constraints: with the record against without, then back; axes: (constraint,) order, point. Alpha is given by its
-    logarithm and beta by its logit b, because they may be far below what 1 - beta can show.
+    Alpha is given by its logarithm and beta by its logit b, because they may be far below what 1 - beta can show.
     """
-    log_not_a = _log_complement(log_alpha)
-    log_b, log_not_b = -np.logaddexp(0.0, -b), -np.logaddexp(0.0, b)
+    log_not_a, log_b, log_not_b = _log_complement(log_alpha), -np.logaddexp(0.0, -b), -np.logaddexp(0.0, b)
+    return log_alpha, log_not_a, log_b, log_not_b, log_not_b - log_alpha, log_b - log_not_a
+
+
+def _divergences(log_alpha: Array, b: Array, orders: Array) -> Array:
+    """With the record against without, then back; axes: constraint, order, point."""
+    log_a, log_not_a, log_b, log_not_b, up, down = _losses(log_alpha, b)
     t = orders[:, None]
-    terms = [
-        (t * log_not_b + (1 - t) * log_alpha, t * log_b + (1 - t) * log_not_a),
-        (t * log_not_a + (1 - t) * log_b, t * log_alpha + (1 - t) * log_not_b),
-    ]
-    return terms, np.stack([np.logaddexp(*pair) / (t - 1) for pair in terms])
+    near = np.abs(t - 1) * np.maximum(np.abs(up), np.abs(down)) <= NEAR
+
+    def logarithm(first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
+        """Of the mean of exp((t - 1) loss); next to 1 by what it differs from 1, or orders next to 1 were rounding."""
+        far = np.logaddexp(first[0] + (t - 1) * first[1], second[0] + (t - 1) * second[1])
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            by = sum(np.exp(weight) * np.expm1((t - 1) * loss) for weight, loss in (first, second))
+            return np.where(near, np.log1p(by), far)
+
+    there = logarithm((log_not_b, up), (log_b, down))
+    back = logarithm((log_not_a, -down), (log_a, -up))
+    return np.stack([there, back]) / (t - 1)
 
 
 def _log_slopes(log_alpha: Array, b: Array, orders: Array, limits: Array) -> Array:
     """``ln(-dbeta/dalpha)`` along whichever constraint binds at each point: the ratio of its two derivatives."""
-    terms, divergence = _moments(log_alpha, b, orders)
-    binding = (divergence - limits[:, None]).reshape(-1, b.size).argmax(axis=0)
-    way, which = np.divmod(binding, len(orders))
-    at, t = np.arange(b.size), orders[which]
-
-    def share(pair: int, term: int, over: Array | float = 0.0) -> Array:
-        """The part of a constraint's moment that one term is, over the exponential of ``over``."""
-        return np.exp(terms[pair][term][which, at] - (t - 1) * divergence[pair, which, at] - over)
-
-    odds = np.exp(log_alpha - _log_complement(log_alpha))
-    log_beta, log_power = -np.logaddexp(0.0, -b), -np.logaddexp(0.0, b)
+    excess = _divergences(log_alpha, b, orders) - limits[:, None]
+    way, which = np.divmod(excess.reshape(-1, b.size).argmax(axis=0), len(orders))
+    t = orders[which]
+    *_, up, down = _losses(log_alpha, b)
+    apart = up - down
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        # both derivatives with alpha taken out, which may underflow
-        forward = (1 - t) * (share(0, 0) - share(0, 1) * odds) / (t * (share(0, 1, log_beta) - share(0, 0, log_power)))
-        backward = t * (share(1, 1) - share(1, 0) * odds) / ((1 - t) * (share(1, 0, log_beta) - share(1, 1, log_power)))
-        return np.log(np.where(way == 0, forward, backward)) - log_alpha
+        ratio = np.log(-np.expm1(-t * apart) / t) - _log_expm1_over(1 - t, apart)
+    return np.where(way == 0, up + ratio, down - ratio)
+
+
+def _log_expm1_over(rate: Array, length: Array) -> Array:
+    """``ln((e^(rate length) - 1) / rate)``, which for a large product is next to linear."""
+    far = rate * length > 500
+    close = np.log(np.expm1(np.where(far, 0.0, rate * length)) / rate)
+    return np.where(far, rate * length - np.log(np.abs(rate)), close)

@@ -1,5 +1,6 @@
 """Promises of Renyi privacy over their whole range, against the closed form over many more orders."""
 
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -102,4 +103,37 @@ def test_next_to_nothing_is_known_within_the_stated_error(size):
     assert order_two.total_variation == pytest.approx(np.sqrt(size) / 2, rel=1e-6, abs=order_two.error)
     every_order = guarantees.zcdp(rho=size)
     assert every_order.total_variation == pytest.approx(np.sqrt(size / 2), rel=1e-3, abs=every_order.error)
-    assert every_order.error < 1e-12 + 1e-5 * every_order.total_variation
+    assert every_order.error < 2e-10 + 1e-5 * every_order.total_variation
+
+
+@pytest.mark.parametrize(
+    ("orders", "epsilons"),
+    [
+        ([1.0000000183011581, 1345.1185606021866], [3.806498231640501e-11, 2.6348439906237135e-11]),
+        ([0.9999945796769579, 80913.37867602773], [1.6944367101197366e-11, 1.0986800434942625e-11]),
+        ([0.9998427889512498, 4508.118217304895], [4.8244244269130285e-18, 3.2737518405393082e-18]),
+        ([1.0000109228413256], [2.8396063799377737e-27]),
+        ([0.9999999996612602], [9.45375423127247e-09]),
+        ([1.0000000001225788, 1.0012199780559083], [5.0588265739174106e-08, 2.974321229892833e-07]),
+        ([1e9], [1e-9]),
+    ],
+)
+def test_orders_next_to_1_and_small_promises_are_known_within_the_stated_error(orders, epsilons):
+    """Total variation in 60 digits: each order's curve has it where alpha = beta, and the smallest one binds."""
+
+    def distance(order, epsilon):
+        def divergence(d):
+            low, high = (1 - d) / 2, (1 + d) / 2
+            return mp.log(high**order * low ** (1 - order) + low**order * high ** (1 - order)) / (order - 1)
+
+        order, least, most = mp.mpf(order), mp.mpf(10) ** -30, mp.mpf(1) / 2
+        for _ in range(150):
+            middle = mp.sqrt(least * most)
+            least, most = (middle, most) if divergence(middle) < epsilon else (least, middle)
+        return least
+
+    with mp.workdps(60):
+        truth = float(min(distance(*each) for each in zip(orders, epsilons, strict=True)))
+    claim = guarantees.renyi(orders=orders, epsilons=epsilons)
+    assert abs(claim.total_variation - truth) <= claim.error
+    assert claim.error <= max(2e-6, 1e-3 * truth)
