@@ -62,7 +62,7 @@ MORE_DELTAS = (
 )
 
 
-LINES = "`dpsgd-audit explain` look for wrong lines"
+LINES = "look for wrong lines"
 
 
 MOST_NAMED = 2
@@ -152,7 +152,7 @@ def remedy(record: AuditRecord) -> str:
         if record.one_run is not None:
             return "Nothing, for this claim and these canaries. Audit single steps before relying on it."
         whole = "" if record.releases in ("transcript", "final") else " and the whole training"
-        lines = f", and let {LINES}" if _of_the_user(record) else ""
+        lines = f", and let {_replay(record)} {LINES}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
     suspects = any(answer.wrong for answer in record.diagnoses)
@@ -224,6 +224,11 @@ def trained_once(records: tuple[AuditRecord, ...]) -> str:
     span = f"{canaries[0]:,}" if len(canaries) == 1 else f"{canaries[0]:,} to {canaries[-1]:,}"
     each = "" if len(records) == 1 else ", each"
     return f"{counted(len(records), 'audit')}{each} of one training with {span} canaries"
+
+
+def _replay(record: AuditRecord) -> str:
+    """What looks at the lines of the code that was audited: the command reads suites, the function takes the code."""
+    return "`audit.explain` (Python)" if record.suite is None else "`dpsgd-audit explain`"
 
 
 def _secret(records: tuple[AuditRecord, ...]) -> str:
@@ -346,9 +351,11 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
             "the violation that was found is one" if known == 1 else f"the {known} violations that were found are those"
         )
         return f"Nothing new: {found} that this suite expects."
-    if any(record.verdict == "no_violation_found" and _of_the_user(record) for record in records):
-        return f"Nothing: every verdict is as expected. Keep the suite in CI, and let {LINES}."
-    return "Nothing: every verdict is as expected. Keep the suite in CI to catch a change that leaks."
+    kept = "audit" if all(record.suite is None for record in records) else "suite"
+    for record in records:
+        if record.verdict == "no_violation_found" and _of_the_user(record):
+            return f"Nothing: every verdict is as expected. Keep the {kept} in CI, and let {_replay(record)} {LINES}."
+    return f"Nothing: every verdict is as expected. Keep the {kept} in CI to catch a change that leaks."
 
 
 def _of_the_user(record: AuditRecord) -> bool:

@@ -66,7 +66,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     looks = sorted({record.look for record in records} - {0})
     which = f" (look {looks[-1]})" if looks else ""
     table = Table(
-        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows.",
+        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows."
+        if any(record.ran for record in records)
+        else None,
         caption_justify="left",
     )
     table.add_column("audit")

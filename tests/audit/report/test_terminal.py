@@ -137,7 +137,10 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
     own = dataclasses.replace(ours, mechanism=dataclasses.replace(ours.mechanism, name="my_training"))
     ours = dataclasses.replace(ours, mechanism=dataclasses.replace(ours.mechanism, name="one_round"))
     for told in (remedy(own), story((own,)).to_do, " ".join(" ".join(ten_lines((own,), width=80)).split())):
-        assert "let `dpsgd-audit explain` look for wrong lines." in told
+        assert "let `audit.explain` (Python) look for wrong lines." in told
+    assert "Keep the audit in CI" in story((own,)).to_do
+    listed = dataclasses.replace(own, suite={"risk": 0.05, "audits": 1, "seed": 0})
+    assert "Keep the suite in CI, and let `dpsgd-audit explain` look for wrong lines." in story((listed,)).to_do
     assert "explain" not in remedy(ours) + story((ours,)).to_do
     assert "explain" not in remedy(violation) + story((violation,)).to_do
 
