@@ -17,6 +17,8 @@ from guarantees.trade_off import TradeOff
 
 LEVELS = np.concatenate([tail := np.logspace(-7, np.log10(0.5), 60), 1 - tail[-2::-1]])
 """False-alarm rates among which the leaky mechanism's best test is looked for."""
+COARSE = 8
+"""Of these one in so many is asked first."""
 SMALLEST = 1e-9
 """Smallest false-alarm rate at which a Gaussian mechanism has to keep the claim."""
 
@@ -59,7 +61,16 @@ def _trials(curve: Curve, *, rate: float, pure: float | None, risk: float, joint
 
 
 def _found(test: TestKind, claimed: TradeOff, leak: Array, *, trials_per_side: int, risk: float) -> bool:
-    return bool(np.max(test(claimed, trials_per_side=trials_per_side, risk=risk)(LEVELS, leak)) >= POWER)
+    """Whether some level's power is enough: it rises and falls once, so around the best of a few more are looked at."""
+    power = test(claimed, trials_per_side=trials_per_side, risk=risk)
+    if test is jointly_refuting:
+        # which asks for all levels at once
+        return bool(np.max(power(LEVELS, leak)) >= POWER)
+    few = np.arange(0, len(LEVELS), COARSE)
+    powers = power(LEVELS[few], leak[few])
+    best = few[np.argmax(powers)]
+    near = np.arange(max(best - COARSE + 1, 0), min(best + COARSE, len(LEVELS)))
+    return bool(np.max(powers) >= POWER or np.max(power(LEVELS[near], leak[near])) >= POWER)
 
 
 def _leak(curve: Curve, *, rate: float, pure: float | None) -> Array | None:

@@ -345,6 +345,8 @@ def _divergences(log_alpha: Array, b: Array, orders: Array) -> Array:
     def logarithm(first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
         """Of the mean of exp((t - 1) loss); next to 1 by what it differs from 1, or orders next to 1 were rounding."""
         far = np.logaddexp(first[0] + (t - 1) * first[1], second[0] + (t - 1) * second[1])
+        if not near.any():
+            return far
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             by = sum(np.exp(weight) * np.expm1((t - 1) * loss) for weight, loss in (first, second))
             return np.where(near, np.log1p(by), far)

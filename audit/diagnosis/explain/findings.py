@@ -43,7 +43,7 @@ SENTENCES = {
     Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}{others}.",
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
     Kind.TOO_LITTLE_NOISE: "The record moves {what} {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
-    "adds{called}, drawn at {draw}, has deviation {deviation:.4g}: a multiplier of {multiplier:.4g}, where "
+    "adds{called}, drawn at {draw}, has deviation {deviation:.4g}{parts}: a multiplier of {multiplier:.4g}, where "
     "{stated:.4g} is stated{due}.",
     Kind.NOT_FOLLOWED: "Not judged: {why}.",
 }
@@ -174,16 +174,29 @@ def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
 
 
 def too_little(
-    *, lead: Place, at: Place, summed: bool = True, due: str = "", beside: Iterable[Place] = (), **words: object
+    *,
+    lead: Place,
+    at: Place,
+    summed: bool = True,
+    between: tuple[float, float] | None = None,
+    due: str = "",
+    beside: Iterable[Place] = (),
+    **words: object,
 ) -> Finding:
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
-    ``summed`` says that records were summed for certain where what is released comes from.
+    ``summed`` says that records were summed for certain where what is released comes from. ``between`` are the least
+    and the largest deviation of a release whose parts get different ones: the one told is that of ``at``.
     """
     own = lead.own[:1]
     called = f" (called at {spelled(Place(own))})" if own and own[0] in at.own[1:] else ""
     what = "the sum of" if summed else "what is made of the records at"
-    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, due=due, **words)
+    parts = (
+        ""
+        if between is None
+        else f" there ({between[0]:.4g} to {between[1]:.4g} over all parts, each in its own units)"
+    )
+    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, due=due, parts=parts, **words)
     return dataclasses.replace(told, lines=tuple(dict.fromkeys([*own, *told.lines])))
 
 

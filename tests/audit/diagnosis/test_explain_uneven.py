@@ -64,3 +64,15 @@ def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name)
     assert "has deviation 0.1 where that of others has 1" in finding.says
     assert "['b']" in finding.says
     assert "a multiplier of 0.1, where 1 is due" in finding.says
+
+
+def test_the_deviation_that_is_told_is_that_of_the_line_that_is_named():
+    """Not the root mean square over leaves that other lines give their noise."""
+    found = explain(
+        lambda key, rows: noisy(key, bounds_of_their_own(rows), {"w": 1.5, "b": 0.03}),
+        PAIR,
+        key=jax.random.key(0),
+        noise_multiplier=1.0,
+    ).findings
+    (finding,) = [one for one in found if one.kind == "too_little_noise"]
+    assert "has deviation 0.03 there (0.03 to 1.5 over all parts, each in its own units)" in finding.says

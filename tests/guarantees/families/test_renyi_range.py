@@ -96,6 +96,7 @@ def test_a_tiny_promise_is_known_in_proportion():
     assert claim.error < 1e-5 * claim.total_variation
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("size", [1e-31, 1e-29, 1e-26, 1e-20, 1e-16, 1e-12, 1e-9])
 def test_next_to_nothing_is_known_within_the_stated_error(size):
     # ln(1 + d^2) of order 2 is the divergence of two coins whose total variation is d/2

@@ -288,9 +288,12 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         more = f", more than the {stated.clip:g} to which records are clipped{where}"
         lengths = [float(np.linalg.norm(release.moved)) for release in releases]
         more += clipped_apart(lengths, (stated.clip or 0.0) * program.reach, slack=SLACK)
+    least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
+    uneven = most > (1 + SLACK) * least
     return [
         too_little(
             lead=lead,
+            between=(least, most) if uneven else None,
             summed=top.summed or origin is top.at,
             beside=[] if weight is None else [weight.at],
             more=more,
@@ -298,7 +301,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             draw=top.draw,
             origin=origin,
             sensitivity=_sensitivity(releases),
-            deviation=_deviation(releases),
+            deviation=_deviation([top] if uneven else releases),
             multiplier=1 / cost,
             stated=multiplier,
             due=due_on_the_pair(multiplier, due),
