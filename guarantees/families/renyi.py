@@ -29,9 +29,13 @@ SMALLEST_DELTA = 1e-17
 """A closed form is followed down to this."""
 SMALLEST_LEVEL = 1e4
 """Both error rates are followed down to the exponential of minus this."""
-NOTHING = 1e-12
-"""A promise of no more is told from none by the root of a Renyi epsilon, which no total variation exceeds: Pinsker's
-inequality above order 1, and down to 1/2 that a divergence of this order is at least the square of total variation."""
+FOLLOWED = 1e-12
+"""The smallest promise whose points rounding does not blur."""
+FOLLOWED_RHO = 1e-20
+"""The smallest rho of which the smallest of the orders' promises is followed."""
+NOTHING = 1e-28
+"""A promise of no more moves rates by 1e-14: no total variation exceeds the root of a Renyi epsilon, by Pinsker's
+inequality above order 1, and down to 1/2 because a divergence of this order is at least the square of it."""
 ROUND_OFF = 8e-15
 """Of a divergence, with what it does to a point: total variation moves by half of it, in shares of the promise."""
 NEAR = 0.1
@@ -128,8 +132,8 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     require("rho", rho <= LARGEST_PROMISE, f"at most {LARGEST_PROMISE:g} (numerics)", rho)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
-    if rho <= (100 * NOTHING) ** 2 and conversion == "exact":
-        # the best orders are too large for floats, and the smallest says that next to nothing leaks
+    if rho <= FOLLOWED_RHO and conversion == "exact":
+        # the best orders are too large for floats, and a small one says that next to nothing leaks
         orders = np.array([1.01])
     return Claim(
         curve=TradeOff(_law(orders, rho * orders, conversion)),
@@ -213,7 +217,7 @@ class _Points:
             return np.nan_to_num(left / (left + right) * right)
 
 
-def _exact_law(orders: Array, limits: Array) -> LossLaw:
+def _exact_law(orders: Array, limits: Array) -> DiscreteLaw:
     """The curve as the upper envelope of its tangents: on or below the truth, touching it at many points.
 
     Points are added where the truth may lie furthest above. The chords between them lie on or above the truth. The
@@ -221,6 +225,8 @@ def _exact_law(orders: Array, limits: Array) -> LossLaw:
     """
     if np.min(limits) <= NOTHING:
         return dataclasses.replace(no_leak(), error=float(np.sqrt(np.min(limits))))
+    if np.min(limits) <= FOLLOWED:
+        return _relaxed(orders, limits)
     points = _found(_first_levels(orders, limits), orders, limits)
     if not len(points.b):
         # nothing is promised: all may be revealed
@@ -252,6 +258,13 @@ def _exact_law(orders: Array, limits: Array) -> LossLaw:
         leaked=_chords(points, _lost(orders, limits)),
     )
     return dataclasses.replace(law, certificate=certificate)
+
+
+def _relaxed(orders: Array, limits: Array) -> DiscreteLaw:
+    """A promise that rounding would blur, as the larger one that can be followed, and perhaps no leak at all."""
+    law = _exact_law(orders, np.maximum(limits, 1.001 * FOLLOWED))
+    certificate = None if law.certificate is None else dataclasses.replace(law.certificate, leaked=no_leak())
+    return dataclasses.replace(law, error=law.error + TradeOff(law).total_variation, certificate=certificate)
 
 
 def _first_levels(orders: Array, limits: Array) -> Array:
