@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from guarantees.checks import require
-from guarantees.laws.combined import sides
+from guarantees.laws.combined import MixtureLaw, sides
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.jumps import JumpLaw, body_of, lowered, rounded
+from guarantees.laws.large_losses import FAR
 from guarantees.laws.lattice import LatticePair, Reach, discretise, reach
 from guarantees.laws.lattice_sums import MASS_LEFT_OUT, LatticePart, Plan, lattice_parts, planned_windows, summed_parts
 from guarantees.laws.law import Certificate, LossLaw, estimate, reverse
@@ -30,6 +32,12 @@ FEWEST_POINTS = 2**12
 FOLLOWED = 1000.0
 """Losses up to this size are followed to the tolerance, larger ones to as much more as they are larger: a lattice that
 follows a loss of 10,000 to 1e-6 has millions of points."""
+
+NO_ERROR = 1e-14
+"""How far off losses of which nothing but the mass at infinity is kept may be together."""
+
+NOTHING_TOLD = DiscreteLaw(np.zeros(1), np.ones(1), np.ones(1))
+ALL_TOLD = DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
 
 COARSE = 100.0
 """From this many times the tolerance on, large losses are composed apart from small ones."""
@@ -50,7 +58,11 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     for _, times in parts:
         require("times", times == int(times) and times >= 1, "an integer >= 1", times)
     require("tolerance", tolerance > 0, "> 0", tolerance)
-    laws = _merged([(law, int(times)) for law, times in parts])
+    return _composed(_merged([(law, int(times)) for law, times in parts]), tolerance, most_points)
+
+
+def _composed(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points: int) -> LossLaw:
+    """The same of laws that are merged."""
     if len(laws) == 1 and laws[0][1] == 1:
         return laws[0][0]
     exact = _all_outcomes(laws)
@@ -58,13 +70,16 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
         return exact
     total = sum(times for _, times in laws)
     spans = [reach(law, MASS_LEFT_OUT / total) for law, _ in laws]
-    # What never tells the two sides apart adds nothing.
-    telling = [i for i, span in enumerate(spans) if max(span.lower, span.upper) > 0] or [0]
-    laws, spans = [laws[i] for i in telling], [spans[i] for i in telling]
-    if len(laws) == 1 and (laws[0][1] == 1 or max(spans[0].lower, spans[0].upper) == 0):
-        return laws[0][0]
+    # What tells the two sides apart never, or all at once, needs no lattice.
+    widths = [max(span.lower, span.upper) for span in spans]
+    if min(widths) == 0:
+        silent = [
+            w == 0 and (n * law.error <= NO_ERROR or max(widths) == 0) for (law, n), w in zip(laws, widths, strict=True)
+        ]
+        if any(silent):
+            return _beside(laws, silent, tolerance, most_points)
     times = [n for _, n in laws]
-    largest = max(max(span.lower, span.upper) for span in spans)
+    largest = max(widths)
     tolerance *= max(1.0, largest / FOLLOWED)
     first = spacing = _fitting(largest / 2**11, laws)
     finest = _finest(laws, spans)
@@ -102,10 +117,25 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
     return _certified(safe, leaked, gap, laws)
 
 
+def _beside(laws: Sequence[tuple[LossLaw, int]], silent: Sequence[bool], tolerance: float, most_points: int) -> LossLaw:
+    """All others together, unless one of the silent losses, which tell nothing otherwise, reveals all."""
+    apart = list(itertools.compress(laws, silent))
+    rest = [part for part, one in zip(laws, silent, strict=True) if not one]
+    error = sum(times * law.error for law, times in apart)
+    told = _composed(rest, tolerance, most_points) if rest else dataclasses.replace(NOTHING_TOLD, error=error)
+    with np.errstate(divide="ignore"):
+        revealed = float(-np.expm1(sum(times * np.log1p(-_at_infinity(law)) for law, times in apart)))
+    return MixtureLaw((told, ALL_TOLD), (1 - revealed, revealed)) if revealed else told
+
+
+def _at_infinity(law: LossLaw) -> float:
+    """Probability that all is revealed, in the direction in which it is larger."""
+    return max(float(hockey_stick(one, np.array([FAR]))[0]) for one in (law, reverse(law)))
+
+
 def _everything(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw:
     """No loss of one of the parts is on the lattice: all may be revealed."""
-    law = DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
-    return _certified(law, None, 1.0, laws)
+    return _certified(ALL_TOLD, None, 1.0, laws)
 
 
 def _jumps_apart(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points: int) -> LossLaw | None:

@@ -273,3 +273,43 @@ def test_a_loss_of_thousands_needs_no_millions_of_points():
     assert found.at_least <= both + 4e-9
     assert found.at_most >= both - 1e-10
     assert found.known
+
+
+TELLING = {
+    "gaussian": guarantees.gaussian(mu=1.0),
+    "laplace": guarantees.laplace(epsilon=1.0),
+    "randomised_response": guarantees.randomised_response(epsilon=1.0),
+    "poisson_training": guarantees.poisson_training(rate=0.1, noise_multiplier=1.0, steps=10),
+    "epsilon_delta": guarantees.epsilon_delta(epsilon=1.0, delta=1e-6),
+}
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-3), (1e-18, 1e-8), (1e-9, 1e-8)])
+@pytest.mark.parametrize("name", sorted(TELLING))
+def test_what_may_reveal_all_keeps_its_delta_beside_another(name, epsilon, delta):
+    other = TELLING[name].curve
+    promise = guarantees.epsilon_delta(epsilon=epsilon, delta=delta).curve
+    both = compose([(other, 1), (promise, 3)])
+    revealed = -np.expm1(3 * np.log1p(-delta))
+    for direction in ("with_given_without", "without_given_with"):
+        far = other.delta(600.0, direction)
+        assert both.delta(600.0, direction) == pytest.approx(far + (1 - far) * revealed, rel=1e-6)
+        near = other.delta(1.0, direction)
+        assert both.delta(1.0, direction) >= (near + (1 - near) * revealed) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_losses_that_only_ever_reveal_all_compose_without_a_lattice(times):
+    once = Opaque(guarantees.epsilon_delta(epsilon=0.0, delta=1e-3).curve.law)
+    other = Opaque(guarantees.epsilon_delta(epsilon=0.0, delta=1e-2).curve.law)
+    curve = compose([(TradeOff(once), times), (TradeOff(other), 1)])
+    assert curve.delta(0.0) == pytest.approx(1 - 0.999**times * 0.99, rel=1e-9)
+    assert curve.delta(30.0) == pytest.approx(1 - 0.999**times * 0.99, rel=1e-9)
+
+
+def test_losses_beside_which_others_tell_nothing_keep_the_error_of_these():
+    blurred = Opaque(GaussianLaw(mu=1e-9))
+    blurred.error = 1e-7
+    curve = compose([(TradeOff(GaussianLaw(mu=1.0)), 1), (TradeOff(blurred), 5)])
+    assert curve.error >= 5e-7
+    assert compose([(TradeOff(blurred), 5)]).error >= 5e-7
