@@ -272,11 +272,19 @@ def broken_off(error: Exception) -> Finding:
     return not_followed(why_broken_off(error, at), at)
 
 
-def why_broken_off(error: Exception, at: Place) -> str:
+def own_error(error: Exception) -> Finding:
+    """An exception that the code raises without a replay, too; one that passed no line of the user's is a library's."""
+    at = place_of_error(error)
+    if not at.own:
+        return broken_off(error)
+    return not_followed(why_broken_off(error, at, what="your own code raises an error"), at)
+
+
+def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:
     """The same as a clause."""
     lines = str(error).strip().splitlines()
     where = "" if at.nearest is None else f" at {spelled(at)}"
-    return f"it could not be followed{where}: {type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
+    return f"{what}{where}: {type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from audit.diagnosis.explain.findings import (
     found,
     noise_scale,
     not_followed,
+    own_error,
     ranked,
     same_noise,
     too_little,
@@ -59,7 +61,8 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     try:
         seen = _looked_at(replay, code, *sides, seed=seed, noise_multiplier=stated.due)
     except Exception as error:
-        return Explanation(findings=(broken_off(error),))
+        told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
+        return Explanation(findings=(told(error),))
     readers = set(map(function_around, seen.read))
     if not seen.draws:
         why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
@@ -78,6 +81,18 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         ),
         covered=Covered(draws=seen.draws, releases=seen.releases, opaque=(*seen.opaque, *UNSEEN)),
     )
+
+
+def _fails_alone(code: Any, sides: Sequence[Any], seed: int, kind: type[Exception]) -> bool:
+    """Whether the code raises such an error where nothing is watched."""
+    watch = importlib.import_module("mechanisms.adapters.pytorch.watch")
+    try:
+        with watch.generators_kept():
+            for side in sides:
+                code(side, seed, lambda name, tensor: None)
+    except Exception as error:
+        return isinstance(error, kind)
+    return False
 
 
 def _looked_at(replay: Any, *code: Any, **settings: Any) -> Any:

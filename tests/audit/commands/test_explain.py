@@ -231,3 +231,14 @@ def test_code_that_jax_cannot_trace_is_not_judged_at_its_line():
     assert told.kind == "not_followed"
     assert told.lines[0] == (__file__, branches.__code__.co_firstlineno + 1)
     assert "TracerBoolConversionError" in told.says
+
+
+def test_an_error_of_the_code_itself_is_told_as_its_own():
+    def mistyped(key, gradients):
+        return gradients.sum(axis=0) + "noise"
+
+    pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+    (told,) = audit.explain(mistyped, pair, key=jax.random.key(0)).findings
+    line = mistyped.__code__.co_firstlineno + 1
+    assert (told.kind, told.lines[0]) == ("not_followed", (__file__, line))
+    assert told.says.startswith(f"Not judged: your own code raises an error at test_explain.py:{line}: TypeError: ")

@@ -235,9 +235,24 @@ def fails(seed, data):
     raise RuntimeError("no such file")
 
 
+def not_known_to_the_replay(seed, data):
+    """Fails where operations are watched, and nowhere else."""
+    if torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+        raise RuntimeError("no watchers")
+    return numpy_noise(seed, data)
+
+
+OWN_ERROR = f"your own code raises an error at test_explain_torch.py:{fails.__code__.co_firstlineno + 1}: RuntimeError"
+
+
 @pytest.mark.parametrize(
     ("step", "why"),
-    [(numpy_noise, "no PyTorch generator"), (numpy_alone, "draws nothing with PyTorch"), (fails, "no such file")],
+    [
+        (numpy_noise, "no PyTorch generator"),
+        (numpy_alone, "draws nothing with PyTorch"),
+        (fails, OWN_ERROR),
+        (not_known_to_the_replay, "it could not be followed at"),
+    ],
 )
 def test_what_is_not_followed_is_not_judged(step, why):
     (told,) = explained(step, noise_multiplier=1.5).findings

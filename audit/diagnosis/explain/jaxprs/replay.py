@@ -21,6 +21,7 @@ from audit.diagnosis.explain.findings import (
     due_on_the_pair,
     found,
     not_followed,
+    own_error,
     ranked,
     too_little,
 )
@@ -44,6 +45,7 @@ MOST_COMPARED = 2**20
 SLACK = 0.02
 """By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
 GUESSED_SLACK = 0.06
+UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 CORRELATED = "what a round costs depends on the others"
 
 
@@ -56,6 +58,13 @@ def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stat
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
     try:
         program = traced(mechanism, neighbours, key)
+    except CannotFollowError as error:
+        return Explanation(findings=(not_followed(error.why, error.at),))
+    except Exception as error:
+        # what JAX cannot trace runs all the same; everything else fails in an audit, too
+        told = broken_off if isinstance(error, UNTRACEABLE) else own_error
+        return Explanation(findings=(told(error),))
+    try:
         return _explained(program, key, stated)
     except CannotFollowError as error:
         return Explanation(findings=(not_followed(error.why, error.at),))
