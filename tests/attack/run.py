@@ -1,6 +1,7 @@
 """The long attack: ``python -m attack.run --draws 4000 --shard 0/8 --out attack``, from the folder ``tests``.
 
-``--what composed`` draws constructors composed with themselves, ``--what numbers`` functions that make no curve,
+``--what composed`` draws constructors composed with themselves, ``--what mixed`` two or three different ones
+composed, ``--what numbers`` functions that make no curve,
 ``--what large`` epsilons beyond 600, laws with atoms and noise of .01 to .05.
 
 Draw i belongs to shard ``i mod shards`` and depends on i alone, so shards may run anywhere and be repeated. Each
@@ -27,6 +28,7 @@ import numpy as np
 
 from attack.draws import COMPOSED, SPACES, Space
 from attack.large import LARGE_LOSSES
+from attack.mixed import MIXED
 from attack.numbers import NUMBERS, Number
 from attack.oracles import disagreements
 from attack.properties import faults
@@ -45,6 +47,7 @@ KINDS = {
     "composed": Kind(spaces=COMPOSED, stream=(1,)),
     "numbers": Kind(spaces=NUMBERS, stream=(2,)),
     "large": Kind(spaces=LARGE_LOSSES, stream=(3,)),
+    "mixed": Kind(spaces=MIXED, stream=(4,)),
 }
 SLOW = 5.0
 """CPU seconds from which a draw is listed as slow."""

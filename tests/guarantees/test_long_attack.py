@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attack import mixed
 from attack.draws import SPACES
 from attack.large import LARGE_LOSSES
 from attack.run import drawn, report, run
@@ -22,12 +23,29 @@ def test_no_draw_of_any_constructor_is_a_fault(shard, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "draws", "shard", "shards"),
-    [*(("composed", 100, shard, 4) for shard in range(4)), ("numbers", 60, 0, 1), ("large", 300, 0, 1)],
+    [
+        *(("composed", 100, shard, 4) for shard in range(4)),
+        ("mixed", 40, 0, 1),
+        ("numbers", 60, 0, 1),
+        ("large", 300, 0, 1),
+    ],
 )
 def test_no_composition_and_no_single_number_is_a_fault(what, draws, shard, shards, tmp_path):
     lines = run(draws=draws, shard=shard, shards=shards, folder=tmp_path, seconds=120.0 / shards, what=what)
     assert lines
     assert not [line for line in lines if line["verdict"] == "fault"], report(lines)
+
+
+def test_a_composition_that_loses_a_delta_is_a_fault(monkeypatch):
+    parts = [
+        {"name": "gaussian", "given": {"mu": 1.0}, "times": 2},
+        {"name": "epsilon_delta", "given": {"epsilon": 0.0, "delta": 1e-3}, "times": 1},
+    ]
+    assert mixed.check({"parts": parts}, np.random.default_rng(1))[1] == []
+    monkeypatch.setattr(mixed, "composed", lambda parts: guarantees.gaussian(mu=1.0).compose(2))
+    judged, wrong = mixed.check({"parts": parts}, np.random.default_rng(1))
+    assert judged
+    assert wrong
 
 
 def test_a_shard_goes_on_where_it_stopped_and_never_repeats(tmp_path, monkeypatch):
