@@ -247,13 +247,14 @@ def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place,
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
 
 
-def same_noise(leaf: str, *, at: Place, added: Place, draw: Place) -> Finding:
-    """A leaf whose noise comes from a generator that is in the same state in every run."""
+def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place | None = None) -> Finding:
+    """A leaf whose noise comes from a generator that is in the same state in every run, and where it was seeded."""
+    why = "a fixed seed" if seeded is None else f"seeded at {spelled(seeded)}"
     told = (
         f"; what is added at {spelled(added)} is drawn at {spelled(draw)} from a generator that has the same state for "
-        "every seed of a trial (a fixed seed), so it is the same in every run and hides nothing"
+        f"every seed of a trial ({why}), so it is the same in every run and hides nothing"
     )
-    lines = frames_of([draw, added, at])
+    lines = frames_of([draw, added, at] if seeded is None else [seeded, draw, added, at])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told), lines=lines)
 
 

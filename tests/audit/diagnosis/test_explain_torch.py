@@ -139,11 +139,23 @@ def right_fixed_order(seed, rows):
     return noisy(torch.cat([rows[:4][order], rows[4:]]), torch.Generator().manual_seed(seed + 1))
 
 
-FIXED = [seeded_in_the_step, generator_of_one_seed, generator_without_a_seed]
+def state_of_another_time(seed, rows):
+    torch.set_rng_state(STATE)
+    return noisy(rows)
+
+
+STATE = torch.Generator().manual_seed(7).get_state()
+FIXED = {
+    seeded_in_the_step: seeded_in_the_step.__code__.co_firstlineno + 1,
+    generator_of_one_seed: generator_of_one_seed.__code__.co_firstlineno + 1,
+    state_of_another_time: state_of_another_time.__code__.co_firstlineno + 1,
+    generator_without_a_seed: noisy.__code__.co_firstlineno + 2,
+}
+"""With the line to look at: that of the seed, or where there is none, that of the draw."""
 NOT_FIXED = [right_derived_seed, right_unseeded, right_seed_of_numpy, right_generator_of_the_module, right_fixed_order]
 
 
-@pytest.mark.parametrize("step", FIXED + NOT_FIXED, ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", [*FIXED, *NOT_FIXED], ids=lambda step: step.__name__)
 def test_noise_of_a_fixed_seed_is_found_and_other_seeds_are_not(step):
     rows = torch.tensor(np.random.default_rng(2).normal(size=(6, steps.COLUMNS)).astype("f4"))
     neighbours = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
@@ -154,7 +166,9 @@ def test_noise_of_a_fixed_seed_is_found_and_other_seeds_are_not(step):
     (finding,) = told.findings
     assert finding.kind == "released_without_noise"
     assert "the same state for every seed of a trial" in finding.says
-    assert finding.lines[0] == (__file__, noisy.__code__.co_firstlineno + 2)
+    assert finding.lines[0] == (__file__, FIXED[step])
+    assert (step is generator_without_a_seed) == ("a fixed seed" in finding.says)
+    assert f"drawn at test_explain_torch.py:{noisy.__code__.co_firstlineno + 2}" in finding.says
 
 
 def initial_weights_of_one_seed(dataset, seed, *, later=False):

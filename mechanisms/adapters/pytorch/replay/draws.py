@@ -60,6 +60,8 @@ class Draw:
     """Of the generator before the call; None where it took nothing from one that can be asked."""
     seed: int | None = None
     """That the generator was last given."""
+    seeded: Stack = ()
+    """Where, if that was watched."""
 
 
 class Bank:

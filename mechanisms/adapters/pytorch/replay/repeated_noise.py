@@ -8,10 +8,28 @@ from collections.abc import Iterable
 
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 FEWEST = 4
 """Numbers that must agree before they are called the same draw."""
+
+
+def reused_states(run: Run) -> list[Fact]:
+    """Noise that is drawn in a state in which its generator drew before, for noise or for a choice."""
+    chosen = run.choosing | run.releases.choosing
+    by_state: dict[int, list[int]] = collections.defaultdict(list)
+    for draw in run.draws:
+        if draw.state is not None:
+            by_state[draw.state].append(draw.number)
+    facts = []
+    for numbers in by_state.values():
+        covering = [number for number in numbers if number in run.releases.covering]
+        rest = [number for number in numbers if number in run.releases.covering | chosen]
+        if len(numbers) > 1 and covering and len(rest) > 1:
+            first, second = (run.draws[number] for number in sorted({covering[-1], *rest})[:2])
+            facts.append(_used_twice(first.stack, second.stack, " from the same state of its generator"))
+    return facts
 
 
 def repeated_noise(events: Iterable[Event]) -> list[Fact]:

@@ -16,9 +16,10 @@ from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank, Slot
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.ledger import Bend
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
-from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise
+from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, same_in_every_run
+from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
 from mechanisms.adapters.same_draws import OF_STEP
@@ -86,7 +87,7 @@ class Replay:
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
         if not self._facts and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
-            again = self._further(self._with, None, seed=self._seed + 1, stirred=True)
+            again = self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
             self._facts += [] if again is None else same_in_every_run(other, again, _together([*other.outputs]))
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
@@ -128,8 +129,16 @@ class Replay:
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
         self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
 
-    def _run(self, dataset: Any, reference: Run | None, seed: int | None = None, *, stirred: bool = False) -> Run:
-        run = Run(self._bank, reference)
+    def _run(
+        self,
+        dataset: Any,
+        reference: Run | None,
+        seed: int | None = None,
+        *,
+        stirred: bool = False,
+        seedings: Seedings | None = None,
+    ) -> Run:
+        run = Run(self._bank, reference, seedings)
         run.mark(tensors_in(dataset))
         with generators_kept():
             if stirred and seed is not None:
@@ -164,23 +173,7 @@ class Replay:
         return one, other
 
     def _about_randomness(self, one: Run, other: Run) -> None:
-        chosen = other.choosing | other.releases.choosing
-        by_state: dict[int, list[int]] = collections.defaultdict(list)
-        for draw in other.draws:
-            if draw.state is not None:
-                by_state[draw.state].append(draw.number)
-        for numbers in by_state.values():
-            covering = [number for number in numbers if number in other.releases.covering]
-            rest = [number for number in numbers if number in other.releases.covering | chosen]
-            if len(numbers) > 1 and covering and len(rest) > 1:
-                first, second = (other.draws[number] for number in sorted({covering[-1], *rest})[:2])
-                self._say(
-                    "key_used_twice",
-                    {"first": first.stack, "second": second.stack},
-                    how=" from the same state of its generator",
-                )
-        if not self._facts:
-            self._facts += repeated_noise(other.releases.events)
+        self._facts += reused_states(other) or repeated_noise(other.releases.events)
         apart = [
             (slot, where)
             for slot, (seed, where) in other.seeds.items()

@@ -27,6 +27,7 @@ from mechanisms.adapters.pytorch.replay.draws import (
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.releases import Enough, Releases
+from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
 
@@ -51,9 +52,9 @@ class Run(TorchDispatchMode):
     adaptive composition. What differs later was never covered by noise.
     """
 
-    def __init__(self, bank: Bank, reference: Run | None = None):
+    def __init__(self, bank: Bank, reference: Run | None = None, seedings: Seedings | None = None):
         super().__init__()
-        self._bank = bank
+        self._bank, self._seedings = bank, seedings
         self.memory = Memory()
         self.ledger = Ledger(None if reference is None else reference.ledger)
         self.releases = Releases(self.ledger, None if reference is None else reference.releases)
@@ -83,7 +84,7 @@ class Run(TorchDispatchMode):
 
     def follow(self, code: Callable[[], None]) -> None:
         """Run it to its end, or as far as it can be kept."""
-        with contextlib.suppress(Enough), self:
+        with contextlib.suppress(Enough), self, self._seedings or contextlib.nullcontext():
             code()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -130,7 +131,8 @@ class Run(TorchDispatchMode):
         slot = self.ledger.slot(where, name)
         seed = None if generator is None else generator.initial_seed()
         took = state_of(generator) != before
-        draw = Draw(number=len(self.draws), stack=where, state=before if took else None, seed=seed)
+        seeded = () if self._seedings is None else self._seedings.of(generator)
+        draw = Draw(number=len(self.draws), stack=where, state=before if took else None, seed=seed, seeded=seeded)
         self.draws.append(draw)
         if seed is not None:
             self.seeds[slot] = (seed, where)

@@ -13,7 +13,7 @@ def drawn_by_the_seed(run: Run, seeds: set[int]) -> bool:
 
 def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
     """Releases whose noise is drawn in one state by two runs with different seeds, a fact for each line that draws."""
-    if [draw.stack for draw in again.draws] != [draw.stack for draw in run.draws]:
+    if not same_draws(run, again):
         return []
     covering = _covering(run)
     same = {run.draws[n].stack for n in covering if run.draws[n].state == again.draws[n].state}
@@ -22,9 +22,16 @@ def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
     for event in run.releases.events:
         if event.moved and not event.superseded and event.draw in same:
             stacks = {"at": event.origin, "added": event.stack, "draw": event.draw}
+            seeded = next((again.draws[n].seeded for n in covering if run.draws[n].stack == event.draw), ())
+            stacks |= {"seeded": seeded} if seeded else {}
             words = {"leaf": outputs if whole else "a part of what is released"}
             facts.setdefault(event.draw, Fact(kind="released_without_noise", stacks=stacks, words=words))
     return list(facts.values())
+
+
+def same_draws(run: Run, again: Run) -> bool:
+    """Whether two runs draw at the same lines in the same order."""
+    return [draw.stack for draw in again.draws] == [draw.stack for draw in run.draws]
 
 
 def _covering(run: Run) -> list[int]:

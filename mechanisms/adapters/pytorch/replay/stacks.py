@@ -6,6 +6,7 @@ import functools
 import sys
 import sysconfig
 from pathlib import Path
+from types import FrameType
 
 import torch
 
@@ -31,9 +32,9 @@ def _told(path: str) -> bool:
     return not any(path.startswith((f"{home}/", f"{home}\\")) for home in homes)
 
 
-def stack() -> Stack:
+def stack(innermost: FrameType | None = None) -> Stack:
     """The frames between the operation and where the run began."""
-    frame, found = sys._getframe(2), []
+    frame, found = innermost or sys._getframe(2), []
     while frame is not None and len(found) < DEEPEST:
         if frame.f_code.co_filename == BEGIN and frame.f_code.co_name == "follow":
             break
