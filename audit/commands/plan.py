@@ -133,8 +133,8 @@ def _print_table(plans: list[AuditPlan]) -> None:
         table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
     console.print(table)
     for entry in plans:
-        if entry.note:
-            console.print(f"{visible(entry.name)}: {entry.note}", highlight=False, markup=False)
+        for said in filter(None, (entry.finds, entry.note)):
+            console.print(f"{visible(entry.name)}: {said}", highlight=False, markup=False)
 
 
 def _cells(entry: AuditPlan) -> list[str]:

@@ -15,7 +15,8 @@ from audit.bounds.bounded_numbers import Question
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
-from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power
+from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power, jointly_refuting
+from audit.power.less_noise import most_noise_found
 from audit.power.power import refutation_power, tv_alternative
 from audit.risk import STOPPING_WEIGHTS, Statement, shared
 from audit.verdict.proven_numbers import questions
@@ -32,6 +33,8 @@ MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
 ANYTIME_TESTS = 12
+STATEMENTS: tuple[Statement, ...] = ("verdict", "epsilon", "delta", "mu", "rest")
+"""What an audit of a fixed number of trials shares its risk among."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,9 @@ class SmallestLeak:
     """Epsilon at delta of a Gaussian mechanism, by the rectangle at its most telling threshold."""
     mu: float | None
     """The mu of that Gaussian mechanism."""
+    noise_multiplier: float | None = None
+    """The largest that is found in place of the claimed one, by the joint test at the verdict's share of the risk; of
+    claims about sampled batches only."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,7 +215,7 @@ def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: f
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
     beta = np.asarray(claim.beta(alpha), float)
     errors = binom.median(n, alpha), binom.median(n, beta)
-    share = shared(risk, ("verdict", "epsilon", "delta", "mu", "rest")).shares
+    share = shared(risk, STATEMENTS).shares
 
     def best(question: Question, name: Statement) -> float:
         return float(approximate_bound(*errors, trials=(n, n), question=question, risk=share[name]).max())
@@ -315,6 +321,13 @@ def _smallest_leak(
         tv_excess_joint=_least(by_joint, 0.0, room, power),
         epsilon=None if mu is None or delta == 0 else float(gaussian(mu=mu).epsilon(delta)),
         mu=mu,
+        noise_multiplier=most_noise_found(
+            claim,
+            trials_per_side=trials,
+            risk=shared(risk, STATEMENTS).shares["verdict"],
+            test=jointly_refuting,
+            enough=power,
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked
 from audit.report.half_noise import half_noise_trials
@@ -39,7 +40,7 @@ def learned_note(record: AuditRecord) -> str:
     if record.verdict == "violation" or not only_learned(record):
         return ""
     trials = half_noise_trials(record)
-    more = "" if trials is None else f" Along a known one {_half_noise(trials)}; a learned one needs more."
+    more = "" if trials is None else f" Along a known one {_half_noise(record, trials)}; a learned one needs more."
     return (
         f"the direction in which the record moves the release was only learned, from {record.fit_trials:,} fit "
         f"trials.{more} To make it known, pass gradients= (or loss= for torch_training and jax_training)."
@@ -54,11 +55,16 @@ def trials_note(record: AuditRecord) -> str:
     if trials is None or record.trials >= trials:
         return ""
     return (
-        f"{_half_noise(trials)} (more where other records of the batch hide the record); "
+        f"{_half_noise(record, trials)} (more where other records of the batch hide the record); "
         f"this audit drew {record.trials:,}."
     )
 
 
-def _half_noise(trials: int) -> str:
-    digits = max(0, len(str(trials)) - 2)
-    return f"about {round(trials, -digits):,} trials would show this claim broken if half of the noise were missing"
+def _half_noise(record: AuditRecord, trials: int) -> str:
+    digits, promised = max(0, len(str(trials)) - 2), sampled(record.claim)
+    less = (
+        "if half of the noise were missing"
+        if promised is None
+        else f"if the noise multiplier were {promised.noise_multiplier / 2:g} in place of {promised.noise_multiplier:g}"
+    )
+    return f"about {round(trials, -digits):,} trials would show this claim broken {less}"

@@ -8,17 +8,15 @@ import itertools
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from audit.power.best_threshold import LEVELS, is_found
 from audit.power.joint_power import FEW_TRIALS, jointly_refuting
-from audit.power.power import MOST_TRIALS, POWER, TestKind, refuting
+from audit.power.less_noise import Sampled, sampled
+from audit.power.power import MOST_TRIALS, refuting
 from audit.record.record import AuditRecord, ClaimPart, Curve
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
-LEVELS = np.concatenate([tail := np.logspace(-7, np.log10(0.5), 60), 1 - tail[-2::-1]])
-"""False-alarm rates among which the leaky mechanism's best test is looked for."""
-COARSE = 8
-"""Of these one in so many is asked first."""
 SMALLEST = 1e-9
 """Smallest false-alarm rate at which a Gaussian mechanism has to keep the claim."""
 
@@ -29,13 +27,13 @@ CORNERS = 100
 def half_noise_trials(record: AuditRecord) -> int | None:
     """Trials in all at which a test along a known direction refutes the record's claim with power 0.8, nearly.
 
-    The mechanism that leaks has half the noise of one that just keeps the claim: a Gaussian one, sampled at the claim's
-    rate if that is one sampled step; a Laplace mechanism for a pure epsilon. It is judged as the record's policy does,
-    at the risk of its verdict. None where no feasible number would do, or nothing is promised.
+    The mechanism that leaks has half the noise of one that just keeps the claim: batches as the claim samples them
+    where it says how, a Laplace mechanism for a pure epsilon, otherwise a Gaussian one. It is judged as the record's
+    policy does, at the risk of its verdict. None where no feasible number would do, or nothing is promised.
     """
     return _trials(
         record.claim.curve,
-        rate=_rate(record.claim),
+        promised=sampled(record.claim),
         pure=_pure(record.claim),
         risk=_deciding(record),
         jointly=_jointly(record),
@@ -43,45 +41,31 @@ def half_noise_trials(record: AuditRecord) -> int | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _trials(curve: Curve, *, rate: float, pure: float | None, risk: float, jointly: bool) -> int | None:
-    leak = _leak(curve, rate=rate, pure=pure)
+def _trials(curve: Curve, *, promised: Sampled | None, pure: float | None, risk: float, jointly: bool) -> int | None:
+    leak = _leak(curve, promised=promised, pure=pure)
     if leak is None:
         return None
     claimed, test = _recorded(curve), jointly_refuting if jointly else refuting
     low, high = FEW_TRIALS, 2 * FEW_TRIALS
-    while not _found(test, claimed, leak, trials_per_side=high, risk=risk):
+    while not is_found(test, claimed, leak, trials_per_side=high, risk=risk):
         low, high = high, 2 * high
         if high > MOST_TRIALS:
             return None
     while high - low > low // 50:
         middle = (low + high) // 2
-        enough = _found(test, claimed, leak, trials_per_side=middle, risk=risk)
+        enough = is_found(test, claimed, leak, trials_per_side=middle, risk=risk)
         low, high = (low, middle) if enough else (middle, high)
     return 2 * high
 
 
-def _found(test: TestKind, claimed: TradeOff, leak: Array, *, trials_per_side: int, risk: float) -> bool:
-    """Whether some level's power is enough: it rises and falls once, so around the best of a few more are looked at."""
-    power = test(claimed, trials_per_side=trials_per_side, risk=risk)
-    if test is jointly_refuting:
-        # which asks for all levels at once
-        return bool(np.max(power(LEVELS, leak)) >= POWER)
-    few = np.arange(0, len(LEVELS), COARSE)
-    powers = power(LEVELS[few], leak[few])
-    best = few[np.argmax(powers)]
-    near = np.arange(max(best - COARSE + 1, 0), min(best + COARSE, len(LEVELS)))
-    return bool(np.max(powers) >= POWER or np.max(power(LEVELS[near], leak[near])) >= POWER)
-
-
-def _leak(curve: Curve, *, rate: float, pure: float | None) -> Array | None:
+def _leak(curve: Curve, *, promised: Sampled | None, pure: float | None) -> Array | None:
     """Miss rates of the best tests with half the noise; None where the claim promises nothing or forbids all."""
     if pure is not None:
         return _laplace(2 * pure) if pure > 0 else None
-    mu = _mu(curve, rate)
-    if not 0 < mu < np.inf:
-        return None
-    threshold = -ndtri(LEVELS)
-    return (1 - rate) * ndtr(threshold) + rate * ndtr(threshold - 2 * mu)
+    if promised is not None:
+        return np.asarray(promised.curve(promised.noise_multiplier / 2).beta(LEVELS), float)
+    mu = _mu(curve)
+    return ndtr(-ndtri(LEVELS) - 2 * mu) if 0 < mu < np.inf else None
 
 
 def _laplace(epsilon: float) -> Array:
@@ -92,7 +76,7 @@ def _laplace(epsilon: float) -> Array:
     return np.where(np.exp(-epsilon) / 2 > LEVELS, steep, np.where(LEVELS <= 0.5, middle, flat))
 
 
-def _mu(curve: Curve, rate: float) -> float:
+def _mu(curve: Curve) -> float:
     """The largest mu whose Gaussian mechanism keeps the claim, up to the false-alarm rate at which it allows most."""
     alpha, beta = np.array(curve.alpha), np.array(curve.beta)
     best = alpha[int(np.argmin(alpha + beta))]
@@ -101,9 +85,7 @@ def _mu(curve: Curve, rate: float) -> float:
     levels = np.unique(np.concatenate([alpha, *_along_lines(alpha)]))
     levels = levels[(levels >= SMALLEST) & (levels <= best)]
     missed = np.interp(levels, alpha, beta)
-    # of one sampled step: what is left to miss where the record was drawn
-    drawn = np.clip((missed - (1 - rate) * (1 - levels)) / rate, 0.0, 1.0)
-    return float(np.min(-ndtri(levels) - ndtri(drawn)))
+    return float(np.min(-ndtri(levels) - ndtri(missed)))
 
 
 def _along_lines(alpha: Array) -> list[Array]:
@@ -125,10 +107,6 @@ def _recorded(curve: Curve) -> TradeOff:
         losses = np.log(with_record) - np.log(without)
     order = np.argsort(losses, kind="stable")
     return TradeOff(DiscreteLaw(atoms=losses[order], without=without[order], with_record=with_record[order]))
-
-
-def _rate(claim: ClaimPart) -> float:
-    return float(claim.parameters.get("rate", 1.0)) if claim.name == "subsampled_gaussian" else 1.0
 
 
 def _pure(claim: ClaimPart) -> float | None:

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from audit.bounds.rounding import at_least
+from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.caveats import close_call
@@ -17,6 +18,8 @@ from audit.verdict.judgement import SMALLEST_RISK
 
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
+MOST_PASSED = 5
+"""Audits of sampled claims of which the terminal says, one by one, how much less noise they would have found."""
 NOTHING = "–"
 """What stands where a number would, of an audit that could not run."""
 NOT_KNOWN = "not known"
@@ -89,7 +92,10 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             "yes" if record.as_expected else f"[bold red]no: {readable(record.expect)}[/]",
         )
     console.print(table)
+    passed = sum(map(_tells_noise, records))
     for record in records:
+        if _tells_noise(record) and passed <= MOST_PASSED:
+            console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
         if record.claim.error_exceeds(record.report_delta):
             says = f"{record.name}: claimed epsilon {record.claim.epsilon_at(record.report_delta)}."
             console.print(says, highlight=False, markup=False)
@@ -108,3 +114,10 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             console.print(f"{record.name}: {close}", highlight=False, markup=False)
         if record.repeatable is False:
             console.print(f"{record.name}: {NOT_REPEATABLE}", highlight=False, markup=False)
+    if passed > MOST_PASSED:
+        console.print(f"The report says how much less noise the {passed} audits without a violation would have found.")
+
+
+def _tells_noise(record: AuditRecord) -> bool:
+    """Whether it is told how much less noise would have been found: of sampled claims without a violation."""
+    return record.verdict == "no_violation_found" and sampled(record.claim) is not None

@@ -15,6 +15,7 @@ from audit.planning import plan as planning
 from audit.planning.plan import Plan
 from audit.planning.refutable import refutable
 from audit.policies.catalogue import default_policy
+from audit.power.less_noise import in_its_place, in_so_many_runs, sampled
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides
 from audit.trials.fit_trials import learn
@@ -23,6 +24,7 @@ from audit.trials.threefry import fold_in, split
 from audit.trials.user_code_errors import contained
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner, known_curve, pair_read
+from guarantees.claim import Claim
 from mechanisms.pairs.gradient_lengths import GradientLengths
 from mechanisms.pairs.gradient_pairs import known_lengths
 
@@ -48,6 +50,8 @@ class AuditPlan:
     """To prove a violation, one standard error of the pilot either way (None: no number); None without a pilot."""
     note: str = ""
     """What to know before a trial is drawn."""
+    finds: str = ""
+    """Of a claim about sampled batches: the noise multiplier in place of the claimed one that the trials find."""
     gradient_lengths: GradientLengths | None = None
     """How long the differing record's gradient is; None where that is not known."""
 
@@ -131,8 +135,18 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         plan=plan,
         trials_between=between,
         note=note_on(audit, risk=risk, lengths=lengths),
+        finds=_finds(audit.claim, plan),
         gradient_lengths=lengths,
     )
+
+
+def _finds(claim: Claim, plan: Plan) -> str:
+    promised, noise = sampled(claim), plan.smallest_leak.noise_multiplier
+    if promised is None:
+        return ""
+    often = in_so_many_runs(plan.power)
+    found = "not even releases without any noise" if noise is None else in_its_place(noise, promised)
+    return f"{often} these trials find {found}."
 
 
 def trials_drawn(audit: Built) -> int:

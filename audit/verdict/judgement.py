@@ -14,6 +14,7 @@ from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
 from audit.power import power
 from audit.power.joint_power import FEW_TRIALS, jointly_refuting
+from audit.power.less_noise import in_its_place, in_so_many_runs, most_noise_found, sampled
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
@@ -28,6 +29,8 @@ P_VALUE_STEP = 0.02
 BELOW = "a proven point of the trade-off curve lies below the claim."
 PLAINEST = ("number", "point", "curve")
 """Of several statements that refute a claim the message leads with the first of these."""
+RUNS = in_so_many_runs(power.POWER)
+MISSED = "; releases without any noise would be missed too, since few of these trials draw the record"
 JOINTLY = "the two error counts together are too small for the claim."
 
 
@@ -227,22 +230,27 @@ def conclude(
             reason=refuted.reason,
             violated_at=refuted.at,
         )
+    promised = sampled(claim)
+    noise = most_noise_found(claim, trials_per_side=trials_per_side, risk=risk, test=test)
+    less = "" if promised is None or noise is None else in_its_place(noise, promised)
+    nothing = promised is not None and noise is None
     if found.conclusive:
         return Judgement(
             verdict="no_violation_found",
             p_value=p,
             detectable=found,
             trials_needed=None,
-            reason=_findable(found, claimed=claim.epsilon_range(delta).promised),
+            reason=_findable(found, claimed=claim.epsilon_range(delta).promised, less=less)
+            + (f"{MISSED}." if nothing else "."),
         )
     # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
     known = max(trials_per_side, FEW_TRIALS) if jointly else trials_per_side
     needed = power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=known)
-    why = (
-        "no counts of this size could refute the claim"
-        if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0
-        else f"these trials would too often miss {_moderate(claim, delta)}"
-    )
+    if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0:
+        why = "no counts of this size could refute the claim"
+    else:
+        why = f"these trials would too often miss {_moderate(claim, delta)}"
+        why += f"; {RUNS} they find {less}" if less else MISSED if nothing else ""
     advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"
     return Judgement(
         verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
@@ -257,19 +265,22 @@ def _moderate(claim: Claim, delta: float) -> str:
     return f"a Gaussian leak with epsilon {wanted.epsilon:.3g} at delta {delta:.3g}, where {claimed:.3g} is claimed"
 
 
-def _findable(found: power.Detectable, *, claimed: float) -> str:
+def _findable(found: power.Detectable, *, claimed: float, less: str) -> str:
     """What a verdict without a violation is worth. Another threshold, pair, score or release may leak more.
 
-    An advantage is hardest to see at the claim's own best level, for which power is computed; a Gaussian leak is
-    looked for where it shows most.
+    An advantage is hardest to see at the claim's own best level, for which power is computed; less noise, or a
+    Gaussian leak where the claim names none, is looked for where it shows most.
     """
     leaks = []
     if found.tv_excess is not None:
         leaks.append(f"an advantage of {found.tv_excess:.2g} or more above the claim")
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
-    if found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}"):
+    elsewhere = found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}")
+    if less:
+        leaks.insert(0, f"{less}, if the pair and the threshold show it in full,")
+    elif elsewhere:
         leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} or more, if it shows most there")
     return (
-        f"with power 0.8 this test would have found, at its thresholds, {' or '.join(leaks)} "
-        "(on this pair, with these scores, in one release)."
+        f"{RUNS} this audit would have found, at its thresholds, {' or '.join(leaks)} "
+        "(on this pair, with these scores, in one release)"
     )

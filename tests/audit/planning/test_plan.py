@@ -6,6 +6,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.inversion import joint_epsilon_bound
 from audit.bounds.supporting_lines import tabulate
 from audit.planning.plan import (
+    STATEMENTS,
     expected_bounds,
     growth_rates,
     joint_power,
@@ -15,6 +16,7 @@ from audit.planning.plan import (
     within_pilot_error,
 )
 from audit.risk import shared
+from audit.verdict.judgement import conclude
 from guarantees.families import closed_form as families
 
 CLAIM = families.gaussian(mu=1.0)
@@ -51,6 +53,21 @@ def test_smallest_leak_is_consistent_with_trials_needed(tenth_more):
     assert 1.09 < leak.mu < 1.1
     assert leak.epsilon == pytest.approx(float(families.gaussian(mu=leak.mu).epsilon(1e-5)))
     assert 0 < leak.tv_excess_joint < leak.tv_excess < 0.05
+
+
+def test_of_a_sampled_claim_a_plan_says_which_noise_is_found_as_the_record_will():
+    claim = families.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
+    noise = plan(claim, trials=10_000, risk=0.05, delta=1e-5).smallest_leak.noise_multiplier
+    told = conclude(
+        claim,
+        refuted=None,
+        p=1.0,
+        risk=shared(0.05, STATEMENTS).verdict,
+        delta=1e-5,
+        trials_per_side=5000,
+        jointly=True,
+    ).reason
+    assert f"a noise multiplier of {int(100 * noise) / 100:g} or less" in told
 
 
 def test_largest_provable_epsilon_is_that_of_clean_sheets(tenth_more):

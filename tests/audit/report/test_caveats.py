@@ -8,12 +8,13 @@ import pytest
 
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value
+from audit.power.best_threshold import LEVELS
 from audit.power.joint_power import jointly_refuting
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import SuitePart
 from audit.report.caveats import close_call, learned_note, only_learned, trials_note
-from audit.report.half_noise import LEVELS, half_noise_trials
+from audit.report.half_noise import half_noise_trials
 from audit.report.page import write_report
 from audit.report.short_story import short_report
 from audit.report.table import print_table
@@ -130,6 +131,11 @@ def test_too_few_trials_along_a_known_direction_are_told_with_their_number(viola
     enough = dataclasses.replace(known, trials=10**7)
     for quiet in (enough, dataclasses.replace(few, verdict="violation"), renamed(few, "learned")):
         assert trials_note(quiet) == ""
+
+
+def test_half_the_noise_of_a_sampled_claim_is_told_as_its_noise_multiplier(violation):
+    few = judging(renamed(violation, "projection"), subsampled_gaussian(rate=0.5, noise_multiplier=1.0), trials=20)
+    assert "trials would show this claim broken if the noise multiplier were 0.5 in place of 1" in trials_note(few)
 
 
 def test_a_claim_without_an_advantage_has_no_number(violation):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import guarantees
+from audit.record.derive import claim_part
 from audit.report.character_plot import (
     BRAILLE,
     DOTS,
@@ -169,3 +170,17 @@ def test_code_that_does_not_draw_from_its_seed_is_called_so_everywhere(violation
         for where, text in shown.items():
             assert ("trials that were drawn twice differed" in text) == said, where
         assert ("not repeatable: 1 audit" in " ".join(ten_lines((record,), width=140))) == said
+
+
+def test_the_terminal_says_once_how_much_less_noise_a_passing_audit_would_have_found(violation, capsys):
+    claim = claim_part(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), delta=1e-5)
+    told = "in 8 of 10 runs this audit would have found, at its thresholds, a noise multiplier of 0.7 or less"
+    right = dataclasses.replace(violation, verdict="no_violation_found", reason=told, claim=claim, violated_at=None)
+    print_table((right,), suite_risk=0.05)
+    assert capsys.readouterr().out.count("a noise multiplier of 0.7 or less") == 1
+    print_table(tuple(dataclasses.replace(right, name=str(i)) for i in range(6)), suite_risk=0.05)
+    many = capsys.readouterr().out
+    assert "0.7 or less" not in many
+    assert "how much less noise the 6 audits" in many
+    print_table((dataclasses.replace(right, claim=violation.claim),), suite_risk=0.05)
+    assert "0.7 or less" not in capsys.readouterr().out

@@ -1,4 +1,6 @@
+import dataclasses
 import math
+import re
 
 import pytest
 from joint_judge import judge_jointly
@@ -18,17 +20,30 @@ def reason(claim, trials_per_side=10_000):
 def test_power_is_claimed_for_the_thresholds_used_these_scores_this_pair_and_one_release_alone():
     told = reason(GAUSSIAN)
     assert told.startswith(
-        "with power 0.8 this test would have found, at its thresholds, an advantage of 0.023 or more"
+        "in 8 of 10 runs this audit would have found, at its thresholds, an advantage of 0.023 or more"
     )
     assert "or a Gaussian leak with epsilon 4.73 or more, if it shows most there" in told
     assert told.endswith("(on this pair, with these scores, in one release).")
 
 
 def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
-    claim = guarantees.subsampled_gaussian(rate=0.01, noise_multiplier=0.5)
+    claim = dataclasses.replace(guarantees.subsampled_gaussian(rate=0.01, noise_multiplier=0.5), name="a curve")
     found = power.detectable(claim, delta=1e-5, trials_per_side=100_000, risk=0.05)
     assert abs(found.epsilon - claim.epsilon(1e-5)) < 1e-3
     assert "Gaussian" not in reason(claim, 100_000)
+
+
+def test_less_noise_than_a_sampled_claim_names_is_told_as_its_noise_multiplier_and_once():
+    told = reason(guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0), 2000)
+    assert re.search(r"found, at its thresholds, a noise multiplier of 0\.\d+ or less in place of 1, if the pair", told)
+    assert "Gaussian" not in told
+    assert "noise" not in reason(GAUSSIAN)
+
+
+def test_a_sampled_claim_of_which_not_even_missing_noise_is_found_says_so():
+    assert "releases without any noise would be missed too" in reason(
+        guarantees.subsampled_gaussian(rate=1e-4, noise_multiplier=1.0), 2000
+    )
 
 
 @pytest.mark.long

@@ -1,0 +1,144 @@
+"""How much less noise than a claim about sampled batches promises an audit would have found, as a multiplier."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from audit.bounds.supporting_lines import tabulate
+from audit.power.best_threshold import LEVELS, is_found
+from audit.power.power import POWER, TestKind
+from guarantees.claim import Claim
+from guarantees.laws.group import group_law
+from guarantees.laws.kept import kept
+from guarantees.trade_off import TradeOff, compose
+from guarantees.vocabulary import PAIR_RELATIONS, Relation
+
+CLAIMS = ("subsampled_gaussian", "poisson_training", "opacus_claim", "jax_privacy_claim")
+"""Claims whose parameters say at which rate and with how much noise Poisson batches are released."""
+SHARES = (0.97, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
+"""Of the claimed noise, tried in turn until one is found; then halved between so often:"""
+HALVINGS = 4
+TOLERANCE = 1e-3
+POINTS = 2**16
+"""Of the lattice on which the steps of a training are composed: it moves what is found by less than a halving."""
+
+
+class Described(Protocol):
+    """A claim or what a record keeps of it."""
+
+    @property
+    def name(self) -> str:
+        """The constructor that made it."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What that was given."""
+        ...
+
+    @property
+    def times(self) -> int:
+        """How often it was composed."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """Poisson batches at a rate, each released with noise."""
+
+    rate: float
+    noise_multiplier: float
+    steps: int
+    relation: Relation
+    group: int
+
+    def curve(self, noise_multiplier: float) -> TradeOff:
+        """The trade-off curve with this noise; of many steps one that leaks no more than they do."""
+        law = group_law(rate=self.rate, noise_multiplier=noise_multiplier, group=self.group, relation=self.relation)
+        if self.steps == 1:
+            return TradeOff(law)
+        composed = compose([(TradeOff(law), self.steps)], tolerance=TOLERANCE, most_points=POINTS)
+        certificate = composed.certificate
+        return composed if certificate is None or certificate.leaked is None else TradeOff(certificate.leaked)
+
+    @property
+    def never_drawn(self) -> float:
+        """Probability that none of the records that differ is in any batch: what is missed without any noise."""
+        return (1 - self.rate) ** (self.steps * self.group)
+
+
+def sampled(claim: Described) -> Sampled | None:
+    """What a claim says about batches and noise; None where it says neither, or not in these words."""
+    told = claim.parameters
+    rate, noise = told.get("rate", told.get("sample_rate")), told.get("noise_multiplier")
+    relation = told.get("relation", "add_remove")
+    if claim.name not in CLAIMS or not rate or not noise or relation not in PAIR_RELATIONS:
+        return None
+    if told.get("largest_batch") is not None or told.get("sampler", "poisson") != "poisson":
+        return None
+    return Sampled(
+        rate=float(rate),
+        noise_multiplier=float(noise),
+        steps=int(told.get("steps", 1)) * claim.times,
+        relation=relation,
+        group=int(told.get("group", 1)),
+    )
+
+
+def most_noise_found(
+    claim: Claim, *, trials_per_side: int, risk: float, test: TestKind, enough: float = POWER
+) -> float | None:
+    """Largest noise multiplier below the claimed one that the best threshold finds with ``enough`` power.
+
+    Nearly, from below, to about a hundredth of the claimed one. 0: only releases without any noise are found; None: not
+    even these, or the claim is not about sampled batches.
+    """
+    promised = sampled(claim)
+    if promised is None:
+        return None
+
+    def found_with(share: float) -> bool:
+        missed = np.asarray(promised.curve(share * promised.noise_multiplier).beta(LEVELS), float)
+        return is_found(test, claim, missed, trials_per_side=trials_per_side, risk=risk, enough=enough)
+
+    def searched() -> float:
+        power = test(claim, trials_per_side=trials_per_side, risk=risk)
+        never = power(np.zeros(1), np.array([promised.never_drawn]))
+        if never[0] < enough:
+            return math.nan
+        above = 1.0
+        for share in SHARES:
+            if found_with(share):
+                return promised.noise_multiplier * between(share, above)
+            above = share
+        return 0.0
+
+    def between(low: float, high: float) -> float:
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if found_with(middle) else (low, middle)
+        return low
+
+    lines = tabulate(claim)
+    decided_by = (lines.x, lines.y, lines.slope, *dataclasses.astuple(promised), trials_per_side, risk, enough)
+    found = kept(f"the noise that is found, {test.__name__}", decided_by, searched, package="audit")
+    return None if math.isnan(found) else found
+
+
+def in_its_place(noise: float, promised: Sampled) -> str:
+    """A noise multiplier that is found, two digits and rounded down, in the place of the promised one."""
+    told = f"{promised.noise_multiplier:g}"
+    if noise == 0:
+        return f"a noise multiplier of 0 in place of {told}"
+    unit = 10.0 ** (math.floor(math.log10(noise)) - 1)
+    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:.2g} or less in place of {told}"
+
+
+def in_so_many_runs(power: float) -> str:
+    """How often a leak is found that counts as found."""
+    return f"in {10 * power:g} of 10 runs" if (10 * power).is_integer() else f"in {100 * power:g} of 100 runs"

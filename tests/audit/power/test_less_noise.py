@@ -1,0 +1,57 @@
+"""What an audit of sampled batches would have found, as a noise multiplier in the place of the claimed one."""
+
+import numpy as np
+import pytest
+
+import guarantees
+from audit.power.best_threshold import LEVELS
+from audit.power.joint_power import jointly_refuting
+from audit.power.less_noise import most_noise_found, sampled
+from audit.power.power import POWER, refuting
+
+STEP = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
+TRAINING = guarantees.poisson_training(rate=0.1, noise_multiplier=2.0, steps=10, accountant="certified")
+
+
+def best_power(claim, leak, *, test, trials_per_side):
+    """Of all thresholds, by the exact curve of what leaks."""
+    power = test(claim, trials_per_side=trials_per_side, risk=0.02)
+    return float(np.max(power(LEVELS, np.asarray(leak.beta(LEVELS), float))))
+
+
+@pytest.mark.parametrize(("test", "trials"), [(refuting, 500), (jointly_refuting, 20_000)])
+def test_the_noise_that_is_found_in_one_step_has_the_power_and_a_little_more_has_not(test, trials):
+    noise = most_noise_found(STEP, trials_per_side=trials, risk=0.02, test=test)
+
+    def power(of):
+        leak = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=of)
+        return best_power(STEP, leak, test=test, trials_per_side=trials)
+
+    assert 0.1 < noise < 1
+    assert power(noise) >= POWER > power(noise + 0.02)
+
+
+def test_of_a_training_all_steps_leak_together():
+    noise = most_noise_found(TRAINING, trials_per_side=2000, risk=0.02, test=jointly_refuting)
+
+    def power(of):
+        leak = guarantees.poisson_training(rate=0.1, noise_multiplier=of, steps=10, accountant="certified")
+        return best_power(TRAINING, leak, test=jointly_refuting, trials_per_side=2000)
+
+    assert power(noise) >= POWER > power(noise + 0.05)
+    # a step of the same claim, which its accountant composed ten times
+    composed = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=2.0).compose(10)
+    assert most_noise_found(composed, trials_per_side=2000, risk=0.02, test=jointly_refuting) == pytest.approx(noise)
+
+
+def test_a_record_that_joins_too_few_batches_hides_any_noise():
+    rare = guarantees.subsampled_gaussian(rate=1e-4, noise_multiplier=1.0)
+    assert most_noise_found(rare, trials_per_side=1000, risk=0.02, test=jointly_refuting) is None
+
+
+def test_only_claims_about_poisson_batches_with_noise_are_told_so():
+    assert sampled(guarantees.gaussian(mu=1.0)) is None
+    assert sampled(guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)) is None
+    assert sampled(STEP).steps == 1
+    assert sampled(TRAINING).steps == 10
+    assert most_noise_found(guarantees.gaussian(mu=1.0), trials_per_side=1000, risk=0.02, test=refuting) is None
