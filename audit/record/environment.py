@@ -7,11 +7,16 @@ import platform
 import jax
 import numpy as np
 
-from audit.trials.versions import version_of
+from audit.trials.versions import own_code, version_of
 from mechanisms.randomness.bits import GENERATOR
 
 
 def describe_environment(device: str) -> dict[str, str]:
+    """What a record keeps: the versions, and a digest of our own code, since many commits have one version."""
+    return {**describe_versions(device), "own_code": own_code()}
+
+
+def describe_versions(device: str) -> dict[str, str]:
     """Versions of Python, JAX and this package, the device, the number type and the generator of the noise."""
     return {
         "dpsgd_audit": version_of("dpsgd-audit"),

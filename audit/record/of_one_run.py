@@ -14,7 +14,7 @@ from audit.record.derive import claim_part
 from audit.record.record import AuditRecord, OneRunPart, Part
 from audit.record.unrun import NO_TRIALS
 from audit.risk import RiskBudget
-from audit.trials.versions import version_of
+from audit.trials.versions import own_code, version_of
 from guarantees.claim import Claim
 
 POLICY = "one_run"
@@ -54,6 +54,7 @@ def as_record(found: AuditRecord | OneRun) -> AuditRecord:
             "python": platform.python_version(),
             "numpy": np.__version__,
             "machine": platform.machine(),
+            "own_code": own_code(),
         },
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         seconds=0.0,

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.record.environment import describe_environment
+from audit.record.environment import describe_versions
 from guarantees.claim import Claim
 from mechanisms.pairs.datasets import is_torch_dataset
 from mechanisms.release import host_array
@@ -70,7 +70,7 @@ def decided_by(
         "claim": _claim(claim),
         "files": {str(path): _tree(path) for path in files},
         "code": code,
-        "environment": describe_environment(device),
+        "environment": describe_versions(device),
         "settings": settings(),
     }
 

@@ -14,7 +14,7 @@ from audit.risk import RiskBudget
 from audit.suites.each_audit import key_text, risk_of_each
 from audit.suites.suite import Suite
 from audit.trials.user_code_errors import sentence
-from audit.trials.versions import version_of
+from audit.trials.versions import own_code, version_of
 from audit.verify.contradictions import ContradictedError, in_itself, with_suite
 from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild, source_is_told
@@ -104,7 +104,8 @@ def verify(
 
     Trials are drawn from what the record names, or from what the ``suite`` does: a user's own code only the suite can
     name, and what the record says otherwise of its audit is wrong. Sentences are compared where this version made the
-    record. ``told`` is given a sentence before each audit that is drawn again, which may take long.
+    record, and are wrong where this very code did. ``told`` is given a sentence before each audit that is drawn again,
+    which may take long.
     """
     require("rerun", 0 <= rerun <= 1, "in [0, 1]", rerun)
     checks = [Check(audit="", what="suite", state="wrong", says=says) for says in repeated(records)]
@@ -179,14 +180,15 @@ def _compared(record: AuditRecord, own: Rebuilt | None) -> list[Check]:
         if unknown is not None:
             missing.setdefault(heading, []).append(f"{unknown}: {own.unknown[unknown]}")
         elif other and under(key, SENTENCES):
-            missing.setdefault(heading, []).append(f"other version: {other}")
+            missing.setdefault(heading, []).append(other)
         else:
             wrong.setdefault(heading, [])
             pair = stated.get(path, ABSENT), computed.get(path, ABSENT)
             if not agree(*pair, nothing=0.0 if key in TINY else NOTHING):
                 wrong[heading].append(f"{path}: {told(pair[0])} recorded, {told(pair[1])} computed")
     return [
-        _check(heading, wrong.get(heading, []), missing.get(heading, []), other) for heading in {**wrong, **missing}
+        _check(heading, wrong.get(heading, []), missing.get(heading, []), other or _other_code(record, heading))
+        for heading in {**wrong, **missing}
     ]
 
 
@@ -197,7 +199,7 @@ def _check(what: str, wrong: list[str], missing: list[str], other: str) -> Check
         says = "; ".join(wrong[:SHOWN]) + more
         if not other:
             return Check(audit="", what=what, state="wrong", says=says)
-        return Check(audit="", what=what, state="not computed", says=f"other version: {other}; {says}")
+        return Check(audit="", what=what, state="not computed", says=f"{other}; {says}")
     if missing:
         return Check(audit="", what=what, state="not computed", says="; ".join(dict.fromkeys(missing)))
     return Check(audit="", what=what, state="right", says="")
@@ -215,7 +217,13 @@ def _heading(key: str) -> str:
 def _other_version(record: AuditRecord) -> str:
     """Which version made the record and which one this is; nothing where they are the same."""
     made, own = record.environment.get("dpsgd_audit", "an unknown one"), version_of("dpsgd-audit")
-    return "" if made == own else f"made by {made}, this is {own}"
+    return "" if made == own else f"other version: made by {made}, this is {own}"
+
+
+def _other_code(record: AuditRecord, heading: str) -> str:
+    """Of sentences: whether other code of the same version may have worded them. Numbers mean the same in any code."""
+    same = record.environment.get("own_code") == own_code()
+    return "" if same or heading != "sentences" else "worded by another version of the code"
 
 
 def _redrawn(

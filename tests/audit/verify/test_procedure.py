@@ -84,6 +84,24 @@ def test_the_state_of_an_audit_that_could_stop_is_in_the_record():
     assert states(dataclasses.replace(record, state=raised))["verdict"] == "wrong"
 
 
+def coded(record, code):
+    return dataclasses.replace(record, environment={**record.environment, "own_code": code})
+
+
+def test_sentences_that_other_code_of_this_version_worded_otherwise_are_not_wrong_and_its_numbers_are(record, tmp_path):
+    """All commits so far call themselves 0.1.0; the digest of our own code tells them apart."""
+    older = dataclasses.replace(coded(record, "0" * 24), reason="the same in other words.")
+    told = {check.what: check for check in verify((older,)).checks}
+    assert told["sentences"].state == "not computed"
+    assert told["sentences"].says.startswith("worded by another version of the code; reason: ")
+    save_records([older], tmp_path / "older.json")
+    assert main(["verify", str(tmp_path / "older.json"), "--quiet"]) == 3
+    assert states(dataclasses.replace(older, p_value=record.p_value / 2))["verdict"] == "wrong"
+    assert states(dataclasses.replace(record, reason="the same in other words."))["sentences"] == "wrong"
+    # words that are the same are right, whoever said them
+    assert states(coded(record, "0" * 24))["sentences"] == "right"
+
+
 def test_sentences_of_another_version_are_not_compared(record):
     other = dataclasses.replace(record, environment={**record.environment, "dpsgd_audit": "0.0.1"}, reason="because.")
     checks = {check.what: check for check in verify((other,)).checks}
