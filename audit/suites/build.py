@@ -32,7 +32,7 @@ from audit.suites.parts import (
     taken,
 )
 from audit.suites.read import is_part
-from audit.suites.suite import AuditSpec, Suite, SuiteError
+from audit.suites.suite import AuditSpec, Suite, SuiteError, UnbuiltError
 from audit.trials.user_code_errors import passes, sentence
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
 
 LIBRARY_CLAIMS: ByName[Callable[..., Claim]] = ByName("mechanisms", "opacus_claim", "optax_claim", "jax_privacy_claim")
 """Claims read from a library's own accountant; they see the mechanism and the neighbours."""
-
-
-class MissingLibraryError(SuiteError):
-    """An audit that is well stated, and needs a library that is not here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +100,7 @@ def build(spec: AuditSpec, *, run_code: bool = True, install: Callable[[Environm
     except BaseException as error:
         if passes(error):
             raise
-        raise SuiteError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
+        raise UnbuiltError(f"{spec.where}: audit {spec.name!r} cannot be built: {sentence(error)}") from error
 
 
 def build_suite(
@@ -113,13 +109,13 @@ def build_suite(
     *,
     run_code: bool = True,
     each: Callable[[Built], None] = lambda _: None,
-    unbuilt: Callable[[AuditSpec, MissingLibraryError], None] | None = None,
+    unbuilt: Callable[[AuditSpec, UnbuiltError], None] | None = None,
     install: Callable[[Environment], None] = only_installed,
 ) -> list[Built]:
     """All audits of a suite, or those of them that are wanted; parameters that no part takes are refused.
 
-    ``each`` is given every audit as soon as it is built, and ``unbuilt`` those that miss a library, which otherwise
-    raise.
+    ``each`` is given every audit as soon as it is built, and ``unbuilt`` those that cannot be, which otherwise raise.
+    A wrong word raises in any case.
     """
     known = catalogue()
     wanted = suite.audits if audits is None else audits
@@ -132,7 +128,7 @@ def build_suite(
     for spec in wanted:
         try:
             built.append(build(spec, run_code=run_code, install=install))
-        except MissingLibraryError as error:
+        except UnbuiltError as error:
             if unbuilt is None:
                 raise
             unbuilt(spec, error)
@@ -239,7 +235,7 @@ class _Builder:
         ready = made is not None and isinstance(found, made)
         if not ready and (words.own or made is not None or _makes(found, named)):
             if not callable(found):
-                raise SuiteError(f"{where}: {what} is {found!r}, no {part} and no function that makes one.")
+                raise UnbuiltError(f"{where}: {what} is {found!r}, no {part} and no function that makes one.")
             arguments = {**named, **words.own}
             with _placed(f"{what} failed with {arguments}", spec):
                 found = found(**arguments)
@@ -248,7 +244,7 @@ class _Builder:
         else:
             self._refuse_defaults(found, f"{word} = {path!r}")
         if made is not None and not isinstance(found, made):
-            raise SuiteError(f"{where}: {what} returned {found!r} where a {made.__name__} is needed.")
+            raise UnbuiltError(f"{where}: {what} returned {found!r} where a {made.__name__} is needed.")
         return found
 
     def _refuse_defaults(self, found: Any, what: str, *, but: Mapping[str, Any] | None = None) -> None:
@@ -287,16 +283,15 @@ def _placed(what: str, spec: AuditSpec) -> Iterator[None]:
     except BaseException as error:
         if passes(error):
             raise
-        kind = MissingLibraryError if isinstance(error, ImportError) else SuiteError
         told = sentence(error)
-        raise kind(f"{spec.at(told.split(maxsplit=1)[0])}: {what}: {told}") from error
+        raise UnbuiltError(f"{spec.at(told.split(maxsplit=1)[0])}: {what}: {told}") from error
 
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
     """A library that only the trials would miss is missed now, before another audit has cost time."""
     missing = [name for name in step.libraries if importlib.util.find_spec(name) is None]
     if missing:
-        raise MissingLibraryError(
+        raise UnbuiltError(
             f"{spec.at('mechanism')}: {step.name} of audit {spec.name!r} needs {' and '.join(missing)}, which is not "
             "installed; dpsgd-audit has the extras opacus and jax-privacy: pip install 'dpsgd-audit[...]'."
         )

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from audit.suites.suite import AuditSpec, SuiteError
+from audit.suites.suite import AuditSpec, UnbuiltError
 from audit.trials.user_code_errors import passes, sentence
 
 
@@ -20,14 +20,14 @@ def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise SuiteError(
+        raise UnbuiltError(
             f"{where}: cannot import {word} = {path!r} ({sentence(error)}); write it as 'package.module:name', "
             "importable from where dpsgd-audit runs."
         ) from error
     except BaseException as error:
         if passes(error):
             raise
-        raise SuiteError(
+        raise UnbuiltError(
             f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); fix the "
             "module: importing it must only define things."
         ) from error

@@ -18,11 +18,11 @@ from audit.record.files import FileError
 from audit.record.record import AuditRecord, SuitePart, plain
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, decided_by
-from audit.suites.build import Built, MissingLibraryError, build_suite, only_installed
+from audit.suites.build import Built, build_suite, only_installed
 from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
-from audit.suites.suite import AuditSpec, Suite, SuiteError
+from audit.suites.suite import AuditSpec, Suite, SuiteError, UnbuiltError
 from audit.suites.unrun import unrun
 from audit.trials.both_sides import is_foreign
 from audit.trials.execution import Execution
@@ -92,7 +92,7 @@ def run_suite(
       keep_foreign: also reuse counts and records of foreign code from there.
       earlier: records of an earlier run; an audit of the same name is judged by the same thresholds.
       executor: who draws the trials. A run may be continued by another executor on devices of the same kind.
-      keep_going: an audit that fails, or that misses a library, gets the verdict ``could_not_run`` and the others run.
+      keep_going: an audit that cannot be built, or that fails, gets the verdict ``could_not_run`` and the others run.
       allow_install: make the environments that audits name and that are not here; without it such an audit is refused.
       told: called with a sentence for each result that is taken from ``resume_in``, and before each installation.
       started: called with each audit before it runs.
@@ -103,7 +103,8 @@ def run_suite(
       One record per audit that was run, in the order of the suite.
 
     Raises:
-      SuiteError: a part of the suite cannot be built; the message has file and line.
+      SuiteError: a word of the suite is wrong, or a part cannot be built and ``keep_going`` is not set; the message
+        has file and line.
       AuditError: an audit failed while it ran and ``keep_going`` is not set; the message names it.
 
     Examples:
@@ -121,7 +122,7 @@ def run_suite(
     before = {record.name: record for record in earlier if record.ran}
     missing: dict[str, str] = {}
 
-    def unbuilt(spec: AuditSpec, error: MissingLibraryError) -> None:
+    def unbuilt(spec: AuditSpec, error: UnbuiltError) -> None:
         # without the suite's line, which stands before it
         _, _, missing[spec.name] = str(error).partition(": ")
 
@@ -151,13 +152,13 @@ def run_suite(
             else:
                 audit = built[spec.name]
                 deadline = _deadline(spec, end, len(wanted) - index)
-                place = None
-                if resume_in is not None:
-                    place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
-                kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
                 began = time.monotonic()
                 try:
                     with _placed(spec):
+                        place = None
+                        if resume_in is not None:
+                            place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
+                        kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
                         record = _run(audit, suite, risk, deadline, kept, progress, executor)
                 except AuditError as error:
                     if not keep_going or isinstance(error.__cause__, FileError):

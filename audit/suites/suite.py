@@ -36,6 +36,13 @@ class SuiteError(ValueError):
     """A suite that cannot be run: the message says where and what to do."""
 
 
+class UnbuiltError(SuiteError):
+    """One audit, whose words are right, cannot be built: code or a library fails, or a part refuses what it is given.
+
+    The others may run.
+    """
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditSpec:
     """One audit as the file states it, defaults filled in and grids expanded."""

@@ -12,6 +12,9 @@ from audit.record.compare import compare
 from audit.record.read import SchemaError
 from audit.record.stored import from_json, load_records
 from audit.suites.exit_codes import exit_code
+from audit.suites.read import parse_suite
+from audit.suites.run import run_suite
+from audit.suites.suite import SuiteError
 from audit.verify.procedure import verify
 
 FAILING = """
@@ -98,6 +101,49 @@ def test_a_wrong_word_ends_the_suite_even_so(tmp_path, capsys):
     assert main(["run", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--keep-going"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert not (tmp_path / "out" / "records.json").exists()
+
+
+REFUSED = """
+trials = 200
+[defaults]
+neighbours = { kind = "worst_case_pair", records = 2, dimension = 2, clip = 1.0 }
+claim = { kind = "gaussian", mu = 1.0 }
+[[audit]]
+name = "its pair"
+mechanism = { kind = "many_rounds", simulator = "collapsed", sampler = { kind = "shuffle", batch_size = 1 } }
+distinguisher = "likelihood_ratio"
+parameters = { noise_multiplier = 1.0, clip = 1.0 }
+[[audit]]
+name = "its value"
+mechanism = { kind = "gaussian_mechanism", noise_multiplier = -1.0 }
+[[audit]]
+name = "its claim's neighbours"
+mechanism = { kind = "one_round", noise_multiplier = 1.0, clip = 1.0, rate = 1.0, normalise_by = "none" }
+claim = { kind = "epsilon_delta", epsilon = 1.0, delta = 1e-5, relation = "substitution" }
+[[audit]]
+name = "its module"
+mechanism = { function = "raises_at_import:step" }
+[[audit]]
+name = "its function"
+mechanism = { function = "no_such_module:step" }
+"""
+
+
+def test_an_audit_that_fails_while_it_is_prepared_ends_nothing_either(tmp_path, monkeypatch):
+    """What was refused before the first trial ended the suite, but for a missing library."""
+    (tmp_path / "raises_at_import.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = parse_suite(REFUSED, "suite.toml")
+    records = run_suite(suite, keep_going=True)
+    assert {record.verdict for record in records} == {"could_not_run"}
+    why = {record.name: record.reason for record in records}
+    assert "the collapsed simulator of many rounds needs" in why["its pair"]
+    assert "noise_multiplier must be" in why["its value"]
+    assert "the claim is for substitution neighbours" in why["its claim's neighbours"]
+    assert "no licence" in why["its module"]
+    assert "no_such_module" in why["its function"]
+    with pytest.raises(SuiteError, match=r"suite.toml:\d+: distinguisher 'likelihood_ratio' of audit 'its pair'"):
+        run_suite(suite)
 
 
 def test_exit_codes_name_the_worst_of_all(records):
