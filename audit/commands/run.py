@@ -203,17 +203,16 @@ def _speak_ci(records: tuple[AuditRecord, ...], suite: Suite, arguments: argpars
     from audit.report.sarif import sarif
 
     title = suite.title
-
+    # the suite that is built in is in no file of the user's
+    places = {spec.name: spec.where for spec in suite.audits} if arguments.suite else {}
     if arguments.junit:
-        write_whole(arguments.junit, junit(records, title=title))
+        write_whole(arguments.junit, junit(records, title=title, places=places))
     if arguments.markdown:
         write_whole(arguments.markdown, markdown(records, title=title))
     if arguments.sarif:
-        # the suite that is built in is in no file of the user's
-        places = {spec.name: spec.where for spec in suite.audits} if arguments.suite else {}
         write_whole(arguments.sarif, sarif(records, places=places))
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in github_annotations(records):
+        for line in github_annotations(records, places=places):
             print(line, file=sys.stderr)
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             with open(summary, "a", encoding="utf-8") as file:

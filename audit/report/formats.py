@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Mapping
 from xml.etree import ElementTree
 
 from audit.record.record import AuditRecord
@@ -12,6 +13,7 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, code_lines, looks_wrong
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
+from audit.report.places import places_of
 from audit.report.table import proven_delta, proven_epsilon, readable
 from audit.report.text import record_lines
 
@@ -86,9 +88,11 @@ def _cell(text: str) -> str:
     return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain
 
 
-def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
+def junit(records: tuple[AuditRecord, ...], *, title: str, places: Mapping[str, str] | None = None) -> str:
     """JUnit XML, one test case per audit: an unexpected verdict is a failure, skipped if inconclusive, an error if the
-    audit could not run."""
+    audit could not run. ``places`` says where an audit is written, as ``file:line``, by its name."""
+    where = places or {}
+    stated = [where.get(record.name) for record in records]
     records = tuple(map(shown, records))
     ends = Counter(_junit_end(record) for record in records if not record.as_expected)
     suite = ElementTree.Element(
@@ -100,10 +104,13 @@ def junit(records: tuple[AuditRecord, ...], *, title: str) -> str:
         errors=str(ends["error"]),
         time=f"{sum(record.seconds for record in records):.3f}",
     )
-    for record in records:
+    for record, place in zip(records, stated, strict=True):
         case = ElementTree.SubElement(
             suite, "testcase", classname="dpsgd-audit", name=record.name, time=f"{record.seconds:.3f}"
         )
+        for path, line in places_of(record, place)[:1]:
+            case.set("file", visible(path))
+            case.set("line", str(line))
         at_length = "\n".join(record_lines(record))
         if not record.as_expected:
             message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
@@ -126,15 +133,17 @@ def _junit_end(record: AuditRecord) -> str:
     return {"inconclusive": "skipped", "could_not_run": "error"}.get(record.verdict, "failure")
 
 
-def github_annotations(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Workflow commands that GitHub shows beside the run: an error or a warning per surprise."""
+def github_annotations(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> list[str]:
+    """Workflow commands that GitHub shows beside the run: an error or a warning per surprise.
+
+    ``places`` says where an audit is written, as ``file:line``, by its name.
+    """
     found = []
     for record in records:
         if not record.as_expected:
             level = "warning" if record.verdict == "inconclusive" else "error"
             text = command_text("\n".join(record_lines(record)))
-            where = ""
-            if lines := code_lines(record.diagnoses):
-                where = f"file={command_property(lines[0][0])},line={lines[0][1]},"
+            found_at = places_of(record, (places or {}).get(record.name))[:1]
+            where = "".join(f"file={command_property(path)},line={line}," for path, line in found_at)
             found.append(f"::{level} {where}title={command_property(record.name)}::{text}")
     return found

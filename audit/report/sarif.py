@@ -1,10 +1,12 @@
-"""SARIF 2.1.0, which code hosts read: one result for each verdict that is not as expected, at its audit's place."""
+"""SARIF 2.1.0, which code hosts read: one result for each verdict that is not as expected, at its audit's place.
+
+An audit that could not run is no finding about code: it is a notification of the run, which then was no success.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import PurePath
@@ -12,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from audit.record.record import AuditRecord
-from audit.report.diagnoses import code_lines
 from audit.report.escaping import shown
+from audit.report.places import Place, places_of
 from audit.report.table import readable
 from audit.report.text import record_lines
 
@@ -31,7 +33,7 @@ RULES = {
 
 
 def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> str:
-    """A log with one run; an audit that could not run is no finding about code, and is left out.
+    """A log with one run.
 
     ``places`` says where an audit is written, as ``file:line``, by the audit's name.
     """
@@ -43,9 +45,12 @@ def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None 
             for verdict, (name, level, text) in RULES.items()
         ],
     }
-    told = [record for record in records if record.ran and not record.as_expected]
-    results = [_result(record, (places or {}).get(record.name)) for record in told]
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    where, told = places or {}, [record for record in records if not record.as_expected]
+    results = [_result(record, where.get(record.name)) for record in told if record.ran]
+    unrun = [_notification(record, where.get(record.name)) for record in told if not record.ran]
+    invocation = {"executionSuccessful": not unrun, **({"toolExecutionNotifications": unrun} if unrun else {})}
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2) + "\n"
 
 
@@ -59,22 +64,26 @@ def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
         "level": RULES[record.verdict][1],
         "message": {"text": "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *record_lines(record)])},
         "partialFingerprints": {"auditName/v1": fingerprint},
-        **_locations([f"{path}:{line}" for path, line in code_lines(record.diagnoses)], place),
+        **_locations(places_of(record, place)),
     }
 
 
-def _locations(code: list[str], place: str | None) -> dict[str, list[dict[str, Any]]]:
+def _notification(record: AuditRecord, place: str | None) -> dict[str, Any]:
+    record = shown(record)
+    return {
+        "level": "error",
+        "message": {"text": f"{record.name}: {readable(record.verdict)}: {record.reason}"},
+        "locations": [_location(each) for each in places_of(record, place)],
+    }
+
+
+def _locations(places: list[Place]) -> dict[str, list[dict[str, Any]]]:
     """Where the code looks wrong, or else where the audit is written; what is left is related to it."""
-    found = [location for where in (*code, place) for location in _location(where)]
+    found = [_location(place) for place in places]
     return {"locations": found[:1], **({"relatedLocations": found[1:]} if found[1:] else {})}
 
 
-def _location(place: str | None) -> list[dict[str, Any]]:
-    """One place; none if it is in no file."""
-    found = re.fullmatch(r"(.+):(\d+)", place or "")
-    if found is None:
-        return []
-    path = PurePath(found[1])
+def _location(place: Place) -> dict[str, Any]:
+    path = PurePath(place[0])
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
-    region = {"startLine": int(found[2])}
-    return [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}]
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": place[1]}}}

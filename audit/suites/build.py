@@ -33,7 +33,7 @@ from audit.suites.parts import (
 )
 from audit.suites.read import is_part
 from audit.suites.suite import AuditSpec, Suite, SuiteError, UnbuiltError
-from audit.trials.user_code_errors import passes, sentence
+from audit.trials.user_code_errors import passes, raised_at, sentence
 from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher, Learner
 from dpsgd_audit.face import ByName
@@ -284,7 +284,7 @@ def _placed(what: str, spec: AuditSpec) -> Iterator[None]:
         if passes(error):
             raise
         told = sentence(error)
-        raise UnbuiltError(f"{spec.at(told.split(maxsplit=1)[0])}: {what}: {told}") from error
+        raise UnbuiltError(f"{spec.at(told.split(maxsplit=1)[0])}: {what}{raised_at(error)}: {told}") from error
 
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:

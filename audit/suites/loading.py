@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from audit.suites.suite import AuditSpec, UnbuiltError
-from audit.trials.user_code_errors import passes, sentence
+from audit.trials.user_code_errors import passes, raised_at, sentence
 
 
 def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
@@ -28,6 +28,6 @@ def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
         if passes(error):
             raise
         raise UnbuiltError(
-            f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed ({sentence(error)}); fix the "
-            "module: importing it must only define things."
+            f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed{raised_at(error)} "
+            f"({sentence(error)}); fix the module: importing it must only define things."
         ) from error

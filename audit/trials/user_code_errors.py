@@ -59,7 +59,7 @@ def sentence(error: BaseException) -> str:
     return text if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: {text}"
 
 
-def _at(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
     """The last line of the user's own code that an exception passed through; empty if there is none in a file."""
     frames = [
         frame
@@ -108,7 +108,7 @@ def blamed(what: str) -> Iterator[None]:
         if passes(error):
             raise
         told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-        raise MechanismError(f"{what}{_at(error)}: {told}") from error
+        raise MechanismError(f"{what}{raised_at(error)}: {told}") from error
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from audit.cli import main
 from audit.record.compare import compare
 from audit.record.read import SchemaError
 from audit.record.stored import from_json, load_records
+from audit.report.formats import github_annotations
 from audit.suites.exit_codes import exit_code
 from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
@@ -140,7 +141,8 @@ def test_an_audit_that_fails_while_it_is_prepared_ends_nothing_either(tmp_path, 
     assert "the collapsed simulator of many rounds needs" in why["its pair"]
     assert "noise_multiplier must be" in why["its value"]
     assert "the claim is for substitution neighbours" in why["its claim's neighbours"]
-    assert "no licence" in why["its module"]
+    assert "failed at " in why["its module"]
+    assert "raises_at_import.py:1 (RuntimeError: no licence)" in why["its module"]
     assert "no_such_module" in why["its function"]
     with pytest.raises(SuiteError, match=r"suite.toml:\d+: distinguisher 'likelihood_ratio' of audit 'its pair'"):
         run_suite(suite)
@@ -181,8 +183,14 @@ def test_every_report_has_it(folder, capsys):
     message = suite[0].find("error").get("message")
     assert message.startswith("could not run: ")
     assert "on the side 'without' of command_step" in message
+    assert (suite[0].get("file"), suite[0].get("line")) == (str(folder / "suite.toml"), "5")
     (run,) = json.loads((folder / "sarif").read_text())["runs"]
     assert run["results"] == []
+    (told,) = run["invocations"]
+    assert not told["executionSuccessful"]
+    (place,) = (each["physicalLocation"] for each in told["toolExecutionNotifications"][0]["locations"])
+    assert place["artifactLocation"]["uri"].endswith("/suite.toml")
+    assert place["region"] == {"startLine": 5}
     found = {}
     for kind in ("text", "latex", "csv", "statement", "model-card", "bibtex"):
         assert main(["report", str(folder / "out" / "records.json"), "--format", kind]) == 0
@@ -193,6 +201,23 @@ def test_every_report_has_it(folder, capsys):
     assert "silent program,could_not_run,no_violation_found,0," in found["csv"]
     assert "silent program: could not be audited against a Gaussian mechanism with mu 1." in found["statement"]
     assert "| verdict | could not run |" in found["model-card"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "place"),
+    [
+        (
+            "'step' failed on the side 'with' at my steps/own.py:12: KeyError: 3.",
+            "file=my steps/own.py,line=12",
+        ),
+        ("the worker ended. ValueError: no (at src/own.py:7).", "file=src/own.py,line=7"),
+        ("it takes too long, at most 3:00 are allowed.", "file=suites/a.toml,line=4"),
+    ],
+)
+def test_an_annotation_points_at_the_code_that_failed_or_at_the_suites_line(records, reason, place):
+    failed = dataclasses.replace(records[0], reason=reason)
+    (line,) = github_annotations((failed,), places={failed.name: "suites/a.toml:4"})
+    assert line.startswith(f"::error {place},title=silent program::")
 
 
 def test_figures_are_of_what_ran(folder, capsys):
