@@ -16,6 +16,7 @@ from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import ASKED_DELTAS
+from mechanisms.adapters.worker_time import WORKER_SECONDS, require_workers
 from mechanisms.contract import Described, Draw
 from mechanisms.pairs.neighbours import materialise
 
@@ -44,12 +45,11 @@ class JaxPrivacyStep(Described):
         ``"balls_in_bins"`` or ``"b_min_sep"``, from a warm start.
       min_sep: of ``"b_min_sep"``: steps between two batches of one record, at least 1.
       workers: spawned processes that draw; 0 draws here.
-      timeout: seconds after which a worker counts as stuck, and 180 more to start, import and
-        prepare a side.
-        Without workers nothing is timed.
+      timeout: seconds after which a worker counts as stuck (60 by default), and 180 more to start, import and
+        prepare a side. Without workers nothing could end it, and a timeout is refused.
 
     Raises:
-      ValueError: an argument is out of range.
+      ValueError: an argument is out of range, or a timeout is given without workers.
 
     Examples:
       >>> import mechanisms
@@ -65,7 +65,7 @@ class JaxPrivacyStep(Described):
     sampler: Sampler = "poisson"
     min_sep: Count = 2
     workers: int = 0
-    timeout: float = 60.0
+    timeout: AboveZero = WORKER_SECONDS
 
     def __post_init__(self):
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
@@ -74,6 +74,7 @@ class JaxPrivacyStep(Described):
         )
         require("normalise_by", good, "> 0 or 'expected_batch'", self.normalise_by)
         require("workers", self.workers >= 0, ">= 0", self.workers)
+        require_workers(self.timeout, workers=self.workers)
         require("sampler", self.sampler in SAMPLERS, f"one of {SAMPLERS}", self.sampler)
         bins = 1 / self.rate
         if self.sampler == "balls_in_bins":

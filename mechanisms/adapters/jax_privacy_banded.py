@@ -15,6 +15,7 @@ from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_profile
 from guarantees.shuffling.balls_and_bins import balls_and_bins
 from guarantees.trade_off import TradeOff
+from mechanisms.adapters.worker_time import WORKER_SECONDS, require_workers
 from mechanisms.contract import Described, Draw, OutputKind, Releases
 from mechanisms.pairs.neighbours import materialise
 
@@ -51,9 +52,10 @@ class BandedTraining(Described):
     batches: Batching = "cyclic_poisson"
     fault: Fault = "none"
     workers: int = 0
-    timeout: float = 60.0
+    timeout: AboveZero = WORKER_SECONDS
 
     def __post_init__(self):
+        require_workers(self.timeout, workers=self.workers)
         object.__setattr__(self, "strategy", tuple(float(value) for value in self.strategy))
         good = bool(self.strategy) and self.strategy[0] > 0 and bool(np.isfinite(self.strategy).all())
         require("strategy", good, "finite numbers, the first > 0", self.strategy)

@@ -17,6 +17,7 @@ import numpy as np
 from guarantees.checks import AboveZero, Count, Finite, checked, require
 from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.pytorch.opacus_versions import LEGACY, LegacyTraining, environment_of, first_batch
+from mechanisms.adapters.worker_time import WORKER_SECONDS, require_workers
 from mechanisms.contract import Described, Draw
 from mechanisms.networks import NETWORKS, PARAMETERS
 from mechanisms.networks.for_torch import (
@@ -66,12 +67,11 @@ class OpacusStep(Described):
         bounds hold.
       version: another Opacus (0.12.0 to 1.6.0), installed in a folder of its own and imported in the workers only.
       workers: spawned processes that train; 0 trains here. At least 1 with ``version``.
-      timeout: seconds after which a worker counts as stuck, and 180 more to start, import and
-        prepare a side.
-        Without workers nothing is timed.
+      timeout: seconds after which a worker counts as stuck (60 by default), and 180 more to start, import and
+        prepare a side. Without workers nothing could end it, and a timeout is refused.
 
     Raises:
-      ValueError: an argument is out of range, or ``version`` is given without workers.
+      ValueError: an argument is out of range, or ``version`` or a timeout is given without workers.
 
     Examples:
       >>> import mechanisms
@@ -94,7 +94,7 @@ class OpacusStep(Described):
     infinite: Finite | None = None
     version: str | None = None
     workers: int = 0
-    timeout: float = 60.0
+    timeout: AboveZero = WORKER_SECONDS
 
     def __post_init__(self):
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
@@ -103,6 +103,7 @@ class OpacusStep(Described):
         require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
         require("network", self.network in NETWORKS, f"one of {NETWORKS}", self.network)
         require("workers", self.workers >= 0, ">= 0", self.workers)
+        require_workers(self.timeout, workers=self.workers)
         size = self.expected_batch_size
         require("expected_batch_size", size is None or size > 0, "> 0 or None", size)
         known = self.version is None or self.version in LEGACY or RELEASE.fullmatch(self.version)

@@ -1,3 +1,5 @@
+import dataclasses
+import functools
 import itertools
 import re
 import time
@@ -137,6 +139,14 @@ def test_a_timeout_that_nothing_keeps_is_refused():
             make(lambda first, second: None, timeout=5.0)
         assert make(foreign.noisy_sum, workers=1, timeout=5.0).timeout == 5.0
         assert make(foreign.noisy_sum).timeout == 60.0
+    opacus = functools.partial(mechanisms.opacus_step, batch_size=2, clip=1.0, noise_multiplier=1.0)
+    jax_privacy = functools.partial(mechanisms.jax_privacy_step, rate=0.5, clip=1.0, noise_multiplier=1.0)
+    for make in (opacus, jax_privacy):
+        with pytest.raises(ValueError, match=r"timeout=5 .* nothing can end it: add workers=1, or leave timeout= out"):
+            make(timeout=5.0)
+        assert make(workers=1, timeout=5.0).timeout == 5.0
+        # as a record says it, and with fields replaced
+        assert dataclasses.replace(make(), clip=2.0).timeout == make(timeout=60.0).timeout == 60.0
 
 
 def test_a_worker_that_hangs_is_an_error_without_waiting_for_its_start_allowance():
