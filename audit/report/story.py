@@ -54,6 +54,7 @@ NOT_LOOKED_AT = (
 
 
 NOT_PAID = "state the risk of both runs together, or plan ahead with --look 1 or --stop-early"
+NOT_PAID_IN_PYTHON = "state the risk of both together, or plan ahead with policy=audit.Anytime()"
 
 
 MORE_DELTAS = (
@@ -81,13 +82,17 @@ def look_again(records: Sequence[AuditRecord]) -> str:
     """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
     curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""
+    # a session of Python has no suite
+    called = all(record.suite is None for record in records)
+    not_paid = NOT_PAID_IN_PYTHON if called else NOT_PAID
     if not needed:
-        return f"More trials are a second look, with a risk of its own: {NOT_PAID}.{curve}"
+        return f"More trials are a second look, with a risk of its own: {not_paid}.{curve}"
     command = f"`dpsgd-audit run SUITE{_alone(records)} --look {look + 1} --trials {needed}`"
+    command = f"`audit.run_audit(..., trials={needed}, key=...)` with a key of its own" if called else command
     took = f"at most about {duration(max(_pace(record) for record in records) * needed)} an audit at this run's pace"
     if look:
         return f"The next look, which its own part of the risk pays for: {command} ({took}).{curve}"
-    return f"To look again: {command} ({took}). Another look has a risk of its own: {NOT_PAID}.{curve}"
+    return f"To look again: {command} ({took}). Another look has a risk of its own: {not_paid}.{curve}"
 
 
 def _alone(records: Sequence[AuditRecord]) -> str:

@@ -113,7 +113,7 @@ def test_inconclusive_is_no_unexpected_violation(violation):
 def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fewer(violation):
     def told(claim):
         part = claim_part(claim, 1e-5)
-        return look_again([dataclasses.replace(open_one, claim=part)])
+        return look_again([dataclasses.replace(one_of_two, claim=part)])
 
     open_one = dataclasses.replace(
         violation, verdict="inconclusive", trials_needed=3_400_000, trials=10_000, fit_trials=5_000, seconds=9.0
@@ -128,6 +128,17 @@ def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fe
         assert "epsilons at several deltas (`claim_from_table`)" in told(claim)
     for claim in (guarantees.gaussian(mu=1.0), guarantees.epsilon_delta(epsilon=1.0, delta=0.0)):
         assert "claim_from_table" not in told(claim)
+
+
+def test_a_record_of_a_python_session_is_told_the_python_call(violation):
+    """It has no suite that `run` could take."""
+    alone = dataclasses.replace(violation, suite=None, verdict="inconclusive", trials_needed=3_400)
+    told = look_again([alone])
+    assert "To look again: `audit.run_audit(..., trials=3400, key=...)` with a key of its own (at most about " in told
+    assert "plan ahead with policy=audit.Anytime()" in told
+    assert "policy=audit.Anytime()" in look_again([dataclasses.replace(alone, trials_needed=None)])
+    assert "SUITE" not in told
+    assert "--look" not in told
 
 
 def test_what_to_do_names_each_audit_and_what_is_left_to_audit(violation):
