@@ -73,7 +73,7 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     [fisher1922; holm1979]
 
     'Same' means that no change was shown, not that there is none. 'Not compared': the two records have no threshold in
-    common, one could stop early and is no fixed sample, or one could not run.
+    common, one could stop early and is no fixed sample, or one could not run (both, as expected, is the same).
 
     Args:
       old: records of the earlier version.
@@ -204,6 +204,8 @@ def _state(
 ) -> tuple[State, str]:
     if new.verdict == "violation" and old.verdict != "violation":
         return "worse", "a violation that was not there before"
+    if not old.ran and not new.ran and old.as_expected and new.as_expected:
+        return "same", f"it could not run before and now, as expected: {new.reason}"
     if not (old.ran and new.ran):
         return "not_compared", "; ".join(
             f"it could not run {when}: {record.reason}"

@@ -10,7 +10,7 @@ import pytest
 from audit.cli import main
 from audit.record.compare import compare
 from audit.record.read import SchemaError
-from audit.record.stored import from_json, load_records
+from audit.record.stored import from_json, load_records, save_records
 from audit.report.formats import github_annotations
 from audit.suites.exit_codes import exit_code
 from audit.suites.read import parse_suite
@@ -239,6 +239,20 @@ def test_it_is_not_compared(records):
         assert "on the side 'without' of command_step" in change.reason
     (change,) = compare((now,), (failed,), risk=0.01)
     assert (change.new_verdict, change.new_epsilon) == ("could_not_run", None)
+
+
+def test_what_is_expected_not_to_run_before_and_now_is_compared(records, tmp_path, capsys):
+    """A suite with one such audit could never end with 0."""
+    expected = dataclasses.replace(records[0], expect="could_not_run")
+    (change,) = compare((expected,), (expected,), risk=0.01)
+    assert change.state == "same"
+    assert change.reason.startswith("it could not run before and now, as expected: ")
+    files = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    for file in files:
+        save_records([expected], file)
+    assert main(["compare", *files]) == 0
+    assert "No audit was compared" not in capsys.readouterr().out
+    assert compare((records[0],), (expected,), risk=0.01)[0].state == "not_compared"
 
 
 def test_verify_says_that_nothing_was_drawn(records):
