@@ -258,6 +258,7 @@ def likelihood_ratio(mechanism: Mechanism, neighbours: Neighbours) -> OwnScore:
             components=model.components,
             ends=model.ends,
             rate=mechanism.rate,
+            free=model.frame.free,
         ),
         remainder=model.batches.remainder,
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distinguishers.exact.tabulated import Gaps, Law, tabulated
+from distinguishers.exact.tabulated_sizes import SizeGaps, size_law, tabulated_sizes
 from distinguishers.span_coordinates import Reading
 from dpsgd_audit.later import jax, jnp
 from mechanisms.structure import next_power, pad_rows, structured
@@ -81,7 +82,7 @@ class Mixture:
     coin: Coin | None
     """None where the differing record is always in the batch."""
     ends: Ends
-    table: Gaps | None = None
+    table: Gaps | SizeGaps | None = None
     """All gaps of a mixture of very many terms along one line, which then has no components."""
 
     def log_ratio(self, reading: Reading) -> jax.Array:
@@ -172,8 +173,13 @@ def _exponent(log_weights: Any, component: Component, reading: Reading, best: ja
     return _f32(log_weights) + (_level(component, reading) - best) - 0.5 * _f32(component.precision) * distance
 
 
-def make_mixture(*, log_weights: np.ndarray, components: tuple[Component, ...], ends: Ends, rate: float) -> Mixture:
-    """Tables padded to one of a few lengths, so that programs serve many numbers of batches."""
+def make_mixture(
+    *, log_weights: np.ndarray, components: tuple[Component, ...], ends: Ends, rate: float, free: int
+) -> Mixture:
+    """Tables padded to one of a few lengths, so that programs serve many numbers of batches.
+
+    ``free`` coordinates are outside the span.
+    """
     terms = len(log_weights)
     least, base = (FEWEST, 2) if terms <= AT_ONCE else LONG_SIZES
     length = next_power(terms, base=base, least=least)
@@ -186,7 +192,7 @@ def make_mixture(*, log_weights: np.ndarray, components: tuple[Component, ...], 
         return Component(means, pad(given.precision, 1.0), pad(given.constant, -math.inf), pad(given.slope))
 
     coin = None if rate == 1.0 else Coin(rate, math.log1p(-rate), math.log(rate))
-    table = _table(log_weights, components, ends) if terms > AT_ONCE else None
+    table = _table(log_weights, components, ends, free) if terms > AT_ONCE else None
     if table is not None:
         return Mixture(log_weights=np.zeros(0), components=(), terms=terms, coin=coin, ends=ends, table=table)
     return Mixture(
@@ -198,16 +204,20 @@ def make_mixture(*, log_weights: np.ndarray, components: tuple[Component, ...], 
     )
 
 
-def _table(log_weights: np.ndarray, components: tuple[Component, ...], ends: Ends) -> Gaps | None:
-    """Where no divisor depends on the batch and gradients lie on one line, gaps are functions of one number."""
-    if any(len(own.constant) > 1 or own.means.shape[1] != 1 for own in components):
+def _table(log_weights: np.ndarray, components: tuple[Component, ...], ends: Ends, free: int) -> Gaps | SizeGaps | None:
+    """Of gradients that lie on one line: gaps are functions of one number, or of two where the batch's size divides."""
+    gaps = [pair for pair in ends.gaps if pair is not None]
+    if not gaps or any(own.means.shape[1] != 1 for own in components):
         return None
-    laws = [
-        Law(log_weights, own.means[:, 0], float(own.precision[0]), float(own.constant[0]), float(own.slope[0]))
-        for own in components
-    ]
-    pairs = [(laws[pair[0]], laws[pair[1]]) for pair in ends.gaps if pair is not None]
-    return tabulated(pairs) if pairs else None
+    if all(len(own.constant) == 1 for own in components):
+        laws = [
+            Law(log_weights, own.means[:, 0], float(own.precision[0]), float(own.constant[0]), float(own.slope[0]))
+            for own in components
+        ]
+        return tabulated([(laws[above], laws[below]) for above, below in gaps])
+    origin = float(np.median(components[0].means[:, 0]))
+    sized = [size_law(log_weights, own, origin=origin) for own in components]
+    return tabulated_sizes([(sized[above], sized[below]) for above, below in gaps], free=free, origin=origin)
 
 
 def _f32(values: Any) -> jax.Array:

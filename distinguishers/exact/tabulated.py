@@ -79,7 +79,7 @@ def tabulated(pairs: Sequence[tuple[Law, Law]]) -> Gaps | None:
     columns = []
     for above, below in pairs:
         (value1, slope1), (value0, slope0) = known[id(above)], known[id(below)]
-        columns.append(_cubics(value1 - value0, (slope1 - slope0) / CELLS))
+        columns.append(cubics(value1 - value0, (slope1 - slope0) / CELLS))
     return Gaps(
         cubics=pad_rows(_in_rows(columns), size),
         first=first,
@@ -118,7 +118,7 @@ def _log_density(law: Law, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return value, slope
 
 
-def _cubics(value: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """The cubic in every cell that has the values and the slopes of both of its ends, shape (cells, 4)."""
-    rise, left, right = np.diff(value), slope[:-1], slope[1:]
+def cubics(value: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """The cubic in every cell that has the values and the slopes of both of its ends, shape (cells, 4, ...)."""
+    rise, left, right = np.diff(value, axis=0), slope[:-1], slope[1:]
     return np.stack([value[:-1], left, 3 * rise - 2 * left - right, left + right - 2 * rise], axis=1)

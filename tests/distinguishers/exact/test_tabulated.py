@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from distinguishers.exact.tabulated import CELLS, Law, _cubics, _log_density, tabulated
+from distinguishers.exact.tabulated import CELLS, Law, _log_density, cubics, tabulated
 
 
 def law(spacing, shift, precision=1.0, constant=0.0, slope=0.0, terms=300):
@@ -69,7 +69,7 @@ def test_between_far_terms_a_cubic_errs_by_what_is_said(apart, most):
         two = Law(np.log([1 - weight, weight]), np.array([0.0, apart]), 1.0, 0.0, 0.0)
         value, slope = _log_density(two, nodes)
         inside = np.linspace(0, 1, 9)[1:-1]
-        found = _cubics(value, slope / CELLS) @ inside ** np.arange(4)[:, None]
+        found = cubics(value, slope / CELLS) @ inside ** np.arange(4)[:, None]
         truth, _ = _log_density(two, (nodes[:-1, None] + inside / CELLS).ravel())
         error = np.abs(found.ravel() - truth)
         assert error.max() <= most
