@@ -207,6 +207,11 @@ def due_on_the_pair(stated: float, due: float) -> str:
     return f" ({due:.4g} on this pair, whose record may move it by {stated / due:g} clipping norms)"
 
 
+def earlier_rounds(carried: Place) -> str:
+    """That a sum holds those of earlier rounds, as momentum of sums without noise does: a clause."""
+    return f", to which {spelled(carried)} adds the sums of earlier rounds without their noise"
+
+
 def clipped_apart(lengths: Iterable[float], clip: float, *, slack: float) -> str:
     """Where the record moves several parts of a release by the whole clipping norm each: that, as a clause."""
     whole = [length for length in lengths if abs(length - clip) <= slack * clip]

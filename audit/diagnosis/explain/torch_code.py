@@ -17,6 +17,7 @@ from audit.diagnosis.explain.findings import (
     broken_off,
     clipped_apart,
     due_on_the_pair,
+    earlier_rounds,
     found,
     noise_scale,
     not_followed,
@@ -26,7 +27,16 @@ from audit.diagnosis.explain.findings import (
     too_little,
     without_noise,
 )
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, place
+from audit.diagnosis.explain.places import (
+    NOWHERE,
+    Frame,
+    Place,
+    among_records,
+    frames_of,
+    function_around,
+    place,
+    spelled,
+)
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -116,9 +126,13 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
     if stated.clip is not None and words["sensitivity"] > stated.reach * stated.clip * (1 + SLACK):
         apart = clipped_apart(words["lengths"], stated.reach * stated.clip, slack=SLACK)
         more = f", more than the {stated.clip:g} to which records are clipped{apart}"
+    lead = among_records(places["at"], readers)
+    if "carried" in places:
+        lead = places.pop("carried")
+        more = earlier_rounds(lead)
     promise = stated.noise_multiplier or due
     return too_little(
-        lead=among_records(places["at"], readers),
+        lead=lead,
         more=more,
         stated=promise,
         due=due_on_the_pair(promise, due),
@@ -146,4 +160,7 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated)
+    if fact.kind == Kind.KEY_USED_TWICE:
+        seeded = f", seeded at {spelled(places['seeded'])}" if "seeded" in places else ""
+        return found(fact.kind, **places, how=f"{fact.words['how']}{seeded}")
     return found(Kind(fact.kind), **places, **fact.words)

@@ -140,8 +140,7 @@ class Lockstep:
         if name in CALLS:
             return self._call(one, other, ins, within)
         place = place_of(one, within)
-        if name == "random_bits":
-            self._draw(ins[0], place, tuple(other.outvars[0].aval.shape))
+        number = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else None
         if name == "random_split" and ins[0].random:
             self._keys.split(ins[0], place)
         if name in CALLBACKS:
@@ -150,7 +149,10 @@ class Lockstep:
             self._chosen_by_count(ins, place)
         if any(value.tag is not None for value in ins):
             self.meetings.readers.update(map(function_around, place.own))
-        return self._apart(one, other, ins, ins_b, place)
+        outs = self._apart(one, other, ins, ins_b, place)
+        for out in outs:
+            out.drawn = out.drawn if number is None else out.drawn | {number}
+        return outs
 
     def _chosen_by_count(self, ins: Sequence[Value], place: Place) -> None:
         """Draws that are compared with a number which the number of records changes: a rate that tells it."""
@@ -211,9 +213,9 @@ class Lockstep:
     def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
         name = one.params.get("name", "")
-        for value in ins:
-            if value.random and _is_key(value.a) and _draws(jaxpr):
-                self._draw(value, place, tuple(other.outvars[0].aval.shape))
+        keys = [value for value in ins if value.random and _is_key(value.a) and _draws(jaxpr)]
+        drawn = [self._draw(value, place, other.outvars[0].aval) for value in keys]
+        numbers = {number for number in drawn if number is not None}
         outs = evaluate(one, [value.a for value in ins])
         outs_b = evaluate(other, [value.b for value in ins]) if _shapes(one) != _shapes(other) else outs
         results = []
@@ -221,6 +223,7 @@ class Lockstep:
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
+            out.drawn |= numbers
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
                 out.noise, out.draw = True, place
                 out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)
@@ -322,8 +325,12 @@ class Lockstep:
             out.noise, out.blurred = False, True
         return out
 
-    def _draw(self, key: Value, place: Place, shape: tuple[int, ...]) -> None:
-        """Remember who drew from a key, and say who did so before."""
+    def judge_keys(self) -> None:
+        """Say which keys served twice: what a draw is for shows when its numbers are used."""
+        self._keys.judge(self.meetings.releases)
+
+    def _draw(self, key: Value, place: Place, drawn: Any) -> int | None:
+        """Remember who drew from a key: the draw's number, if its key is not the same in every run."""
         self.draws.add(place)
         if key.values or (key.differs and key.tag is None):
             origin = (
@@ -332,8 +339,10 @@ class Lockstep:
             self.find(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=origin))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
-            return
-        self._keys.drawn(key, Use(place, self._path, shape))
+            return None
+        each = drawn.size == self.counts[1]
+        chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
+        return self._keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses))
 
 
 def _row(value: Value, step: int, length: int) -> Value:

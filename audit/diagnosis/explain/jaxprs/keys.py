@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found
-from audit.diagnosis.explain.jaxprs.value import Value, host
+from audit.diagnosis.explain.jaxprs.value import Release, Value, host
 from audit.diagnosis.explain.places import Place
 
 MOST_KEYS = 2**16
@@ -20,6 +22,8 @@ class Use:
     at: Place
     path: tuple[int, ...]
     shape: tuple[int, ...]
+    chooses: bool = False
+    """Whether it can choose records: a number for each of them, or places of some."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,33 +31,67 @@ class Keys:
     """The keys of one run."""
 
     find: Callable[[Finding], None]
-    _uses: dict[bytes, list[Use]] = dataclasses.field(default_factory=dict)
+    _draws: list[Use] = dataclasses.field(default_factory=list)
+    _uses: dict[bytes, list[int]] = dataclasses.field(default_factory=dict)
     _parents: dict[bytes, Place] = dataclasses.field(default_factory=dict)
+    _shared: dict[tuple[int, int], None] = dataclasses.field(default_factory=dict)
+    """Draws from one key, by their numbers."""
 
-    def drawn(self, key: Value, use: Use) -> None:
-        """Remember who drew from a key, and say who did so before."""
+    def drawn(self, key: Value, use: Use) -> int:
+        """Remember who drew from a key; the number of the draw."""
+        number = len(self._draws)
+        self._draws.append(use)
         for words in _words(key):
-            uses = self._uses.setdefault(words, [])
             if words in self._parents:
                 self._both(self._parents[words], use.at)
-            before = next((other for other in uses if other != use), None)
-            if before is not None:
-                steps = f" (steps {_step(before.path)} and {_step(use.path)} of a loop)"
-                how = "" if before.path == use.path else steps
-                self.find(found(Kind.KEY_USED_TWICE, first=before.at, second=use.at, how=how))
-            if use not in uses:
-                uses.append(use)
+            uses = self._uses.setdefault(words, [])
+            for alike in (True, False):
+                before = next((one for one in uses if (self._draws[one] == use) == alike), None)
+                if before is not None:
+                    self._shared[before, number] = None
+            if uses[-1:] != [number]:
+                uses.append(number)
+        return number
 
     def split(self, key: Value, place: Place) -> None:
         """Remember who derived keys from a key: the numbers drawn from it are functions of those keys."""
         for words in _words(key):
             self._parents.setdefault(words, place)
             for before in self._uses.get(words, ())[:1]:
-                self._both(before.at, place)
+                self._both(self._draws[before].at, place)
+
+    def judge(self, releases: Sequence[Release]) -> None:
+        """Say which keys served twice, now that it is known what each draw was for."""
+        covering = frozenset().union(*(release.covering for release in releases))
+        choosing = frozenset().union(*(release.choosing for release in releases)) - covering
+        for pair in self._shared:
+            one, other = (self._draws[number] for number in pair)
+            rounds = _rounds_apart(*pair, releases) if one.chooses and other.chooses else None
+            # the same numbers for the same batch, as where columns are drawn one by one, are no second use
+            if rounds is None and (one == other or choosing.issuperset(pair)):
+                continue
+            how = "" if rounds is None else f" (for the batches of rounds {rounds[0]} and {rounds[1]})"
+            if one.path != other.path:
+                how = f" (steps {_step(one.path)} and {_step(other.path)} of a loop)"
+            self.find(found(Kind.KEY_USED_TWICE, first=one.at, second=other.at, how=how))
 
     def _both(self, first: Place, second: Place) -> None:
         how = " (the key is both drawn from and split)"
         self.find(found(Kind.KEY_USED_TWICE, first=first, second=second, how=how))
+
+
+def _rounds_apart(first: int, second: int, releases: Sequence[Release]) -> tuple[int, int] | None:
+    """Two rounds whose batches two draws choose; rounds that do not read one another release the same twice."""
+    order = list(dict.fromkeys(release.round for release in releases))
+    for number, one in enumerate(releases):
+        for later, other in enumerate(releases):
+            if first not in one.choosing or second not in other.choosing or second in one.choosing:
+                continue
+            if one.round != other.round:
+                return 1 + order.index(one.round), 1 + order.index(other.round)
+            if one.at == other.at and np.any(one.moved) and np.array_equal(one.moved, other.moved):
+                return 1 + number, 1 + later
+    return None
 
 
 def _words(key: Value) -> Iterator[bytes]:

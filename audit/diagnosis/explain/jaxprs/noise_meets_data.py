@@ -98,6 +98,9 @@ class Meetings:
             summed_by=data.summed_by,
             bent=data.bent,
             sampled=data.random,
+            covering=noise.drawn,
+            choosing=data.drawn,
+            carried=data.carried,
         )
         self.releases.append(release)
         self._facts(release, data, noise, drawn)

@@ -19,6 +19,7 @@ from audit.diagnosis.explain.findings import (
     broken_off,
     clipped_apart,
     due_on_the_pair,
+    earlier_rounds,
     found,
     not_followed,
     own_error,
@@ -291,7 +292,10 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     exceeds = _exceeds(releases, program, stated)
     weight, more, lead = top.weighted if exceeds else None, "", among_records(top.at, readers)
     origin = top.origin if isinstance(top.origin, Place) else top.at
-    if exceeds:
+    if top.carried is not None and _kept_before(program, runs, due):
+        lead, weight = top.carried, None
+        more = earlier_rounds(top.carried)
+    elif exceeds:
         lead = origin if weight is None else weight.factor
         where = "" if weight is None else f" ({spelled(weight.at)})"
         more = f", more than the {stated.clip:g} to which records are clipped{where}"
@@ -316,6 +320,13 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             due=due_on_the_pair(multiplier, due),
         )
     ]
+
+
+def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
+    """Whether rounds in which nothing of an earlier one is left keep the promise."""
+    rounds = [releases for run in runs for releases in _by_round(program, run).values()]
+    fresh = [own for own in rounds if _cost(own) > 0 and not any(release.carried for release in own)]
+    return bool(fresh) and all(_cost(own) * due <= 1 + _slack(own) for own in fresh)
 
 
 def _exceeds(releases: Sequence[Release], program: Program, stated: Stated) -> bool:

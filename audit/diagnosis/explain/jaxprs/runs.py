@@ -160,7 +160,9 @@ def run_once(
         try:
             outs = lockstep.run(program.a, program.b, arguments)
         except CannotFollowError as error:
+            lockstep.judge_keys()
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
+    lockstep.judge_keys()
     # a sum tells less than each of its parts, which may be released beside it
     for out in sorted(outs, key=lambda value: len(value.open)):
         lockstep.meetings.together.see(out.open)

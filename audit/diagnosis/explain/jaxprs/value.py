@@ -106,6 +106,11 @@ class Release:
     bent: Bent | str | None = None
     sampled: bool = False
     """Whether what it covers depends on draws, as a sum over a drawn batch does."""
+    covering: frozenset[int] = frozenset()
+    """Draws of its noise, by their numbers."""
+    choosing: frozenset[int] = frozenset()
+    """Draws that went into what it covers."""
+    carried: Place | None = None
     output: str = ""
     """Where it stands in the output of the program, if it does."""
 
@@ -173,6 +178,10 @@ class Value:
     summed: bool = False
     """A sum over records, for certain."""
     summed_by: float = 0.0
+    drawn: frozenset[int] = frozenset()
+    """Draws that it is made of, by their numbers; a release begins anew."""
+    carried: Place | None = None
+    """Where a sum that was released before, but here without its noise, was added to a later one."""
     origin: Origin | None = None
     since: Place | None = None
     """Where a number that is none of a record's began to differ; None for constants of the program."""

@@ -27,6 +27,11 @@ class Event:
     bent: Stack = ()
     bent_sum: Stack = ()
     bends: frozenset[Stack] = frozenset()
+    carried: Stack = ()
+    covering: frozenset[int] = frozenset()
+    """Draws of its noise."""
+    choosing: frozenset[int] = frozenset()
+    """Draws that went into what it covers, those of earlier releases among them."""
     moved: bool = False
     """Whether the record moves it at all."""
     standard: torch.Tensor | None = None
@@ -60,6 +65,10 @@ class Cell:
     """Every place where data on its way here went through something that is not linear."""
     changed: Stack = ()
     """Where a released value met raw data."""
+    round: int = 0
+    """In which records were summed."""
+    carried: Stack = ()
+    """Where a sum of an earlier round was added to a later one."""
     variance: torch.Tensor | None = None
     drawn: Stack = ()
     scaled: Stack = ()
@@ -155,6 +164,8 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
         bent_sum=new.bent_sum if new.bent else old.bent_sum,
         bends=new.bends | old.bends,
         changed=new.changed or old.changed,
+        round=max(new.round, old.round),
+        carried=new.carried or old.carried,
         variance=variance,
         drawn=new.drawn or old.drawn,
         scaled=new.scaled or old.scaled,

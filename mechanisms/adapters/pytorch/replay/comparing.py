@@ -72,4 +72,5 @@ def round_costs(events: list[Event]) -> Iterator[Cost]:
                 at=largest.stack,
                 origin=largest.origin,
                 draw=largest.draw,
+                carried=largest.carried,
             )

@@ -56,6 +56,10 @@ class Draw:
 
     number: int
     stack: Stack
+    round: int
+    """In which it was made."""
+    picks: bool
+    """Whether it can choose records: a number for each of them, or places of some."""
     state: int | None
     """Of the generator before the call; None where it took nothing from one that can be asked."""
     seed: int | None = None
@@ -75,6 +79,13 @@ class Bank:
         self._place, self._taken, self._company = place, taken, company
         self.in_company = False
         """Whether a draw was made to take or leave other records."""
+
+    def picks(self, name: str, value: torch.Tensor) -> bool:
+        """Whether a draw can choose records; an order of all of them leaves none out."""
+        if self._place is None or name == "randperm":
+            return False
+        each = value.numel() in (self._place.records, self._place.records + 1)
+        return each or (not value.is_floating_point() and value.dtype != torch.bool and value.numel() > 1)
 
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""

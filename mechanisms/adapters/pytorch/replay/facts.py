@@ -31,6 +31,8 @@ class Cost:
     at: Stack
     origin: Stack
     draw: Stack
+    carried: Stack = ()
+    """Where sums of earlier rounds were added to what is released."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,12 +54,13 @@ class Releases:
         """Whether it was stopped for want of memory."""
         self.astray = False
         """Whether noise met something where it did not in the reference."""
-        self._round, self._fresh, self._stored = 1, False, 0
+        self.round = 1
+        self._fresh, self._stored = False, 0
 
     def new_round(self) -> None:
         """Something is done that a round begins with; nothing is where nothing was released since the last one."""
         if self._fresh:
-            self._round, self._fresh = self._round + 1, False
+            self.round, self._fresh = self.round + 1, False
 
     def met(self, done: Operation) -> Cell | None:
         """Noise is added to something that is no noise; None where it is not, or covers nothing more."""
@@ -148,7 +149,7 @@ class Releases:
             stack=done.where,
             origin=cell.summed or done.where,
             draw=covering.drawn,
-            round=self._round,
+            round=self.round,
             difference=torch.where(hidden, difference, torch.zeros(())),
             variance=meeting.variance,
             # where released values were changed before, rows may differ for that reason
@@ -156,6 +157,9 @@ class Releases:
             bent=() if cell.changed else cell.bent,
             bent_sum=cell.bent_sum,
             bends=cell.bends,
+            carried=cell.carried,
+            covering=covering.draws,
+            choosing=cell.draws,
             moved=_moved(meeting, other, difference),
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )

@@ -6,30 +6,57 @@ import collections
 import math
 from collections.abc import Iterable
 
+import torch
+
 from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay.draws import Draw
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
+STATE = " from the same state of its generator"
 FEWEST = 4
 """Numbers that must agree before they are called the same draw."""
 
 
 def reused_states(run: Run) -> list[Fact]:
-    """Noise that is drawn in a state in which its generator drew before, for noise or for a choice."""
+    """Noise that is drawn in a state in which its generator drew before, then batches of two rounds that are."""
     chosen = run.choosing | run.releases.choosing
     by_state: dict[int, list[int]] = collections.defaultdict(list)
     for draw in run.draws:
         if draw.state is not None:
             by_state[draw.state].append(draw.number)
-    facts = []
+    facts, batches = [], []
     for numbers in by_state.values():
         covering = [number for number in numbers if number in run.releases.covering]
         rest = [number for number in numbers if number in run.releases.covering | chosen]
         if len(numbers) > 1 and covering and len(rest) > 1:
             first, second = (run.draws[number] for number in sorted({covering[-1], *rest})[:2])
-            facts.append(_used_twice(first.stack, second.stack, " from the same state of its generator"))
-    return facts
+            facts.append(_used_twice(first.stack, second.stack, STATE, (first.number, second.number)))
+        elif pair := _batches_alike([run.draws[number] for number in numbers if number in chosen], run):
+            how = f"{STATE} (for the batches of rounds {pair[0].round} and {pair[1].round})"
+            batches.append(_used_twice(pair[0].stack, pair[1].stack, how, (pair[0].number, pair[1].number)))
+    return facts + batches
+
+
+def _batches_alike(draws: list[Draw], run: Run) -> tuple[Draw, Draw] | None:
+    """Two draws of one state that choose the records of two rounds; a round may choose them column by column."""
+    first, *later = [draw for draw in draws if draw.picks] or [None]
+    for second in later:
+        if first is not None and second is not None and _is_later(second.round, first.round, run.releases.events):
+            return first, second
+    return None
+
+
+def _is_later(second: int, first: int, events: list[Event]) -> bool:
+    """Whether a round reads what another one released, or releases the same again."""
+    before, after = ([event for event in events if event.round == number] for number in (first, second))
+    return first != second and any(
+        one.covering & other.choosing
+        or (one.moved and one.stack == other.stack and torch.equal(one.difference, other.difference))
+        for one in before
+        for other in after
+    )
 
 
 def repeated_noise(events: Iterable[Event]) -> list[Fact]:
@@ -55,5 +82,5 @@ def repeated_noise(events: Iterable[Event]) -> list[Fact]:
     return []
 
 
-def _used_twice(first: Stack, second: Stack, how: str) -> Fact:
-    return Fact(kind="key_used_twice", stacks={"first": first, "second": second}, words={"how": how})
+def _used_twice(first: Stack, second: Stack, how: str, draws: tuple[int, ...] = ()) -> Fact:
+    return Fact(kind="key_used_twice", stacks={"first": first, "second": second}, words={"how": how, "draws": draws})

@@ -18,7 +18,7 @@ from mechanisms.adapters.pytorch.replay.ledger import Bend
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
-from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, same_in_every_run
+from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, same_in_every_run, with_seedings
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
@@ -173,7 +173,10 @@ class Replay:
         return one, other
 
     def _about_randomness(self, one: Run, other: Run) -> None:
-        self._facts += reused_states(other) or repeated_noise(other.releases.events)
+        reused = reused_states(other)
+        if reused and (again := self._further(self._with, one, seedings=Seedings())) is not None:
+            reused = with_seedings(reused, other, again)
+        self._facts += reused or repeated_noise(other.releases.events)
         apart = [
             (slot, where)
             for slot, (seed, where) in other.seeds.items()
@@ -343,9 +346,12 @@ class Replay:
             return
         worst = min(every, key=lambda cost: cost.multiplier)
         if worst.multiplier * (1 + SLACK) < self._stated:
+            fresh = [cost for cost in every if not cost.carried]
+            kept = bool(fresh) and all(cost.multiplier * (1 + SLACK) >= self._stated for cost in fresh)
+            carried = {"carried": worst.carried} if worst.carried and kept else {}
             self._say(
                 "too_little_noise",
-                {"at": worst.at, "origin": worst.origin, "draw": worst.draw},
+                {"at": worst.at, "origin": worst.origin, "draw": worst.draw, **carried},
                 sensitivity=worst.sensitivity,
                 lengths=worst.lengths,
                 deviation=worst.deviation,

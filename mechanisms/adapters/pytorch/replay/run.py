@@ -33,6 +33,7 @@ from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_s
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
+AVERAGING = frozenset(("lerp", "lerp_"))
 MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""
 
@@ -131,13 +132,21 @@ class Run(TorchDispatchMode):
         slot = self.ledger.slot(where, name)
         seed = None if generator is None else generator.initial_seed()
         took = state_of(generator) != before
+        if name in SELECTING | UNIFORM:
+            self.releases.new_round()
         seeded = () if self._seedings is None else self._seedings.of(generator)
-        draw = Draw(number=len(self.draws), stack=where, state=before if took else None, seed=seed, seeded=seeded)
+        draw = Draw(
+            number=len(self.draws),
+            stack=where,
+            round=self.releases.round,
+            picks=isinstance(out, torch.Tensor) and self._bank.picks(name, out),
+            state=before if took else None,
+            seed=seed,
+            seeded=seeded,
+        )
         self.draws.append(draw)
         if seed is not None:
             self.seeds[slot] = (seed, where)
-        if name in SELECTING | UNIFORM:
-            self.releases.new_round()
         if isinstance(out, tuple):
             self._drop(args, out, slot, draw)
             return out
@@ -288,11 +297,16 @@ class Run(TorchDispatchMode):
         found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())
         found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
         found.mixed = next((cell.mixed for cell in own if cell.mixed), ())
+        found.carried = next((cell.carried for cell in own if cell.carried), ())
         ragged, out = any(cell.ragged for cell in own), done.out
         if out.is_floating_point() and out.dim() and 0 < len(out) <= MOST_ROWS:
             self.ledger.compare_rows(done, found, ragged)
         else:
             found.ragged = out.dim() > 0 and ragged
+        rounds = {cell.round for cell in own if cell.summed}
+        found.round = self.releases.round if found.summed == done.where else max(rounds, default=0)
+        if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
+            found.carried = found.carried or done.where
         found.bends = frozenset().union(*(cell.bends for cell in own))
         if out.is_floating_point() and bends(done):
             self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.run import Run
 
@@ -27,6 +29,17 @@ def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
             words = {"leaf": outputs if whole else "a part of what is released"}
             facts.setdefault(event.draw, Fact(kind="released_without_noise", stacks=stacks, words=words))
     return list(facts.values())
+
+
+def with_seedings(facts: list[Fact], run: Run, again: Run) -> list[Fact]:
+    """Facts about two draws, with where the generator of the later one was seeded, as another run has seen it."""
+    if not same_draws(run, again):
+        return facts
+    seeded = [again.draws[max(fact.words["draws"])].seeded for fact in facts]
+    return [
+        dataclasses.replace(fact, stacks={"seeded": where, **fact.stacks}) if where else fact
+        for fact, where in zip(facts, seeded, strict=True)
+    ]
 
 
 def same_draws(run: Run, again: Run) -> bool:

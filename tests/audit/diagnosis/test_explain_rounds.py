@@ -1,0 +1,115 @@
+"""Faults between rounds: sums that are carried on without their noise, and one draw for the batches of all rounds."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+COLUMNS, ROUNDS, RATE, KEPT = 3, 2, 0.6, 0.9
+KEY = jax.random.key(0)
+X, Y = np.random.default_rng(0).normal(size=(6, COLUMNS)).astype("f4"), np.linspace(-1, 5, 6).astype("f4")
+PAIR = mechanisms.pair((X[:-1], Y[:-1]), (X, Y))
+
+
+def total(weights, data, taken=1.0):
+    rows = (data[0] @ weights - data[1])[:, None] * data[0]
+    clipped = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
+    return (clipped * jnp.reshape(taken, (-1, 1))).sum(0)
+
+
+def momentum(key, data):
+    weights = velocity = jnp.zeros(COLUMNS)
+    for own in jax.random.split(key, ROUNDS):
+        velocity = KEPT * velocity + total(weights, data)  # HERE
+        weights = weights - 0.1 * (velocity + jax.random.normal(own, (COLUMNS,)))
+    return weights
+
+
+def average_in_a_scan(key, data):
+    def step(carry, own):
+        weights, average = carry
+        average = KEPT * average + (1 - KEPT) * total(weights, data)  # HERE
+        weights = weights - average - (1 - KEPT) * jax.random.normal(own, (COLUMNS,))
+        return (weights, average), None
+
+    return jax.lax.scan(step, (jnp.zeros(COLUMNS), jnp.zeros(COLUMNS)), jax.random.split(key, ROUNDS))[0][0]
+
+
+def right_momentum(key, data):
+    weights = velocity = jnp.zeros(COLUMNS)
+    for own in jax.random.split(key, ROUNDS):
+        velocity = KEPT * velocity + total(weights, data) + jax.random.normal(own, (COLUMNS,))
+        weights = weights - 0.1 * velocity
+    return weights
+
+
+def one_batch_key(key, data):
+    weights, (batch, noise) = jnp.zeros(COLUMNS), jax.random.split(key)
+    for own in jax.random.split(noise, ROUNDS):
+        taken = jax.random.bernoulli(batch, RATE, (len(data[1]),))  # HERE
+        weights = weights - 0.1 * (total(weights, data, taken) + jax.random.normal(own, (COLUMNS,)))
+    return weights
+
+
+def one_batch_key_in_a_transcript(key, data):
+    released, (batch, noise) = [], jax.random.split(key)
+    for own in jax.random.split(noise, ROUNDS):
+        taken = jax.random.uniform(batch, (len(data[1]),)) < RATE  # HERE
+        released.append(total(jnp.ones(COLUMNS), data, taken) + jax.random.normal(own, (COLUMNS,)))
+    return jnp.stack(released)
+
+
+def right_column_by_column(key, data):
+    """One batch, drawn for each column anew: the same numbers on purpose."""
+    weights = jnp.zeros(COLUMNS)
+    for own in jax.random.split(key, ROUNDS):
+        batch, noise = jax.random.split(own)
+        x = data[0] * jax.random.bernoulli(batch, RATE, (len(data[1]),))[:, None]
+        y = data[1] * jax.random.bernoulli(batch, RATE, (len(data[1]),))
+        weights = weights - 0.1 * (total(weights, (x, y)) + jax.random.normal(noise, (COLUMNS,)))
+    return weights
+
+
+def right_one_order(key, data):
+    order, noise = jax.random.split(key)
+    x, y = (column[jax.random.permutation(order, len(column))] for column in data)
+    return total(jnp.zeros(COLUMNS), (x, y)) + jax.random.normal(noise, (COLUMNS,))
+
+
+WRONG = {
+    momentum: "too_little_noise",
+    average_in_a_scan: "too_little_noise",
+    one_batch_key: "key_used_twice",
+    one_batch_key_in_a_transcript: "key_used_twice",
+}
+RIGHT = [right_momentum, right_column_by_column, right_one_order]
+
+
+def here(step):
+    source, start = inspect.getsourcelines(step)
+    return __file__, start + next(number for number, text in enumerate(source) if "# HERE" in text)
+
+
+@pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
+def test_a_fault_between_rounds_is_named_at_its_line(step):
+    releases = "transcript" if step is one_batch_key_in_a_transcript else "update"
+    given = mechanisms.mechanism(step, releases=releases)
+    (found,) = explain(given, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings
+    assert (found.kind, found.lines[0]) == (WRONG[step], here(step)), found
+
+
+@pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
+def test_what_is_right_between_rounds_is_left_alone(step):
+    assert not explain(step, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings
+
+
+def test_with_half_of_the_noise_in_every_round_the_noise_stands_first():
+    found = explain(momentum, PAIR, key=KEY, noise_multiplier=2.0).findings[0]
+    assert found.lines[0] == (__file__, here(momentum)[1] + 1)
