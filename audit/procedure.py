@@ -25,7 +25,7 @@ from audit.record.record import AuditRecord, Part, plain
 from audit.trials.agreement import require_agreement
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
 from audit.trials.execution import USUAL, Execution
-from audit.trials.fit_trials import learn
+from audit.trials.fit_trials import counted, learn
 from audit.trials.keys import audit_keys
 from audit.trials.repeats import repeatable
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
@@ -125,7 +125,9 @@ def run_audit(
     both = execution.executor.sides(step, neighbours)
     taken = steps_taken(step, neighbours, both)
     _check_steps(step, claim, taken)
-    chosen, learnt_from = learn(given, both, trials=trials, key=keys.learn, deadline=deadline)
+    chosen, learnt_from = learn(
+        given, both, trials=trials, key=keys.learn, deadline=deadline, fitting=execution.fitting
+    )
     rule = policy if policy is not None else default_policy(chosen.curve, trials)
     rule = rule if target is None else rule.aimed_at(target)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
@@ -135,7 +137,8 @@ def run_audit(
     fitted: list[np.ndarray] = []
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
-        drawn = scores_in_time(*fit_sides, trials_per_side=count // 2, deadline=part_of(deadline))
+        drew = counted(execution.fitting, 2 * (count // 2))
+        drawn = scores_in_time(*fit_sides, trials_per_side=count // 2, deadline=part_of(deadline), drew=drew)
         fitted[:] = drawn
         return drawn
 

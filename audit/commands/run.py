@@ -71,6 +71,10 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         done.append(record)
         progress.finished(record)
 
+    def fitting(spec: AuditSpec, drawn: int, planned: int) -> None:
+        check()
+        progress.fitting(spec, drawn, planned)
+
     def advanced(spec: AuditSpec, tally: Tally) -> None:
         check()
         progress.advanced(spec, tally)
@@ -95,6 +99,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
                 allow_install=arguments.allow_install,
                 told=lambda sentence: None if arguments.quiet else print(printable(sentence), file=sys.stderr),
                 started=progress.started,
+                fitting=fitting,
                 progress=advanced,
                 finished=finished,
             )

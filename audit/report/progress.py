@@ -43,10 +43,17 @@ class Progress:
         """An audit begins."""
         self._task = self._bars.add_task(visible(spec.name), total=spec.trials)
 
+    def fitting(self, spec: AuditSpec, drawn: int, planned: int) -> None:
+        """More trials are drawn that scores and thresholds are learned from."""
+        if self._task is not None:
+            told = f"{visible(spec.name)}, learning"
+            self._bars.update(self._task, description=told, completed=drawn, total=planned)
+
     def advanced(self, spec: AuditSpec, tally: Tally) -> None:
         """More of its trials are counted."""
         if self._task is not None:
-            self._bars.update(self._task, completed=2 * tally.trials_per_side)
+            done = 2 * tally.trials_per_side
+            self._bars.update(self._task, description=visible(spec.name), completed=done, total=spec.trials)
 
     def finished(self, record: AuditRecord) -> None:
         """It has its verdict."""

@@ -72,6 +72,7 @@ def run_suite(
     allow_install: bool = False,
     told: Callable[[str], None] = lambda _: None,
     started: Callable[[AuditSpec], None] = lambda _: None,
+    fitting: Callable[[AuditSpec, int, int], None] = lambda *_: None,
     progress: Callable[[AuditSpec, Tally], None] = lambda *_: None,
     finished: Callable[[AuditRecord], None] = lambda _: None,
 ) -> tuple[AuditRecord, ...]:
@@ -96,6 +97,7 @@ def run_suite(
       allow_install: make the environments that audits name and that are not here; without it such an audit is refused.
       told: called with a sentence for each result that is taken from ``resume_in``, and before each installation.
       started: called with each audit before it runs.
+      fitting: called with an audit, how many of its fit trials are drawn and how many are planned.
       progress: called with an audit and its counts after every chunk.
       finished: called with each record.
 
@@ -159,7 +161,7 @@ def run_suite(
                         if resume_in is not None:
                             place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
                         kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
-                        record = _run(audit, suite, risk, deadline, kept, progress, executor)
+                        record = _run(audit, suite, risk, deadline, kept, fitting, progress, executor)
                 except AuditError as error:
                     if not keep_going or isinstance(error.__cause__, FileError):
                         raise
@@ -273,6 +275,7 @@ def _run(
     risk: float,
     deadline: float | None,
     kept: Kept,
+    fitting: Callable[[AuditSpec, int, int], None],
     progress: Callable[[AuditSpec, Tally], None],
     executor: Executor,
 ) -> AuditRecord:
@@ -301,7 +304,13 @@ def _run(
             name=spec.name,
             expect=spec.expect,  # type: ignore[arg-type]
             diagnose=spec.diagnose,
-            execution=Execution(executor=executor, deadline=deadline, progress=report, resume=resume),
+            execution=Execution(
+                executor=executor,
+                deadline=deadline,
+                progress=report,
+                fitting=lambda drawn, planned: fitting(spec, drawn, planned),
+                resume=resume,
+            ),
         )
 
     try:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from audit.trials.foreign import ForeignSides
-from audit.trials.source import Scored
+from audit.trials.source import Drew, Scored, unheard
 from audit.trials.traced import TracedSides
 from audit.trials.user_code_errors import blamed
 from distinguishers.contract import Distinguisher
@@ -40,9 +40,12 @@ class BothSides(Protocol):
         ...
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Full outputs of ``trials`` per side, ``size`` at a time; fewer where the deadline passes."""
+        """Full outputs of ``trials`` per side, at most ``size`` at a time; fewer where the deadline passes.
+
+        ``drew`` is told how many more were drawn, of either side and from any thread.
+        """
         ...
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:

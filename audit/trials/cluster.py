@@ -18,7 +18,7 @@ import numpy as np
 from audit.trials import remote
 from audit.trials.both_sides import Auditable, BothSides, both_sides
 from audit.trials.remote import REMEDY, Ask, Expected, Key, Payload, UnlikeWorkerError
-from audit.trials.source import Source, complete, joined
+from audit.trials.source import Drew, Source, complete, joined, unheard
 from audit.trials.threefry import split
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
@@ -233,7 +233,9 @@ class ClusterSides:
         ask = Ask("outputs", side, _travelling(key), start, stop, size=size)
         return self._one(ask, None, f"drawing trials {start} to {stop - 1} on the side '{side}'")
 
-    def outputs(self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None) -> tuple[Any, Any]:
+    def outputs(
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
+    ) -> tuple[Any, Any]:
         """Full outputs of both sides, in turns, until the trials or the time are used up."""
         found: dict[str, list[Any]] = {"without": [], "with": []}
         keys = dict(zip(found, map(_travelling, split(key)), strict=True))
@@ -247,6 +249,7 @@ class ClusterSides:
             answers = self._executor.ask(futures, lambda index, asks=asks: _told(asks[index], self._name))
             for ask, answer in zip(asks, answers, strict=True):
                 found[ask.side].append(answer)
+                drew(ask.stop - ask.start)
         without, with_record = (
             joined(pieces, trials) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()
         )
@@ -293,9 +296,11 @@ class ClusterSource(Source):
         """Trials that all workers together draw at once."""
         return self.program.size * self.program.executor.slots
 
-    def scores(self, start: int, stop: int) -> np.ndarray:
-        """Scores of trials start..stop-1, shape (stop - start, members)."""
-        return np.concatenate(self._asked("scores", start, stop))
+    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members), told of once all have arrived."""
+        found = np.concatenate(self._asked("scores", start, stop))
+        drew(len(found))
+        return found
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted by the workers; counts travel, outputs do not."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from audit.trials.executor import LOCAL, Executor
+from audit.trials.fit_trials import unfollowed
 from audit.trials.source import Tally
 from guarantees.checks import Count, checked
 
@@ -27,6 +28,8 @@ class Execution:
       chunk: trials per compiled call; by default what fits into memory.
       deadline: a ``time.monotonic()`` value after which no further trials are drawn. It never looks at the data.
       progress: called with the counts after every chunk.
+      fitting: called before that, while scores and thresholds are learned, with how many fit trials are drawn and how
+        many are planned; maybe from another thread.
       resume: counts that ``progress`` reported earlier, to continue from with otherwise the same arguments.
 
     Raises:
@@ -42,6 +45,7 @@ class Execution:
     chunk: Count | None = None
     deadline: float | None = None
     progress: Callable[[Tally], None] = unheard
+    fitting: Callable[[int, int], None] = unfollowed
     resume: Tally | None = None
 
 

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from audit.trials.both_sides import BothSides
-from audit.trials.source import FEWEST, NOT_FINITE_OUTPUT, NonFiniteScoreError, part_of, piece_size
+from audit.trials.source import FEWEST, NOT_FINITE_OUTPUT, Drew, NonFiniteScoreError, part_of, piece_size, unheard
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher, Learner
 
 MOST_ENTRIES = 2**25
 """Coordinates of fit outputs that are kept of one side, 128 MiB."""
+
+
+Fitting = Callable[[int, int], None]
+"""Is told how many fit trials are drawn, and how many are planned, of both sides together."""
+
+
+def unfollowed(drawn: int, planned: int) -> None:
+    """For fit trials that nobody follows."""
+
+
+def counted(fitting: Fitting, planned: int) -> Drew:
+    """What adds up draws, from any thread, and tells where they stand."""
+    if fitting is unfollowed:
+        return unheard
+    lock, drawn = threading.Lock(), 0
+
+    def drew(more: int) -> None:
+        nonlocal drawn
+        with lock:
+            drawn += more
+            fitting(drawn, planned)
+
+    return drew
 
 
 class Learnt(NamedTuple):
@@ -30,6 +55,7 @@ def learn(
     trials: int,
     key: jax.Array,
     deadline: float | None = None,
+    fitting: Fitting = unfollowed,
 ) -> Learnt:
     """A learner's distinguisher; any other is what it is.
 
@@ -41,7 +67,8 @@ def learn(
     layout = sides.layout()
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
     key_draw, key_learn = split(key)
-    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=part_of(deadline))
+    drew = counted(fitting, 2 * wanted)
+    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=part_of(deadline), drew=drew)
     if _count(drawn) < FEWEST:
         # as with judged trials: however little time there is, some are drawn
         drawn = sides.outputs(key_draw, FEWEST, size=min(piece_size(layout), FEWEST))

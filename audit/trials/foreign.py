@@ -16,10 +16,12 @@ from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import (
     NOT_FINITE,
     NOT_FINITE_OUTPUT,
+    Drew,
     NonFiniteScoreError,
     Source,
     common_layout,
     complete,
+    unheard,
 )
 from audit.trials.threefry import split
 from audit.trials.workers import Batch, Drawer, drawer
@@ -60,10 +62,15 @@ class BatchSource(Source):
         """Trials drawn at once."""
         return self.program.chunk
 
-    def scores(self, start: int, stop: int) -> np.ndarray:
+    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members)."""
         parts: dict[int, np.ndarray] = {}
-        self._each(start, stop, parts.__setitem__)
+
+        def keep(first: int, scores: np.ndarray) -> None:
+            parts[first] = scores
+            drew(len(scores))
+
+        self._each(start, stop, keep)
         return np.concatenate([parts[first] for first in sorted(parts)])
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
@@ -138,10 +145,12 @@ class ForeignSides:
         return program("without"), program("with")
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, in turns, until the trials or the time are used up."""
         found: dict[str, dict[int, np.ndarray]] = {"without": {}, "with": {}}
+        # no more than a judged batch has, for which a worker's time-out is meant
+        size = min(size, BATCH_TRIALS)
         keys = dict(zip(found, split(key), strict=True))
         together = size * max(1, self._workers)
         for start in range(0, trials, together):
@@ -150,7 +159,12 @@ class ForeignSides:
                 if deadline is None or time.monotonic() < deadline:
                     words = _data(keys[side])
                     batches = [Batch(side, words, first, min(first + size, trials)) for first in firsts]
-                    self._drawer.draw(batches, pieces.__setitem__)
+
+                    def keep(first: int, rows: np.ndarray, pieces: dict[int, np.ndarray] = pieces) -> None:
+                        pieces[first] = rows
+                        drew(len(rows))
+
+                    self._drawer.draw(batches, keep)
         without, with_record = (
             np.concatenate([pieces[first] for first in sorted(pieces)]) if pieces else np.zeros((0, 1), np.float32)
             for pieces in found.values()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import NOT_FINITE, NonFiniteScoreError, Source
+from audit.trials.source import NOT_FINITE, Drew, NonFiniteScoreError, Source, unheard
 from distinguishers.contract import Distinguisher
 from mechanisms.randomness.bits import Words
 
@@ -49,9 +49,13 @@ class SeparateSource(Source):
         """Trials drawn at once."""
         return self.program.chunk
 
-    def scores(self, start: int, stop: int) -> np.ndarray:
+    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members)."""
-        return np.concatenate([self._piece(first, stop) for first in range(start, stop, self.chunk)])
+        parts = []
+        for first in range(start, stop, self.chunk):
+            parts.append(self._piece(first, stop))
+            drew(len(parts[-1]))
+        return np.concatenate(parts)
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
         """Counted on the host; a score on an edge counts below it."""

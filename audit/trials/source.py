@@ -84,6 +84,14 @@ def joined(pieces: Sequence[Any], most: int) -> Any:
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:most], *pieces)
 
 
+Drew = Callable[[int], None]
+"""Is told how many more trials were drawn, of both sides together."""
+
+
+def unheard(drawn: int) -> None:
+    """For trials that nobody counts."""
+
+
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 
@@ -95,8 +103,8 @@ class Source(Protocol):
         """Trials drawn at once: fewer cost as much."""
         ...
 
-    def scores(self, start: int, stop: int) -> np.ndarray:
-        """Scores of trials start..stop-1, shape (stop - start, members)."""
+    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members); ``drew`` is told of each part of them."""
         ...
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
@@ -189,17 +197,18 @@ def tally(
 
 
 def scores_in_time(
-    without: Source, with_record: Source, *, trials_per_side: int, deadline: float | None
+    without: Source, with_record: Source, *, trials_per_side: int, deadline: float | None, drew: Drew = unheard
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores of both sides, fewer (but some) where the deadline passes: the clock decides, never the scores."""
     if deadline is None:
-        return without.scores(0, trials_per_side), with_record.scores(0, trials_per_side)
+        return without.scores(0, trials_per_side, drew), with_record.scores(0, trials_per_side, drew)
     blocks, drawn, parts = Blocks(without, deadline), 0, []
     while drawn < trials_per_side and not (blocks.late and drawn >= FEWEST):
         began = time.monotonic()
         stop = min(drawn + blocks.size, trials_per_side)
         parts.append((without.scores(drawn, stop), with_record.scores(drawn, stop)))
         blocks.took(stop - drawn, time.monotonic() - began)
+        drew(2 * (stop - drawn))
         drawn = stop
     first, second = (np.concatenate(side) for side in zip(*parts, strict=True))
     return first, second

@@ -31,6 +31,7 @@ from audit.trials.programs import (
 from audit.trials.separate_scoring import Draw, separate
 from audit.trials.source import (
     NOT_FINITE,
+    Drew,
     NonFiniteScoreError,
     Scored,
     Source,
@@ -38,6 +39,7 @@ from audit.trials.source import (
     complete,
     joined,
     piece_size,
+    unheard,
 )
 from audit.trials.threefry import split
 from audit.trials.user_code_errors import MechanismError, blamed
@@ -138,7 +140,7 @@ class Compiled(Source):
         """Trials drawn at once, on all devices together."""
         return self.program.chunk * devices_in(self.program.mesh)
 
-    def scores(self, start: int, stop: int) -> np.ndarray:
+    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
         """Kept on the host, from one device: for fit and pilot trials, of which there are few."""
         parts, size = [], self.program.chunk
         for first in range(start, stop, size):
@@ -148,6 +150,7 @@ class Compiled(Source):
             if not np.isfinite(part).all():
                 self.program.refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
             parts.append(part)
+            drew(len(part))
         return np.concatenate(parts)
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
@@ -202,7 +205,7 @@ class TracedSides:
             return layout_of(shapes, self.mechanism.kind)
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None
+        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, ``size`` at a time on one device, kept on the host."""
 
@@ -212,6 +215,7 @@ class TracedSides:
             for start in range(0, trials, size):
                 if deadline is None or time.monotonic() < deadline:
                     pieces.append(jax.tree.map(np.asarray, draw(own, trial_number(start))))
+                    drew(min(size, trials - start))
             if not pieces:
                 return np.zeros((0, 1), np.float32)
             return joined(pieces, trials)

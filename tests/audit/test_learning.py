@@ -67,13 +67,15 @@ def trees(gap: float) -> mechanisms.Neighbours:
 
 
 def test_a_tensor_without_noise_is_found_at_once_and_the_record_says_by_whom():
-    kept = []
+    kept, fitted = [], []
     given = {"claim": CLAIM, "trials": 600, "risk": 0.05, "key": KEY, "diagnose": False}
-    record = audit.run_audit(
-        two_tensors, trees(1e-3), execution=audit.Execution(chunk=64, progress=kept.append), **given
-    )
+    execution = audit.Execution(chunk=64, progress=kept.append, fitting=lambda *told: fitted.append(told))
+    record = audit.run_audit(two_tensors, trees(1e-3), execution=execution, **given)
     assert record.verdict == "violation"
     assert record.fit_trials == 240 + 200
+    # those that choose the score, then those that choose the thresholds, as they are drawn
+    assert [told for told in fitted if told[0] == told[1]] == [(240, 240), (200, 200)]
+    assert (64, 200) in fitted
     members = record.distinguisher.parameters["members"]
     assert record.distinguisher.parameters["learnt_from"] == 240
     assert members[0] == "learned"

@@ -22,10 +22,13 @@ from audit.report.character_plot import (
     trade_off_plot,
 )
 from audit.report.page import write_report
+from audit.report.progress import Progress
 from audit.report.short_story import ten_lines
 from audit.report.story import remedy, story
 from audit.report.table import print_table
 from audit.report.text import record_lines
+from audit.suites.read import parse_suite
+from audit.trials.source import Tally
 
 
 def drawn(rows, *, unicode, mark="*"):
@@ -170,6 +173,24 @@ def test_code_that_does_not_draw_from_its_seed_is_called_so_everywhere(violation
         for where, text in shown.items():
             assert ("trials that were drawn twice differed" in text) == said, where
         assert ("not repeatable: 1 audit" in " ".join(ten_lines((record,), width=140))) == said
+
+
+def test_fit_trials_are_shown_as_trials_are():
+    """Most of the time of a learned audit may pass before its first judged trial."""
+    spec = parse_suite(
+        "trials = 600\n[[audit]]\nname = 'own'\nmechanism = 'gaussian_mechanism'\nneighbours = 'scalar_pair'\n"
+        "claim = { kind = 'gaussian', mu = 1.0 }",
+        "suite.toml",
+    )
+    progress = Progress(spec, quiet=True)
+    (audit,) = spec.audits
+    progress.started(audit)
+    (bar,) = progress._bars.tasks
+    progress.fitting(audit, 64, 240)
+    assert (bar.description, bar.completed, bar.total) == ("own, learning", 64, 240)
+    grids = np.zeros((1, 2), np.int64)
+    progress.advanced(audit, Tally(without=grids, with_record=grids, trials_per_side=100, state={}))
+    assert (bar.description, bar.completed, bar.total) == ("own", 200, 600)
 
 
 def test_the_terminal_says_once_how_much_less_noise_a_passing_audit_would_have_found(violation, capsys):
