@@ -21,6 +21,7 @@ from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
 from audit.report.promises import covered
 from audit.report.repeat import NOT_REPEATABLE, program
+from audit.report.spent import spent
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
 from guarantees.checks import checked
@@ -76,7 +77,7 @@ def write_report(
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(proven_epsilon=proven_epsilon, proven_delta=proven_delta, learned_note=learned_note)
-    environment.filters.update(trials_note=trials_note, covered=covered)
+    environment.filters.update(trials_note=trials_note, covered=covered, spent=spent)
     environment.filters.update(
         looks_wrong=looks_wrong, remarks=remarks, untold=untold, asked=asked, at_least=at_least, at_most=at_most
     )

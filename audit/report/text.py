@@ -9,6 +9,7 @@ from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.promises import unchecked_steps
 from audit.report.repeat import NOT_REPEATABLE
+from audit.report.spent import spent
 from audit.report.table import readable
 
 
@@ -39,6 +40,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         *([f"  learned: {note}"] if (note := learned_note(record)) else []),
         *([f"  trials:  {note}"] if (note := trials_note(record)) else []),
         *_share_lines(record),
+        *([f"  spent:   {note}"] if (note := spent(record)) else []),
         f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
         f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
         f"  because: {record.reason}",

@@ -1,0 +1,56 @@
+"""What the trials and the risk of an audit were spent on, score by score."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from audit.record.record import AuditRecord
+
+
+def spent(record: AuditRecord) -> str:
+    """Which trials were not judged and what for, and which score got which part of the risk; empty for one known score.
+
+    Every score of a battery reads every judged trial, so that trials are shared by all of them; the risk is not.
+    """
+    if not record.drawn or (len(record.grids) < 2 and not record.fit_trials):
+        return ""
+    return f"{_fitted(record)}{_judged(record)}; {_risk(record)}."
+
+
+def _fitted(record: AuditRecord) -> str:
+    if not record.fit_trials:
+        return ""
+    told = record.distinguisher.parameters
+    learnt = told.get("learnt_from", told.get("fit_without", 0) + told.get("fit_with", 0))
+    learnt = min(int(learnt), record.fit_trials)
+    parts = [f"{learnt:,} to learn scores"] if learnt else []
+    if rest := record.fit_trials - learnt:
+        which = f"which of {scores:,} scores to judge, and " if (scores := len(record.grids)) > 1 else ""
+        parts.append(f"{rest:,} to choose {which}thresholds")
+    return f"{record.fit_trials:,} fit trials, which judge nothing: {', '.join(parts)}. "
+
+
+def _judged(record: AuditRecord) -> str:
+    every = f" for each of {len(record.grids):,} scores" if len(record.grids) > 1 else ""
+    return f"All {record.trials:,} judged trials count{every}"
+
+
+def _risk(record: AuditRecord) -> str:
+    """Each score that is judged by tests of its own, with their shares; then what all scores share."""
+    tests = Counter(point.target for point in record.points)
+    shares = {str(name): share for name, share in record.shares.items()}
+    own: dict[str, Counter[str]] = {}
+    for point in record.points:
+        share = shares[point.target] / tests[point.target] if point.target in shares else point.risk
+        own.setdefault(point.member, Counter())[point.target] += share
+    told = [
+        f"{member} ({', '.join(f'{target} {share:.2g}' for target, share in shares.items())})"
+        for member, shares in own.items()
+    ]
+    stated = {target for target in tests if target in shares}
+    common = {"limits": record.budget.points if stated else 0.0, "band": record.budget.band}
+    told += [f"{WHAT[name]} ({share:.2g})" for name, share in common.items() if share]
+    return f"of the risk of {record.risk:.2g}: {', '.join(told)}"
+
+
+WHAT = {"limits": "limits on the error rates of these tests", "band": "the band over all thresholds"}
