@@ -28,6 +28,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.par
 os.environ.setdefault("DPSGD_AUDIT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "kept"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# matrices are small: a second thread of BLAS mostly waits, in a loop, and took a quarter of the laws' time
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 MEMORY = 1.6
 """GiB above which a worker forgets compiled programs; the compilation cache keeps them, for the price of a trace."""
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

@@ -55,16 +55,17 @@ class Round:
 
     def above(self, value: Array, shifts: int) -> Array:
         """``P(r^2 - r > value)``."""
-        low, high = _roots(np.asarray(value, float))
-        outside = ndtr(self.position(low) - shifts * self.mu) + ndtr(shifts * self.mu - self.position(high))
-        return np.where(np.asarray(value) < -0.25, 1.0, outside)
+        return self.places(value).above(shifts)
 
     def at_most(self, value: Array, shifts: int) -> Array:
         """``P(r^2 - r <= value)``, as a difference of the smaller tails."""
-        low, high = _roots(np.asarray(value, float))
-        a, b = self.position(low) - shifts * self.mu, self.position(high) - shifts * self.mu
-        inside = np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))
-        return np.where(np.asarray(value) < -0.25, 0.0, inside)
+        return self.places(value).at_most(shifts)
+
+    def places(self, value: Array) -> Places:
+        """Where ``r^2 - r`` has these values."""
+        value = np.asarray(value, float)
+        low, high = _roots(value)
+        return Places(self.mu, value, self.position(low), self.position(high))
 
     def split(self, step: float, cap: float, shifts: int) -> tuple[Array, float]:
         """Masses on ``step * (floor(-1/(4 step)), ...)`` of ``r^2 - r`` for r up to the cap, keeping means.
@@ -90,6 +91,28 @@ class Round:
         points[:-1] += mass - upper
         share = upper / np.maximum(mass, 1e-300)
         return points, float(step**2 * np.sum(mass * np.minimum(1 / 6, share * (1 - share))))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Places:
+    """The two x at which ``r^2 - r`` has each of some values, for several questions about a round."""
+
+    mu: float
+    values: Array
+    low: Array
+    high: Array
+
+    def above(self, shifts: int) -> Array:
+        """``P(r^2 - r > value)``."""
+        outside = ndtr(self.low - shifts * self.mu) + ndtr(shifts * self.mu - self.high)
+        return np.where(self.values < -0.25, 1.0, outside)
+
+    def at_most(self, shifts: int) -> Array:
+        """``P(r^2 - r <= value)``, as a difference of the smaller tails."""
+        a, b = self.low - shifts * self.mu, self.high - shifts * self.mu
+        right = a > 0
+        inside = ndtr(np.where(right, -a, b)) - ndtr(np.where(right, -b, a))
+        return np.where(self.values < -0.25, 0.0, inside)
 
 
 @dataclasses.dataclass(frozen=True)

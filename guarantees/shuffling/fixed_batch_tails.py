@@ -44,10 +44,10 @@ def few_rounds(round: Round, rounds: int) -> Point:
     big = -np.expm1(others * np.log(max(float(round.at_most(np.array(others / 4), 0)), 1e-300)))
     # larger sums are above, whatever the last round does
     open_, surely = law.sums <= 0.25, float(masses[law.sums > 0.25].sum())
-    masses, left = masses[open_], -law.sums[open_]
+    masses, places = masses[open_], round.places(-law.sums[open_])
     # sums, not dot products, for which BLAS would wake its threads
-    above = [float(np.clip(big + surely + np.sum(masses * round.above(left, k)), 0, 1)) for k in (1, 2)]
-    below = [float(np.clip(np.sum(masses * round.at_most(left, k)), 0, 1)) for k in (1, 2)]
+    above = [float(np.clip(big + surely + np.sum(masses * places.above(k)), 0, 1)) for k in (1, 2)]
+    below = [float(np.clip(np.sum(masses * places.at_most(k)), 0, 1)) for k in (1, 2)]
     return _point(above, below, 1e-7)
 
 
@@ -87,16 +87,17 @@ def split_by_large(round: Round, rounds: int, *, most: float = np.inf) -> Split 
     law = _capped_law(round, rounds, distance, float(jump))
     # others below a cap of 1 only pull down; what the FFT puts above zero is round-off, and would count fully
     inside = law.sums <= (0.0 if jump == 0 else np.inf)
+    left = -law.sums[inside]
+    places, plain = round.places(left), law.masses(0)[inside]
+    enough = round.above(np.maximum(left, jump), 0)
     above, below = [], []
-    plain = law.masses(0)
     for k in (1, 2):
-        alone = float((plain * round.above(-law.sums, k))[inside].sum()) * (1 + crowded)
-        enough = round.above(np.maximum(-law.sums, jump), 0)
-        joint = law.masses(k) * (rounds - 1)
-        other = float((joint * enough)[inside].sum())
-        too_little = float((joint * (round.above(jump, 0) - enough))[inside].sum())
+        alone = float((plain * places.above(k)).sum()) * (1 + crowded)
+        joint = law.masses(k)[inside] * (rounds - 1)
+        other = float((joint * enough).sum())
+        too_little = float((joint * (round.above(jump, 0) - enough)).sum())
         above.append(float(np.clip(alone + other, 0.0, 1.0)))
-        below.append(float(np.clip((plain * round.at_most(-law.sums, k))[inside].sum() + too_little, 0.0, 1.0)))
+        below.append(float(np.clip((plain * places.at_most(k)).sum() + too_little, 0.0, 1.0)))
     return Split(above=above, below=below, missing=missing)
 
 
@@ -134,8 +135,8 @@ def tilted_lattice(round: Round, rounds: int, threshold: float, points: int) -> 
         law = CappedSum(round, others, cap, low, -2 * low + 1, fineness, tilt, sharpen=False)
         inside = law.sums <= 0.25
         masses = law.masses()[inside]
-        left = -law.sums[inside]
-        found.append([float(np.clip(np.sum(masses * round.at_most(left, k)), 0.0, 1.0)) for k in (1, 2)])
+        places = round.places(-law.sums[inside])
+        found.append([float(np.clip(np.sum(masses * places.at_most(k)), 0.0, 1.0)) for k in (1, 2)])
     coarse, below = found
     error = abs(below[0] - coarse[0]) * max(1.0, np.exp(threshold)) + abs(below[1] - coarse[1]) * max(
         1.0, np.exp(-threshold)
