@@ -87,17 +87,17 @@ def _turned(shift: Array, x: Array) -> Array:
 
 def _expm1(w: Array) -> Array:
     """``e^w - 1`` for complex w, from half the angle: NumPy's takes half as long again."""
-    sine, cosine = np.sin(w.imag / 2), np.cos(w.imag / 2)
-    more, turned = np.expm1(w.real), 2 * sine**2
+    half = np.imag(w) / 2
+    sine, cosine = np.sin(half), np.cos(half)
+    more, turned = np.expm1(np.real(w)), 2 * sine**2
     found = np.empty_like(w)
-    found.real = more - (more + 1) * turned
-    found.imag = (more + 1) * (2 * sine * cosine)
+    found.real, found.imag = more - (more + 1) * turned, (more + 1) * (2 * sine * cosine)
     return found
 
 
 def _sums(values: Array, powers: Array) -> Array:
     """The products of complex rows and real rows, summed; as a matrix product they would wake BLAS's threads."""
-    parts = [[np.einsum("zx,x->z", part, power) for power in powers] for part in (values.real, values.imag)]
+    parts = [[np.einsum("zx,x->z", part, power) for power in powers] for part in (np.real(values), np.imag(values))]
     return np.array(parts[0]).T + 1j * np.array(parts[1]).T
 
 
