@@ -39,10 +39,11 @@ def _risk(record: AuditRecord) -> str:
     """Each score that is judged by tests of its own, with their shares; then what all scores share."""
     tests = Counter(point.target for point in record.points)
     shares = {str(name): share for name, share in record.shares.items()}
-    own: dict[str, Counter[str]] = {}
+    own: dict[str, dict[str, float]] = {}
     for point in record.points:
         share = shares[point.target] / tests[point.target] if point.target in shares else point.risk
-        own.setdefault(point.member, Counter())[point.target] += share
+        member = own.setdefault(point.member, {})
+        member[point.target] = member.get(point.target, 0.0) + share
     told = [
         f"{member} ({', '.join(f'{target} {share:.2g}' for target, share in shares.items())})"
         for member, shares in own.items()
