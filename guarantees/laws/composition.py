@@ -29,6 +29,9 @@ MOST_WORK = 2**26
 FEWEST_POINTS = 2**12
 """Minimum number of lattice points, however expensive the law is to evaluate."""
 
+MOST_UNITS = 1000
+"""Discrete losses with more different values need no lattice through all of them: each has little mass."""
+
 FOLLOWED = 1000.0
 """Losses up to this size are followed to the tolerance, larger ones to as much more as they are larger: a lattice that
 follows a loss of 10,000 to 1e-6 has millions of points."""
@@ -82,7 +85,7 @@ def _composed(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points
     largest = max(widths)
     tolerance *= max(1.0, largest / FOLLOWED)
     first = spacing = _fitting(largest / 2**11, laws)
-    finest = _finest(laws, spans)
+    finest = _fitting(_finest(laws, spans), laws)
     plan = None
     while True:
         pairs = [discretise(law, span, spacing) for (law, _), span in zip(laws, spans, strict=True)]
@@ -239,14 +242,26 @@ def _both(first: DiscreteLaw, second: DiscreteLaw) -> DiscreteLaw:
 
 
 def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
-    """A lattice that passes through the largest loss where there is one: then its atoms are not smeared.
+    """A lattice that passes through all of a few losses, else through the largest: then their atoms are not smeared.
 
     Losses below the spacing are not met: a lattice as fine as the smallest one would have any number of points.
     """
     supports = [law.support for law, _ in laws]
     ends = [abs(end) for support in supports if support is not None for end in support]
-    finite = [end for end in ends if spacing <= end < np.inf]
-    return finite[0] / np.ceil(finite[0] / spacing) if finite else spacing
+    units = [unit for unit in (_unit(law) for law, _ in laws) if unit is not None]
+    met = next((loss for loss in (*units, *ends) if spacing <= loss < np.inf), None)
+    return spacing if met is None else met / np.ceil(met / spacing)
+
+
+def _unit(law: LossLaw) -> float | None:
+    """The loss of which all of a few different ones are whole multiples, where there is one."""
+    if not isinstance(law, DiscreteLaw) or len(law.losses) > MOST_UNITS:
+        return None
+    sizes = np.sort(np.abs(law.losses[np.isfinite(law.losses)]))
+    steps = np.diff(sizes, prepend=0.0)
+    unit = float(np.min(steps, where=steps > 1e-9 * sizes, initial=np.inf))
+    whole = np.rint(sizes / unit)
+    return unit if unit < np.inf and np.all(np.abs(sizes / unit - whole) <= 1e-9 * whole) else None
 
 
 def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:

@@ -42,6 +42,11 @@ class SummedLaw(TabulatedLaw):
         return estimate("the contour integrals' remainder and rounding", self.error)
 
     @property
+    def work(self) -> int:
+        """Both sides: complex exponentials at the nodes, and as many moments again until the saddle is found."""
+        return 16 * self.count
+
+    @property
     def _atom(self) -> float:
         return self.atom**self.times
 

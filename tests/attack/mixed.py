@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import guarantees
-from attack.draws import Space, even, spread, whole
+from attack.draws import Space, even, one_of, spread, whole
 from attack.numbers import Number
 from attack.oracles import BELOW, DIRECTIONS, PAIRS
 from attack.properties import faults
@@ -35,7 +35,12 @@ PARTS = [
     Space(name="zcdp", parameters={"rho": spread(1e-3, 5.0)}),
     Space(
         name="poisson_training",
-        parameters={"rate": even(0.1, 1.0), "noise_multiplier": spread(0.7, 10.0), "steps": whole(1, 30)},
+        parameters={
+            "rate": even(0.1, 1.0),
+            "noise_multiplier": spread(0.7, 10.0),
+            "steps": whole(1, 30),
+            "accountant": one_of("certified"),
+        },
     ),
     Space(name="isolated_shuffle", parameters={"rounds": whole(1, 30), "noise_multiplier": spread(0.5, 5.0)}),
 ]

@@ -321,3 +321,14 @@ def test_losses_beside_which_others_tell_nothing_keep_the_error_of_these():
     curve = compose([(TradeOff(GaussianLaw(mu=1.0)), 1), (TradeOff(blurred), 5)])
     assert curve.error >= 5e-7
     assert compose([(TradeOff(blurred), 5)]).error >= 5e-7
+
+
+def test_a_lattice_meets_all_of_a_few_atoms_so_that_few_points_do():
+    answers = guarantees.randomised_response(epsilon=0.5).compose(7).curve
+    curve = compose([(guarantees.gaussian(mu=1.0).curve, 1), (answers, 1)])
+    assert len(curve.law.losses) < 20_000
+    assert curve.error < 2e-6
+    losses, masses = 0.5 * np.arange(-7, 8, 2), binom.pmf(np.arange(8), 7, 1 / (1 + np.exp(-0.5)))
+    shifted = guarantees.gaussian(mu=1.0).curve.law.tails(1.0 - losses)
+    truth = masses @ (shifted.with_above) - np.e * (masses * np.exp(-losses)) @ shifted.without_above
+    assert curve.delta(1.0) == pytest.approx(truth, abs=curve.error)
