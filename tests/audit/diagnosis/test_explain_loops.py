@@ -105,3 +105,4 @@ def test_the_right_loop_is_left_alone(key):
     right = told_of(key, None, noise_multiplier=1.0)
     assert not right.findings
     assert right.stated == 1.0
+    assert [one.number for one in right.rounds] == [1, 2]

@@ -249,6 +249,17 @@ def fails(seed, data):
     raise RuntimeError("no such file")
 
 
+def noise_of_every_record(seed, data):
+    """Each brings a share, twice."""
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for _ in range(2):
+        rows = steps.clipped(steps.gradients(weights, *data))
+        rows = rows + steps.CLIP * steps.NOISE * torch.randn(rows.shape) / len(rows) ** 0.5
+        weights = weights - steps.LEARNING * rows.sum(0)
+    return weights
+
+
 def not_known_to_the_replay(seed, data):
     """Fails where operations are watched, and nowhere else."""
     if torch.utils._python_dispatch._get_current_dispatch_mode_stack():
@@ -262,6 +273,7 @@ OWN_ERROR = f"your own code raises an error at test_explain_torch.py:{fails.__co
 @pytest.mark.parametrize(
     ("step", "why"),
     [
+        (noise_of_every_record, "came there by a way that is not followed"),
         (numpy_noise, "no PyTorch generator"),
         (numpy_alone, "draws nothing with PyTorch"),
         (fails, OWN_ERROR),

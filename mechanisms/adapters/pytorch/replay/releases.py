@@ -80,8 +80,8 @@ class Releases:
             return self._covered_again(done, cell, meeting.variance, covering)
         if self._reference is None:
             self._keep(slot, meeting)
-        else:
-            self._compare(self._reference, slot, meeting, done, cell or Cell(), covering)
+        elif not self._compare(self._reference, slot, meeting, done, cell or Cell(), covering):
+            return Cell(data=True, ragged=True, draws=done.draws, opaque=True)
         if cell is None:
             # noise on a constant is noise still, until data meets it
             kept = shadow(done.out, meeting.variance)
@@ -128,14 +128,14 @@ class Releases:
 
     def _compare(
         self, reference: Releases, slot: Slot, meeting: Meeting, done: Operation, cell: Cell, covering: Cell
-    ) -> None:
+    ) -> bool:
+        """Whether this is a release: rows of records that are still apart are none."""
         other = reference.meetings.get(slot)
         if other is None and reference.ended and self._ledger.phase > len(reference.meetings):
             raise Enough
         if other is None or other.value.shape != meeting.value.shape:
-            # rows of records that are still apart are no release
             self.astray |= other is None
-            return
+            return other is None
         difference = (meeting.value - other.value).float()
         if _size(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
             _size(meeting.noise), _size(other.noise)
@@ -167,6 +167,7 @@ class Releases:
         if event.moved:
             self.covering |= covering.draws
             self.choosing |= cell.draws
+        return True
 
 
 def _meeting(done: Operation, place: int) -> Meeting:

@@ -207,8 +207,8 @@ class Replay:
             self._say("not_followed", {}, why="the two datasets do not take the same steps")
 
     def _last_round(self) -> float:
-        """Up to which both sides start each round alike: what is released without noise moves every later record."""
-        return 1 if any(fact.kind == "released_without_noise" for fact in self._facts) else math.inf
+        """Up to which both sides start each round alike: what no noise is seen to cover moves every later record."""
+        return 1 if {"released_without_noise", "not_followed"} & {fact.kind for fact in self._facts} else math.inf
 
     def _about_outputs(self, one: Run, other: Run) -> bool:
         """What still differs at the end; whether something does that cannot be looked through."""
@@ -218,6 +218,7 @@ class Replay:
             self._say("not_followed", {}, why="the two datasets release tensors of different names")
             return True
         said: set[tuple[str, Stack]] = set()
+        unseen = False
         bare: dict[Stack, list[str]] = collections.defaultdict(list)
         for at in dict.fromkeys(other.releases.reached):
             said.add(("changed_after_release", at))
@@ -227,6 +228,7 @@ class Replay:
                 continue
             cell = mine.cell
             if cell is None or cell.opaque:
+                unseen = True
                 self._say(
                     "not_followed",
                     {"at": cell.summed if cell else ()},
@@ -246,7 +248,7 @@ class Replay:
             noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
             stacks = {"at": at, "noisy": noisy} if noisy else {"at": at}
             self._say("released_without_noise", stacks, leaf=_together(names))
-        return bool(other.releases.reached)
+        return unseen or bool(other.releases.reached)
 
     def _about_choice(self, name: str, one: Run, other: Run, said: set[tuple[str, Stack]]) -> None:
         """The two sides release other values, although noise covers each of them: something chose between them."""

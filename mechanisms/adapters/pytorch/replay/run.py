@@ -268,6 +268,8 @@ class Run(TorchDispatchMode):
         if not any(cell.released for cell in done.cells):
             return Cell(draws=done.draws, opaque=done.opaque)
         if not self.ledger.alike(done):
+            if done.opaque:
+                return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
             self.releases.leaked.append(done.where)
             return Cell(data=True, changed=done.where, summed=done.where, draws=done.draws, released=True)
         events = done.events
@@ -291,7 +293,8 @@ class Run(TorchDispatchMode):
         # what spoils one tensor of a release does not begin a round; reading records with spoilt weights does
         if done.name not in noise.ADDING and ((covered and not by_numbers) or (changed and not numbers)):
             self.releases.new_round()
-        if covered and (done.name in noise.ADDING or by_numbers):
+        # a released bias that is added to single records is a weight of theirs
+        if covered and numbers and (done.name in noise.ADDING or by_numbers):
             changed = changed or done.where
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
         found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())

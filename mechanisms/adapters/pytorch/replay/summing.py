@@ -31,6 +31,9 @@ WEIGHING = PRODUCTS | frozenset(
 def record_sum(done: Operation) -> bool:
     """Whether this may be where records are summed, by the form of the operation alone (both runs must agree)."""
     data = [part for part, cell in done.pairs if cell.data]
+    if done.name in noise.ADDING:
+        # records that a loop adds up one by one
+        return len(data) > 1
     fewer = done.out.dim() < max(part.dim() for part in data)
     if done.name in PRODUCTS:
         return fewer or len(data) > 1 or any(done.args[-1] is part for part in data)
