@@ -150,6 +150,17 @@ class Score(OneScore):
         return jnp.asarray(score, jnp.float32)
 
 
+QUESTIONS = ("members", "name", "parameters", "accepts", "curve", "__call__")
+"""All that is asked of a distinguisher."""
+
+
+def _answers_all(given: Any) -> bool:
+    """Whether it has an answer to every question; none is computed, as ``isinstance`` does before Python 3.12."""
+    return not isinstance(given, type) and all(
+        inspect.getattr_static(given, question, None) is not None for question in QUESTIONS
+    )
+
+
 @overload
 def distinguisher(given: Learner) -> Learner: ...
 @overload
@@ -185,7 +196,7 @@ def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
     """
     if isinstance(given, Learner):
         return given
-    if isinstance(given, Distinguisher) and not parameters:
+    if not parameters and (_answers_all(given) or isinstance(given, Distinguisher)):
         return given
     if not callable(given):
         raise TypeError(f"a distinguisher is a function of an output, or of a key and an output, got {given!r}.")

@@ -48,7 +48,16 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         require_writable(path)
     _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
-    from audit.commands.disk_cache import keep_compiled, laws_kept
+    from audit.commands.disk_cache import laws_kept
+    from audit.suites.laws_ahead import laws_ahead
+
+    wanted = [spec for spec in suite.audits if not arguments.audit or spec.name in arguments.audit]
+    with laws_kept() as folder, laws_ahead(wanted, folder):
+        return _run(suite, arguments, out, check)
+
+
+def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable[[], None]) -> int:
+    from audit.commands.disk_cache import keep_compiled
     from audit.record.stored import load_records, save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress
@@ -82,7 +91,6 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     progress = Progress(suite, quiet=arguments.quiet)
     try:
         with (
-            laws_kept(),
             programs_kept_in(keep_compiled()),
             locked(resume_in),
             _executor(arguments) as executor,
