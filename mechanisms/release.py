@@ -150,6 +150,8 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _layout(parts: Sequence[tuple[str, tuple[int, ...], Any]], kind: OutputKind) -> Layout:
+    if not parts:
+        raise ValueError("a step must return what it releases, an array or a tree of arrays; it returned None.")
     names = tuple(name for name, _, _ in parts)
     shapes = tuple(tuple(shape) for _, shape, _ in parts)
     for name, _, dtype in parts:

@@ -384,15 +384,22 @@ SAMPLERS: Mapping[str, Any] = MappingProxyType(
 
 def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
     """A sampler as it is, or from a table ``{"kind": "shuffle", "batch_size": 1}`` as suites write it."""
+    if isinstance(given, str):
+        given = {"kind": given}
     if not isinstance(given, Mapping):
         return given
     table = dict(given)
     kind = table.pop("kind", None)
     require("sampler", kind in SAMPLERS, f"a table whose kind is one of {tuple(SAMPLERS)}", dict(given))
-    try:
-        return SAMPLERS[kind](**table)
-    except TypeError as error:
-        raise ValueError(f"sampler {kind!r}: {error}") from None
+    fields = {field.name: field for field in dataclasses.fields(SAMPLERS[kind])}
+    needed = [name for name, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING]
+    lacks, unknown = [name for name in needed if name not in table], [name for name in table if name not in fields]
+    written = f'sampler = {{ kind = "{kind}", {", ".join(f"{name} = ..." for name in needed)} }}'
+    if unknown:
+        raise ValueError(f"sampler {kind!r} has no {unknown[0]!r}; it takes {', '.join(fields)}.")
+    if lacks:
+        raise ValueError(f"sampler {kind!r} needs {' and '.join(lacks)}: {written}.")
+    return SAMPLERS[kind](**table)
 
 
 def is_ours(given: Sampler) -> bool:

@@ -9,6 +9,9 @@ from typing import Any
 
 from audit.suites.suite import AuditSpec, UnbuiltError
 from audit.trials.user_code_errors import passes, raised_at, sentence
+from dpsgd_audit.spelling import did_you_mean
+
+HOW = "write it as 'package.module:name', importable from where dpsgd-audit runs."
 
 
 def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
@@ -18,16 +21,28 @@ def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
         sys.path.append(os.getcwd())
     module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UnbuiltError(
-            f"{where}: cannot import {word} = {path!r} ({sentence(error)}); write it as 'package.module:name', "
-            "importable from where dpsgd-audit runs."
-        ) from error
+        found = importlib.import_module(module)
     except BaseException as error:
         if passes(error):
             raise
+        if _names_no_module(error, module):
+            raise UnbuiltError(f"{where}: cannot import {word} = {path!r} ({sentence(error)}); {HOW}") from error
+        told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        mend = "install what it imports, or fix" if isinstance(error, ImportError) else "fix"
         raise UnbuiltError(
             f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed{raised_at(error)} "
-            f"({sentence(error)}); fix the module: importing it must only define things."
+            f"({told}); {mend} the module: importing it must only define things."
         ) from error
+    if not name or not hasattr(found, name):
+        known = [each for each in vars(found) if not each.startswith("_")]
+        lacks = f"module {module!r} has no {name!r}{did_you_mean(name, known)}"
+        raise UnbuiltError(f"{where}: cannot import {word} = {path!r} ({lacks}); {HOW}")
+    return getattr(found, name)
+
+
+def _names_no_module(error: BaseException, module: str) -> bool:
+    """Whether the path itself is wrong, and not what the module does when it is imported."""
+    if isinstance(error, ModuleNotFoundError):
+        return error.name is None or module == error.name or module.startswith(f"{error.name}.")
+    # an empty name, or one with dots alone
+    return isinstance(error, ValueError | TypeError) and not raised_at(error)

@@ -78,6 +78,8 @@ def parse_suite(text: str, path: str) -> Suite:
     lines = _Text(path, text.splitlines())
     refuse_unknown(data, SUITE_KEYS, lambda key: lines.where(key), "the suite")
     audits = data.get("audit", [])
+    if isinstance(audits, dict):
+        raise SuiteError(f"{lines.where('audit')}: an audit has double brackets: write [[audit]] in place of [audit].")
     if not isinstance(audits, list) or not audits:
         raise SuiteError(f"{path}: a suite needs at least one [[audit]].")
     risk = _number(data, "risk", 0.05, lines, low=0, high=1)
@@ -85,13 +87,14 @@ def parse_suite(text: str, path: str) -> Suite:
     specs: list[AuditSpec] = []
     for index, entry in enumerate(audits):
         specs += _specs(entry, index, data, lines, room=MOST_AUDITS - len(specs))
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for spec in specs:
         if spec.name in seen:
             raise SuiteError(
-                f"{path}: two audits are called {spec.name!r}; results are kept by name, so names must differ."
+                f"{spec.at('name')}: two audits are called {spec.name!r}, the other one at {seen[spec.name]}; results "
+                "are kept by name, so give each a name of its own."
             )
-        seen.add(spec.name)
+        seen[spec.name] = spec.at("name")
     title = data.get("title", Path(path).stem)
     if not isinstance(title, str):
         raise SuiteError(f"{lines.where('title')}: title must be a string, got {title!r}.")
@@ -108,10 +111,15 @@ def parse_suite(text: str, path: str) -> Suite:
 def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, room: int) -> Iterable[AuditSpec]:
     """The audits that one [[audit]] stands for: one per point of its parameter grid."""
 
-    def where(key: str) -> str:
-        return lines.where(key, index)
-
     defaults = data.get("defaults", {})
+
+    def stated_in(key: str) -> int | None:
+        # what the audit leaves out stands above it, in [defaults] or in the suite
+        return None if key not in entry and (key in defaults or key in data) and key != "audit" else index
+
+    def where(key: str) -> str:
+        return lines.where(key, stated_in(key))
+
     refuse_unknown(defaults, AUDIT_KEYS, lines.where, "[defaults]")
     refuse_unknown(entry, AUDIT_KEYS, where, f"audit {index + 1}")
     merged = {**{key: data[key] for key in ("trials", "delta") if key in data}, **defaults, **entry}
@@ -146,7 +154,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
         raise SuiteError(
             f"{where('expect')}: expect must be one of {VERDICTS}, got {expect!r}{did_you_mean(expect, VERDICTS)}."
         )
-    trials = _whole(merged, "trials", 10_000, lines, index)
+    trials = _whole(merged, "trials", 10_000, lines, stated_in("trials"))
     if trials < 2 or trials % 2:
         raise SuiteError(f"{where('trials')}: trials must be even and >= 2 (half on each dataset), got {trials}.")
     if trials > MOST_TRIALS:
@@ -155,7 +163,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
     if not isinstance(diagnose, bool):
         raise SuiteError(f"{where('diagnose')}: diagnose must be true or false, got {diagnose!r}.")
     budget = seconds(merged["time_budget"], where("time_budget")) if "time_budget" in merged else None
-    delta = _number(merged, "delta", 1e-5, lines, index, low=-1e-300, high=1)
+    delta = _number(merged, "delta", 1e-5, lines, stated_in("delta"), low=-1e-300, high=1)
     mechanism = _in_environment(merged, entry, data.get("environments", {}), where)
     place, own = where("audit"), tuple(entry.get("parameters", {}))
     places = {word: lines.where(word) for word in _words(defaults)} | {word: where(word) for word in _words(entry)}

@@ -131,14 +131,19 @@ def test_files_that_cannot_be_written_are_refused_before_the_run(told, tmp_path)
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("raise KeyError('layer')", "importing function = .* failed .KeyError: 'layer'."),
+        ("raise KeyError('layer')", r"importing function = .* failed at .*\.py:1 .KeyError: 'layer'."),
+        ("raise ValueError('no GPU')", r"failed at .*\.py:1 .ValueError: no GPU.; fix the module"),
+        ("def stop(key, dataset): pass", r"cannot import function = .*has no 'step' .did you mean 'stop'"),
         ("import sys; sys.exit(3)", r"it called sys.exit\(3\)"),
         ("def step(key, dataset): raise KeyError('layer')", "s.toml:2: audit 'toy' failed: .*KeyError: 'layer'"),
         (
             "def step(key, dataset): raise SystemExit(3)",
             r"s.toml:2: audit 'toy' failed: .*it called sys.exit\(3\)\. Fix",
         ),
-        ("import nothing_of_that_name", "cannot import function"),
+        (
+            "import nothing_of_that_name",
+            r"at .*\.py:1 .ModuleNotFoundError: No module named 'nothing_of_that_name'.; install what it imports",
+        ),
     ],
 )
 def test_user_code_that_fails_is_told_in_one_line(told, tmp_path, monkeypatch, module, message):

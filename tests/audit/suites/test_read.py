@@ -73,7 +73,12 @@ def test_a_default_gives_its_keys_only_to_the_part_that_it_names(default, own, d
         ('expect = "violation"', 'expect = "violations"', r"s.toml:14: expect must be one of .*did you mean"),
         ('time_budget = "2m"', 'time_budget = "2 weeks"', r"s.toml:19: a time budget is written like"),
         ('claim = { kind = "gaussian", mu = 1.0 }', "claim = 3", r"s.toml:18: claim must be a name or a table"),
-        ('name = "two"', 'name = "one rate=0.1"', "two audits are called"),
+        (
+            'name = "two"',
+            'name = "one rate=0.1"',
+            r"s.toml:\d+: two audits are called 'one rate=0.1', the other one at s.toml:\d+;",
+        ),
+        ('title = "t"', "delta = 2", r"s.toml:2: delta must be a number between 0 and 1"),
         ('claim = "subsampled_gaussian"', "", "audit 1 has no claim"),
         ("[[audit]]", "[[audit", "not valid TOML"),
     ],
@@ -86,6 +91,8 @@ def test_a_wrong_suite_gets_a_message_with_its_place(old, new, message):
 def test_a_suite_without_audits_is_refused():
     with pytest.raises(SuiteError, match="at least one"):
         parse_suite("risk = 0.1", "s.toml")
+    with pytest.raises(SuiteError, match=r"s.toml:2: .* write \[\[audit\]\] in place of \[audit\]"):
+        parse_suite("risk = 0.1\n[audit]\nname = 'one'", "s.toml")
 
 
 def test_durations():

@@ -148,7 +148,9 @@ def test_a_sampler_may_be_a_table_as_in_a_suite():
     ("settings", "message"),
     [
         ({"sampler": {"kind": "shufle", "batch_size": 2}}, "sampler must be a table whose kind is one of"),
-        ({"sampler": {"kind": "shuffle", "size": 2}}, "sampler 'shuffle'"),
+        ({"sampler": {"kind": "shuffle", "size": 2}}, "sampler 'shuffle' has no 'size'; it takes batch_size"),
+        ({"sampler": "shuffle"}, 'sampler = { kind = "shuffle", batch_size = ... }'),
+        ({"sampler": {"kind": "poisson", "rate": 0.1}}, "sampler 'poisson' needs steps: sampler = { kind"),
         ({"sampler": SAMPLERS[0], "epochs": 0}, "epochs must be"),
         ({"sampler": SAMPLERS[0], "sees": "all"}, "sees must be one of"),
         ({"sampler": SAMPLERS[0], "releases": "update"}, "releases must be transcript or final"),
