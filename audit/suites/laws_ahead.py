@@ -39,17 +39,18 @@ def laws_ahead(audits: Sequence[AuditSpec], folder: Path | None) -> Iterator[Non
     command = [sys.executable, "-P", "-c", PROGRAM, str(HOME)]
     silent = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=silent, stderr=silent) as process:
+        told = process.stdin
+        assert told is not None
         try:
-            assert process.stdin is not None
             # one that ended at once leaves all of it to this process
             with contextlib.suppress(OSError):
-                process.stdin.write(pickle.dumps((folder, ours)))
-                process.stdin.flush()
+                told.write(pickle.dumps((folder, ours)))
+                told.flush()
             yield
         finally:
             process.kill()
             with contextlib.suppress(OSError):
-                process.stdin.close()
+                told.close()
 
 
 def serve() -> None:
