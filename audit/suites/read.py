@@ -121,7 +121,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
         return lines.where(key, stated_in(key))
 
     refuse_unknown(defaults, AUDIT_KEYS, lines.where, "[defaults]")
-    refuse_unknown(entry, AUDIT_KEYS, where, f"audit {index + 1}")
+    refuse_unknown(entry, AUDIT_KEYS, lambda key: lines.where(key, index), f"audit {index + 1}")
     merged = {**{key: data[key] for key in ("trials", "delta") if key in data}, **defaults, **entry}
     if isinstance(defaults.get("parameters"), dict) and isinstance(entry.get("parameters"), dict):
         merged["parameters"] = {**defaults["parameters"], **entry["parameters"]}

@@ -93,6 +93,8 @@ def test_a_suite_without_audits_is_refused():
         parse_suite("risk = 0.1", "s.toml")
     with pytest.raises(SuiteError, match=r"s.toml:2: .* write \[\[audit\]\] in place of \[audit\]"):
         parse_suite("risk = 0.1\n[audit]\nname = 'one'", "s.toml")
+    with pytest.raises(SuiteError, match=r"s.toml:1: audit 1 must be a table, got 0"):
+        parse_suite("audit = [0]", "s.toml")
 
 
 def test_durations():
