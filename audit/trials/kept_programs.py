@@ -35,7 +35,10 @@ PACKAGES = ("audit", "distinguishers", "guarantees", "mechanisms")
 VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
 WHERE = ("jax_compilation_cache", "jax_persistent_cache", "jax_log_compiles", "jax_raise_persistent_cache_errors")
 """Settings of JAX that say where programs are kept, not what they compute."""
-QUICK_TO_COMPILE: dict[str, Any] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
+FEW_CORES = 2
+"""Up to here all of them are busy while a program is compiled: parts of it compiled side by side only cost more."""
+ALONE: dict[str, Any] = {"xla_cpu_parallel_codegen_split_count": 1} if (os.cpu_count() or 1) <= FEW_CORES else {}
+QUICK_TO_COMPILE: dict[str, Any] = {"cpu": {"xla_cpu_use_fusion_emitters": False, **ALONE}}
 """XLA's older code generator for CPUs takes two thirds of the time to compile our programs; they compute the same bits
 as fast, but for long vectors."""
 

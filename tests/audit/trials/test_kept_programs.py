@@ -160,10 +160,9 @@ def test_a_score_compiled_quickly_has_the_same_bits(shelf):
     arguments = (program.release, program.scoring, jax.random.key(3), trial_number(0))
     lowered = program.programs.score_chunk.jitted.lower(*arguments, size=64)
     # said both ways: these tests tell XLA to be quick
+    options = kept_programs.QUICK_TO_COMPILE["cpu"] | {"xla_cpu_parallel_codegen_split_count": 1}
     usual, quick = (
-        lowered.compile(compiler_options={name: value})(*arguments)
-        for name in kept_programs.QUICK_TO_COMPILE["cpu"]
-        for value in (True, False)
+        lowered.compile(compiler_options=each)(*arguments) for each in ({"xla_cpu_use_fusion_emitters": True}, options)
     )
     np.testing.assert_array_equal(usual, quick)
 
