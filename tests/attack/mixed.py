@@ -16,6 +16,8 @@ from attack.properties import faults
 from attack.sampled import MOST_TERMS, Drawn, Pair
 
 DRAWS = 40_000
+BEYOND = 10_000.0
+"""No sum of losses drawn here lies beyond: delta is the probability that all is revealed."""
 PARTS = [
     Space(name="gaussian", parameters={"mu": spread(1e-4, 5.0)}),
     Space(name="laplace", parameters={"epsilon": spread(1e-3, 5.0)}),
@@ -115,10 +117,10 @@ def check(given: dict[str, Any], rng: np.random.Generator) -> tuple[int, list[st
     kept = math.prod((1 - part["given"].get("delta", 0.0)) ** part["times"] for part in parts)
     judged, safe = 0, any(part["name"] in BELOW for part in parts)
     for direction in DIRECTIONS:
-        for epsilon in [*drawn.epsilons(), 100.0]:
+        for epsilon in [*drawn.epsilons(), BEYOND]:
             truth, said = drawn.delta(epsilon, direction), float(claim.delta(epsilon, direction))
             mean, room = 1 - kept + kept * truth.mean, kept * truth.room + 1e-12
-            if not truth.sharp and mean < 3 * room:
+            if not truth.sharp and epsilon < BEYOND:
                 continue
             judged += 1
             if said < mean - room - claim.error or (said > mean + room + claim.error and not safe):
