@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,25 +109,33 @@ def most_noise_found(
     def searched() -> float:
         power = test(claim, trials_per_side=trials_per_side, risk=risk)
         never = power(np.zeros(1), np.array([promised.never_drawn]))
-        if never[0] < enough:
-            return math.nan
-        above = 1.0
-        for share in SHARES:
-            if found_with(share):
-                return promised.noise_multiplier * between(share, above)
-            above = share
-        return 0.0
-
-    def between(low: float, high: float) -> float:
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if found_with(middle) else (low, middle)
-        return low
+        return math.nan if never[0] < enough else promised.noise_multiplier * _largest(found_with)
 
     lines = tabulate(claim)
     decided_by = (lines.x, lines.y, lines.slope, *dataclasses.astuple(promised), trials_per_side, risk, enough)
-    found = kept(f"the noise that is found, {test.__name__}", decided_by, searched, package="audit")
+    found = kept(
+        f"the noise that is found, {test.__name__}",
+        decided_by,
+        searched,
+        holds=lambda noise: math.isnan(noise) or 0 <= noise < promised.noise_multiplier,
+        package="audit",
+    )
     return None if math.isnan(found) else found
+
+
+def _largest(found_with: Callable[[float], bool]) -> float:
+    """The largest share of the noise that is found, from below; 0 where none of those tried is."""
+    high = 1.0
+    for low in SHARES:
+        if found_with(low):
+            break
+        high = low
+    else:
+        return 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if found_with(middle) else (low, middle)
+    return low
 
 
 def in_its_place(noise: float, promised: Sampled) -> str:
@@ -136,7 +144,7 @@ def in_its_place(noise: float, promised: Sampled) -> str:
     if noise == 0:
         return f"a noise multiplier of 0 in place of {told}"
     unit = 10.0 ** (math.floor(math.log10(noise)) - 1)
-    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:.2g} or less in place of {told}"
+    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:g} or less in place of {told}"
 
 
 def in_so_many_runs(power: float) -> str:

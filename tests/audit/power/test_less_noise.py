@@ -1,13 +1,16 @@
 """What an audit of sampled batches would have found, as a noise multiplier in the place of the claimed one."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import guarantees
 from audit.power.best_threshold import LEVELS
 from audit.power.joint_power import jointly_refuting
-from audit.power.less_noise import most_noise_found, sampled
+from audit.power.less_noise import in_its_place, most_noise_found, sampled
 from audit.power.power import POWER, refuting
+from guarantees.laws import kept
 
 STEP = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
 TRAINING = guarantees.poisson_training(rate=0.1, noise_multiplier=2.0, steps=10, accountant="certified")
@@ -55,3 +58,17 @@ def test_only_claims_about_poisson_batches_with_noise_are_told_so():
     assert sampled(STEP).steps == 1
     assert sampled(TRAINING).steps == 10
     assert most_noise_found(guarantees.gaussian(mu=1.0), trials_per_side=1000, risk=0.02, test=refuting) is None
+
+
+@pytest.mark.parametrize(("noise", "told"), [(0.5796, "0.57"), (123.4, "120"), (7.96, "7.9"), (0.0, "0")])
+def test_a_noise_multiplier_is_rounded_down_to_two_digits(noise, told):
+    said = in_its_place(noise, dataclasses.replace(sampled(STEP), noise_multiplier=200.0))
+    assert said.startswith(f"a noise multiplier of {told} ")
+
+
+def test_that_no_noise_is_found_is_kept_too(tmp_path, monkeypatch):
+    rare = guarantees.subsampled_gaussian(rate=1e-4, noise_multiplier=1.0)
+    monkeypatch.setattr(kept, "WORTH_KEEPING", 0.0)
+    with kept.laws_kept_in(tmp_path):
+        for _ in range(2):
+            assert most_noise_found(rare, trials_per_side=1000, risk=0.02, test=jointly_refuting) is None

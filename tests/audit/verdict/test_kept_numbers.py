@@ -8,7 +8,7 @@ import pytest
 import guarantees
 from audit.bounds import local_levels
 from audit.policies import candidates
-from audit.power import power
+from audit.power import less_noise, power
 from audit.power.joint_power import jointly_refuting
 from guarantees.laws import kept as module
 from guarantees.laws.kept import laws_kept_in
@@ -30,6 +30,15 @@ def leaks():
     return dataclasses.astuple(found)
 
 
+def enough():
+    return (power.trials_needed(CLAIM, delta=1e-5, risk=0.01, test=jointly_refuting, more_than=64),)
+
+
+def noise():
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+    return (less_noise.most_noise_found(claim, trials_per_side=500, risk=0.01, test=jointly_refuting),)
+
+
 def ends():
     return tuple(candidates.spread(CLAIM.curve).tolist())
 
@@ -49,6 +58,8 @@ def rates():
 SEARCHES = {
     "band": (band, local_levels, "_spend", 0.0),
     "leaks": (leaks, power, "_smallest", 99.0),
+    "enough": (enough, power, "_fewest", 7),
+    "noise": (noise, less_noise, "_largest", 2.0),
     "ends": (ends, candidates, "_ends", np.array([0.0, 1.0])),
     "epsilon": (epsilon, TradeOff, "_epsilon", np.array([-1.0])),
     "miss rates": (miss_rates, TradeOff, "_smallest_misses", np.full(3, 2.0)),
