@@ -42,6 +42,13 @@ class Stated:
         return self.noise_multiplier / (1.0 if self.of_the_pair else self.reach)
 
 
+def implied_bound(stated: Stated, deviation: float | None) -> float | None:
+    """How far the pair may move a sum: by the stated clipping norm, or else by as much as the noise would cover."""
+    if stated.clip is not None:
+        return stated.reach * stated.clip
+    return None if deviation is None or not stated.due else deviation / stated.due
+
+
 class Tracer(Protocol):
     """Follows one kind of code."""
 

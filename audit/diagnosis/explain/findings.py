@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
-from audit.diagnosis.explain.places import Frame, Place, frames_of, place_of_error, spelled
+from audit.diagnosis.explain.places import Frame, Place, among_records, frames_of, place_of_error, spelled
 from audit.trials.library_files import relative
 
 
@@ -34,8 +34,8 @@ SENTENCES = {
     Kind.RANDOMNESS_FROM_DATA: "The random numbers drawn at {draw} depend on the data{origin}.",
     Kind.RECORDS_MIXED_BEFORE_SUM: "At {at} one record changes the values of other records{through} before they are "
     "summed: clipping each of them does not bound what one record changes.",
-    Kind.CLIPPED_AFTER_SUM: "The sum over records of {origin} is bounded at {at}, after the sum: no record is bounded "
-    "by itself.",
+    Kind.CLIPPED_AFTER_SUM: "The sum over records of {origin} is bounded at {at}{called}, after the sum: no record "
+    "is bounded by itself.",
     Kind.NOT_CLIPPED: "A record {scale:g} times larger moves the release at {at} {times:.3g} times further: nothing "
     "bounds what is summed at {origin}{leaves}.",
     Kind.NOISE_SCALE_FROM_DATA: "The noise's deviation depends on {what}: the number that scales it comes from "
@@ -189,7 +189,7 @@ def too_little(
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``.
     """
     own = lead.own[:1]
-    called = f" (called at {spelled(Place(own))})" if own and own[0] in at.own[1:] else ""
+    called = _called(own, at)
     what = "the sum of" if summed else "what is made of the records at"
     parts = (
         ""
@@ -212,10 +212,35 @@ def earlier_rounds(carried: Place) -> str:
     return f", to which {spelled(carried)} adds the sums of earlier rounds without their noise"
 
 
-def clipped_apart(lengths: Iterable[float], clip: float, *, slack: float) -> str:
-    """Where the record moves several parts of a release by the whole clipping norm each: that, as a clause."""
-    whole = [length for length in lengths if abs(length - clip) <= slack * clip]
-    return f", by {clip:g} in each of {len(whole)} parts, as where each is clipped by itself" if len(whole) > 1 else ""
+def too_far(clip: float | None) -> str:
+    """That the record moves a sum by more than the clipping norm: a clause."""
+    return f", more than the {clip:g} to which records are clipped"
+
+
+def clipped_apart(lengths: Iterable[float], most: float, many: int, *, bound: float | None, slack: float) -> str:
+    """Where the record moves several parts of a release, or coordinates, by the whole bound each: that, as a clause.
+
+    ``most`` is how far it moves one coordinate at most, ``many`` the number that it moves so far.
+    """
+    if bound is None:
+        return ""
+    whole = [length for length in lengths if abs(length - bound) <= slack * bound]
+    if len(whole) > 1:
+        return f", by {bound:.4g} in each of {len(whole)} parts, as where each is clipped by itself"
+    if many > 1 and abs(most - bound) <= slack * bound:
+        return f", by {bound:.4g} in each of {many} coordinates, as where each is clipped by itself"
+    return ""
+
+
+def after_sum(*, at: Place, origin: Place, readers: set[Frame]) -> Finding:
+    """A sum that is bounded: first the line of the function that has records in its hands, then a helper's."""
+    lead = among_records(at, readers).own[:1]
+    told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=_called(lead, at), origin=origin)
+    return dataclasses.replace(told, lines=tuple(dict.fromkeys([*lead, *told.lines])))
+
+
+def _called(lead: tuple[Frame, ...], at: Place) -> str:
+    return f" (called at {spelled(Place(lead))})" if lead and lead[0] in at.own[1:] else ""
 
 
 def short_of_noise(

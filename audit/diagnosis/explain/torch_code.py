@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import (
     Covered,
     Explanation,
     Finding,
     Kind,
     Round,
+    after_sum,
     broken_off,
     clipped_apart,
     due_on_the_pair,
@@ -24,6 +26,8 @@ from audit.diagnosis.explain.findings import (
     own_error,
     ranked,
     same_noise,
+    short_of_noise,
+    too_far,
     too_little,
     without_noise,
 )
@@ -44,7 +48,6 @@ from mechanisms.pairs.neighbours import materialise
 if TYPE_CHECKING:
     import jax
 
-    from audit.diagnosis.explain.dispatch import Stated
     from mechanisms.pairs.neighbours import Neighbours
 
 UNSEEN = (
@@ -122,22 +125,32 @@ def _shows(seen: Any) -> int:
 
 def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Frame], stated: Stated) -> Finding:
     """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
-    due, more = words["due"], ""
-    if stated.clip is not None and words["sensitivity"] > stated.reach * stated.clip * (1 + SLACK):
-        apart = clipped_apart(words["lengths"], stated.reach * stated.clip, slack=SLACK)
-        more = f", more than the {stated.clip:g} to which records are clipped{apart}"
-    lead = among_records(places["at"], readers)
+    due, cost, more = words["due"], words["cost"], ""
+    least, most = cost.between
+    uneven = most > (1 + SLACK) * least
+    exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
+    bound = implied_bound(stated, None if uneven else most)
+    apart = clipped_apart(cost.lengths, *cost.largest, bound=bound, slack=SLACK)
+    lead, bounded = among_records(places["at"], readers), places["bounded"]
     if "carried" in places:
-        lead = places.pop("carried")
+        lead = places["carried"]
         more = earlier_rounds(lead)
+    elif exceeds or apart:
+        lead = places["origin"] if bounded is NOWHERE else bounded
+        more = f"{too_far(stated.clip) if exceeds else ''}{apart}"
     promise = stated.noise_multiplier or due
     return too_little(
         lead=lead,
         more=more,
         stated=promise,
         due=due_on_the_pair(promise, due),
-        **places,
-        **{name: words[name] for name in ("sensitivity", "deviation", "multiplier")},
+        at=places["at"],
+        origin=places["origin"],
+        draw=places["draw"],
+        between=cost.between if uneven else None,
+        sensitivity=cost.sensitivity,
+        deviation=cost.own_deviation if uneven else cost.deviation,
+        multiplier=cost.multiplier,
     )
 
 
@@ -158,6 +171,12 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
+    if fact.kind == Kind.TOO_LITTLE_NOISE and "leaf" in fact.words:
+        return short_of_noise(**places, **fact.words)
+    if fact.kind == Kind.CLIPPED_AFTER_SUM:
+        return after_sum(**places, readers=readers)
+    if fact.kind == Kind.NOT_CLIPPED:
+        return found(fact.kind, origin=places["origin"], at=places["at"], **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated)
     if fact.kind == Kind.KEY_USED_TWICE:

@@ -80,7 +80,7 @@ def test_biases_without_noise_are_all_that_is_named(key, records):
 def test_groups_that_are_summed_before_they_are_clipped_are_named_by_their_own_sum(key):
     (found,) = told_of(key, "groups", noise_multiplier=1.0).findings
     assert found.kind == "clipped_after_sum"
-    assert found.lines[:2] == ((__file__, line("SUM")), (__file__, line("BOUND")))
+    assert found.lines[:2] == ((__file__, line("BOUND")), (__file__, line("SUM")))
 
 
 @pytest.mark.few(2)

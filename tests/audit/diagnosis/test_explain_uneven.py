@@ -66,6 +66,54 @@ def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name)
     assert "a multiplier of 0.1, where 1 is due" in finding.says
 
 
+def torch_step(deviations, *, own_bounds=False):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+    def cut(part, norms, bound):
+        return (part * (bound / norms.clamp(min=1e-9)).clamp(max=1.0)[:, None]).sum(0)
+
+    def step(seed, rows):
+        torch.manual_seed(seed)
+        rows = torch.as_tensor(rows)
+        parts = {"w": rows[:, :4], "b": (300 if own_bounds else 1) * rows[:, 4:]}
+        norms = {name: (part if own_bounds else rows).norm(dim=1) for name, part in parts.items()}
+        sums = {
+            name: cut(part, norms[name], 0.1 if own_bounds and name == "b" else 1.0) for name, part in parts.items()
+        }
+        return {name: total + deviations[name] * torch.randn(total.shape) for name, total in sums.items()}
+
+    return mechanisms.callable_step(step)
+
+
+UNEVEN = {
+    "together": ({"w": 1.0, "b": 0.1}, False, True),
+    "more on one": ({"w": 2.0, "b": 1.0}, False, False),
+    "even": ({"w": 1.0, "b": 1.0}, False, False),
+    "own bounds": ({"w": 1.5, "b": 0.15}, True, False),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_a_tensor_with_less_noise_is_named_where_tensors_are_clipped_together(name):
+    deviations, own_bounds, wrong = UNEVEN[name]
+    told = explain(
+        torch_step(deviations, own_bounds=own_bounds), PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0
+    )
+    if not wrong:
+        assert not told.findings
+        return
+    (finding,) = told.findings
+    assert "adds to b, drawn at" in finding.says
+    assert "has deviation 0.1 where that of others has 1" in finding.says
+    assert "a multiplier of 0.1, where 1 is due" in finding.says
+
+
+def test_pytorchs_deviation_that_is_told_is_that_of_the_line_that_is_named():
+    step = torch_step({"w": 1.5, "b": 0.03}, own_bounds=True)
+    (finding,) = explain(step, PAIR, key=jax.random.key(0), noise_multiplier=1.0).findings
+    assert "has deviation 0.03 there (0.03 to 1.5 over all parts, each in its own units)" in finding.says
+
+
 def test_the_deviation_that_is_told_is_that_of_the_line_that_is_named():
     """Not the root mean square over leaves that other lines give their noise."""
     found = explain(

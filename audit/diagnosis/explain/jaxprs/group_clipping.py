@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jax
 
-from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.findings import Finding, after_sum
 from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.trials.threefry import fold_in
@@ -36,7 +36,8 @@ def clipped_together(plain: Run, apart: Run, grown: Sequence[Run]) -> list[Findi
     small, large = (company.shares for company in companies[2:] if company is not None)
     bent = suspects(plain.lockstep.meetings.releases, apart.lockstep.meetings.releases)
     kept = dict.fromkeys(one for one in bent if grows(one, small, large, GROWN))
-    return [found(Kind.CLIPPED_AFTER_SUM, at=one.at, origin=one.origin) for one in kept]
+    readers = plain.lockstep.meetings.readers
+    return [after_sum(at=one.at, origin=one.origin, readers=readers) for one in kept]
 
 
 def looked_again(program: Program, key: jax.Array, plain: Run) -> list[Finding]:

@@ -9,13 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import (
     Covered,
     Explanation,
     Finding,
     Kind,
     Round,
+    after_sum,
     broken_off,
     clipped_apart,
     due_on_the_pair,
@@ -24,6 +25,7 @@ from audit.diagnosis.explain.findings import (
     not_followed,
     own_error,
     ranked,
+    too_far,
     too_little,
 )
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_together, looked_again
@@ -223,7 +225,7 @@ def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: State
         return []
     allowed = (1 + SLACK) / stated.due if stated.due else 0.0
     usual = max((release.cost for release in known), default=0.0)
-    findings: list[Finding] = []
+    after: dict[Place, Place] = {}
     bounded: list[tuple[Release, Release]] = []
     unbounded: dict[tuple[Place, Place], list[tuple[Release, Release]]] = {}
     for base, small, large in zip(known, less, more, strict=True):
@@ -235,7 +237,9 @@ def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: State
             continue
         bounded.append((small, large))
         if small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
-            findings.append(found(Kind.CLIPPED_AFTER_SUM, at=small.nonlinear, origin=origin))
+            after.setdefault(small.nonlinear, origin)
+    readers = plain.lockstep.meetings.readers
+    findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
     return findings + [_not_clipped(own, bounded, origin=origin, at=at) for (origin, at), own in unbounded.items()]
 
 
@@ -290,19 +294,18 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         return []
     top = max(releases, key=lambda release: release.cost)
     exceeds = _exceeds(releases, program, stated)
-    weight, more, lead = top.weighted if exceeds else None, "", among_records(top.at, readers)
+    least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
+    uneven = most > (1 + SLACK) * least
+    apart = _apart(releases, implied_bound(stated, None if uneven else most))
+    weight, more, lead = top.weighted if exceeds or apart else None, "", among_records(top.at, readers)
     origin = top.origin if isinstance(top.origin, Place) else top.at
     if top.carried is not None and _kept_before(program, runs, due):
         lead, weight = top.carried, None
         more = earlier_rounds(top.carried)
-    elif exceeds:
+    elif exceeds or apart:
         lead = origin if weight is None else weight.factor
         where = "" if weight is None else f" ({spelled(weight.at)})"
-        more = f", more than the {stated.clip:g} to which records are clipped{where}"
-        lengths = [float(np.linalg.norm(release.moved)) for release in releases]
-        more += clipped_apart(lengths, (stated.clip or 0.0) * program.reach, slack=SLACK)
-    least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
-    uneven = most > (1 + SLACK) * least
+        more = f"{too_far(stated.clip)}{where}{apart}" if exceeds else apart
     return [
         too_little(
             lead=lead,
@@ -320,6 +323,13 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             due=due_on_the_pair(multiplier, due),
         )
     ]
+
+
+def _apart(releases: Sequence[Release], bound: float | None) -> str:
+    entries = np.concatenate([np.abs(release.moved).ravel() for release in releases])
+    lengths, most = [float(np.linalg.norm(release.moved)) for release in releases], float(entries.max())
+    many = int(np.sum(entries > (1 - SLACK) * most))
+    return clipped_apart(lengths, most, many, bound=bound, slack=SLACK)
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:

@@ -28,6 +28,7 @@ class Event:
     bent_sum: Stack = ()
     bends: frozenset[Stack] = frozenset()
     carried: Stack = ()
+    bounded: Stack = ()
     covering: frozenset[int] = frozenset()
     """Draws of its noise."""
     choosing: frozenset[int] = frozenset()
@@ -63,6 +64,8 @@ class Cell:
     """Where that sum was made: there may be another one after it."""
     bends: frozenset[Stack] = frozenset()
     """Every place where data on its way here went through something that is not linear."""
+    bounded: Stack = ()
+    """The last of them."""
     changed: Stack = ()
     """Where a released value met raw data."""
     round: int = 0
@@ -163,6 +166,7 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
         bent=new.bent or old.bent,
         bent_sum=new.bent_sum if new.bent else old.bent_sum,
         bends=new.bends | old.bends,
+        bounded=new.bounded or old.bounded,
         changed=new.changed or old.changed,
         round=max(new.round, old.round),
         carried=new.carried or old.carried,

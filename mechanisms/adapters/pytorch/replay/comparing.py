@@ -17,6 +17,10 @@ OUTPUT_SLACK = 2e-5
 """Of the largest number of an output: below it a difference is rounding."""
 
 
+NEAR = 0.02
+"""Share of the largest number up to which another is about as large."""
+
+
 def took_part(one: Run, other: Run) -> bool:
     """Whether the record changed an output or moved a release."""
     outputs = one.outputs.keys() == other.outputs.keys() and any(
@@ -56,21 +60,35 @@ def round_costs(events: list[Event]) -> Iterator[Cost]:
         moved = [event for event in found if event.moved]
         if not moved or not all(event.known for event in moved):
             continue
-        squares = 0.0
-        for event in moved:
-            there = event.variance > 0
-            squares += float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
+        squares = sum(map(_cost, moved))
         noise = torch.cat([event.variance.double().flatten() for event in moved])
-        largest = max(moved, key=size_of)
+        entries = torch.cat([event.difference.double().abs().flatten() for event in moved])
+        most, deviations = float(entries.max()), list(map(_deviation, moved))
+        top = max(moved, key=_cost)
         if squares:
             yield Cost(
                 number=number,
                 sensitivity=math.sqrt(sum(float(event.difference.double().square().sum()) for event in moved)),
                 deviation=float(noise[noise > 0].mean().sqrt()),
+                own_deviation=_deviation(top),
+                between=(min(deviations), max(deviations)),
                 multiplier=1 / math.sqrt(squares),
                 lengths=tuple(map(size_of, moved)),
-                at=largest.stack,
-                origin=largest.origin,
-                draw=largest.draw,
-                carried=largest.carried,
+                largest=(most, int((entries > (1 - NEAR) * most).sum())),
+                at=top.stack,
+                origin=top.origin,
+                draw=top.draw,
+                carried=top.carried,
+                bounded=top.bounded,
             )
+
+
+def _cost(event: Event) -> float:
+    """Squared length of what the record moves, in units of the noise."""
+    there = event.variance > 0
+    return float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
+
+
+def _deviation(event: Event) -> float:
+    noise = event.variance.double()
+    return float(noise[noise > 0].mean().sqrt()) if bool((noise > 0).any()) else 0.0

@@ -26,13 +26,21 @@ class Cost:
     sensitivity: float
     deviation: float
     multiplier: float
+    own_deviation: float
+    """Of the one that costs most; its places are told."""
+    between: tuple[float, float]
+    """The least and the largest deviation of them."""
     lengths: tuple[float, ...]
     """How far the record moves each of them."""
+    largest: tuple[float, int]
+    """How far it moves one coordinate at most, and how many by about as much."""
     at: Stack
     origin: Stack
     draw: Stack
     carried: Stack = ()
     """Where sums of earlier rounds were added to what is released."""
+    bounded: Stack = ()
+    """Where records last went through something that is not linear, as clipping is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

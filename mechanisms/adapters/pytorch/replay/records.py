@@ -66,8 +66,11 @@ def place_of_record(without: Any, with_record: Any) -> Place | None:
     return Place(common, fewer) if longer != lengths else None
 
 
-def enlarged(dataset: Any, index: int, factor: float) -> Any:
-    """A copy in which one record is larger; None where there is nothing to multiply."""
+def enlarged(dataset: Any, index: int, factor: float, *, turned: bool = False) -> Any:
+    """A copy in which one record is larger; None where there is nothing to multiply.
+
+    ``turned`` reads its numbers from the last to the first, so that its gradient has another direction.
+    """
     changed = False
 
     def larger(column: Any) -> Any:
@@ -77,11 +80,15 @@ def enlarged(dataset: Any, index: int, factor: float) -> Any:
             return column
         changed = True
         copy = column.clone() if isinstance(column, torch.Tensor) else column.copy()
-        copy[index] *= factor
+        copy[index] = factor * (_flipped(column[index]) if turned and column.ndim > 1 else column[index])
         return copy
 
     found = _mapped(dataset, larger)
     return found if changed else None
+
+
+def _flipped(row: Any) -> Any:
+    return row.flip(-1) if isinstance(row, torch.Tensor) else np.flip(row, -1)
 
 
 def others_apart(dataset: Any, place: Place, factor: float) -> Any:

@@ -158,6 +158,7 @@ class Releases:
             bent_sum=cell.bent_sum,
             bends=cell.bends,
             carried=cell.carried,
+            bounded=cell.bounded,
             covering=covering.draws,
             choosing=cell.draws,
             moved=_moved(meeting, other, difference),

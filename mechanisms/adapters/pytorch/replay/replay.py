@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay import traces
+from mechanisms.adapters.pytorch.replay import traces, uneven_noise
 from mechanisms.adapters.pytorch.replay.cells import Event
-from mechanisms.adapters.pytorch.replay.comparing import apart_from, length_of, round_costs, size_of, took_part
+from mechanisms.adapters.pytorch.replay.comparing import apart_from, length_of, round_costs, took_part
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank, Slot
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.ledger import Bend
+from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
@@ -22,7 +24,6 @@ from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, sam
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
-from mechanisms.adapters.same_draws import OF_STEP
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
@@ -35,12 +36,8 @@ NEGLIGIBLE = 1000.0
 COMPANY = ((True, True, False), (True, True, True))
 """Which of the first three other records a Poisson batch holds, look by look: batches of n records and of n + 1, since
 groups of two or more in a batch do not show where the record begins a group of its own."""
-MUCH = 5.0
-"""Growth between two sizes of a record that only an unbounded one shows."""
 MOST_TWICE = 2**20
 """Numbers in the outputs of code that is looked at twice."""
-MOST_NAMED = 4
-"""Tensors that one sentence names beside the first."""
 OTHER_NUMBER = ", as a number that is not the same for both datasets"
 
 Code = Callable[[Any, int, Callable[[str, Any], None]], None]
@@ -88,11 +85,12 @@ class Replay:
             largest += self._about_clipping(one, other)
         if not self._facts and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
             again = self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
-            self._facts += [] if again is None else same_in_every_run(other, again, _together([*other.outputs]))
+            self._facts += [] if again is None else same_in_every_run(other, again, together([*other.outputs]))
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
         costs = [list(round_costs(run.releases.events)) for run in largest]
-        self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
+        if not self._about_tensors(one, other):
+            self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
@@ -247,7 +245,7 @@ class Replay:
         for at, names in bare.items():
             noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
             stacks = {"at": at, "noisy": noisy} if noisy else {"at": at}
-            self._say("released_without_noise", stacks, leaf=_together(names))
+            self._say("released_without_noise", stacks, leaf=together(names))
         return unseen or bool(other.releases.reached)
 
     def _about_choice(self, name: str, one: Run, other: Run, said: set[tuple[str, Stack]]) -> None:
@@ -333,7 +331,7 @@ class Replay:
                 (other.releases.events[number] for number in moved), key=lambda found: float(found.difference.norm())
             )
             stacks = {"at": event.stack, "origin": event.origin}
-            self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=_unbounded(other, runs, moved))
+            self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=unbounded(other, runs, moved))
             return []
         return runs
 
@@ -341,6 +339,23 @@ class Replay:
         """Whether a record so large moves every release by no more than is promised, or by next to nothing."""
         costs = list(round_costs(run.releases.events))
         return bool(costs) and all(cost.multiplier * (1 + SLACK) >= (self._stated or NEGLIGIBLE) for cost in costs)
+
+    def _about_tensors(self, one: Run, other: Run) -> bool:
+        """Whether a tensor has less noise than others that are clipped together with it."""
+        if self._stated is None or self._place is None or self._facts:
+            return False
+        runs = [other]
+        for turned in (False, True) if uneven_noise.is_uneven(other.releases.events, self._stated) else ():
+            dataset = enlarged(self._with, self._place.index, FACTOR, turned=turned)
+            run = None if dataset is None else self._further(dataset, one)
+            if run is not None and len(run.releases.events) == len(other.releases.events):
+                runs.append(run)
+        found = uneven_noise.short_tensors([run.releases.events for run in runs], self._stated)
+        for event, fact in found:
+            names = holding(other, [event])
+            leaf = names[0] if names else "one tensor"
+            self._facts.append(dataclasses.replace(fact, words={**fact.words, "leaf": leaf}))
+        return bool(found)
 
     def _about_noise(self, costs: list[list[Cost]]) -> None:
         every = [cost for found in costs for cost in found]
@@ -353,11 +368,8 @@ class Replay:
             carried = {"carried": worst.carried} if worst.carried and kept else {}
             self._say(
                 "too_little_noise",
-                {"at": worst.at, "origin": worst.origin, "draw": worst.draw, **carried},
-                sensitivity=worst.sensitivity,
-                lengths=worst.lengths,
-                deviation=worst.deviation,
-                multiplier=worst.multiplier,
+                {"at": worst.at, "origin": worst.origin, "draw": worst.draw, "bounded": worst.bounded, **carried},
+                cost=worst,
                 due=self._stated,
             )
 
@@ -390,23 +402,3 @@ def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, Stack]
         if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
             return event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where
     return event.bent_sum, event.bent
-
-
-def _together(names: list[str]) -> str:
-    """The first by its full name, and which others there are, whatever their steps."""
-    _, *others = dict.fromkeys(name.partition(OF_STEP)[0] for name in names)
-    more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
-    return f"{names[0]} (also {', '.join(more)})" if more else names[0]
-
-
-def _unbounded(other: Run, runs: list[Run], moved: list[int]) -> str:
-    """Which outputs hold what grows with the record, where others do not."""
-    large, small = (run.releases.events for run in runs)
-    grown = [number for number in moved if size_of(large[number]) > MUCH * size_of(small[number]) > 0]
-    own = [other.releases.events[number] for number in grown]
-    names = [
-        name
-        for name, out in other.outputs.items()
-        if out.cell is not None and any(event is one for event in out.cell.events for one in own)
-    ]
-    return f" for {_together(names)}" if names and len(grown) < len(moved) else ""

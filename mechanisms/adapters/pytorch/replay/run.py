@@ -311,9 +311,11 @@ class Run(TorchDispatchMode):
         if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
             found.carried = found.carried or done.where
         found.bends = frozenset().union(*(cell.bends for cell in own))
+        found.bounded = next((cell.bounded for cell in reversed(own) if cell.bounded), ())
         if out.is_floating_point() and bends(done):
             self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))
             found.bends |= {done.where}
+            found.bounded = done.where
         plain = not found.bent and found.summed and not ragged and not found.ragged
         if plain and (bends(done) or self.ledger.other_factor(done)):
             found.bent = done.where

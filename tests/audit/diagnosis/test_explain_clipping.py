@@ -1,0 +1,90 @@
+"""Where the clipping is what is wrong, its line stands first, with and without a stated clipping norm."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+ROWS = np.random.default_rng(1).normal(size=(6, 7)).astype("f4")
+ROWS[-1] *= 9
+KEY = jax.random.key(0)
+
+
+def norms(array, part):
+    return array.sqrt((part**2).sum(1)) if array is torch else jnp.sqrt((part**2).sum(1))
+
+
+def cut(array, part, bound=1.0):
+    factor = bound / array.maximum(norms(array, part), bound * array.ones(len(part)))
+    return (factor[:, None] * part).sum(0)
+
+
+def length(array, total):
+    return array.sqrt((total**2).sum())
+
+
+def noisy(draw, part, deviation=1.0):
+    return part + deviation * draw(part.shape)
+
+
+def parts_by_themselves(array, draw, rows):
+    sums = [cut(array, part) for part in (rows[:, :4], rows[:, 4:])]
+    return [noisy(draw, part) for part in sums]
+
+
+def coordinates_by_themselves(array, draw, rows):
+    total = array.clip(rows, -1.0, 1.0).sum(0)  # HERE
+    return noisy(draw, total)
+
+
+def mean_clipped(array, draw, rows):
+    mean = rows.mean(0)
+    size = length(array, mean)  # HERE
+    return noisy(draw, mean * array.minimum(1 / size, array.ones(())))
+
+
+def of_jax(step):
+    def released(key, rows):
+        keys = iter(jax.random.split(key, 4))
+        return step(jnp, lambda shape: jax.random.normal(next(keys), shape), rows)
+
+    return released
+
+
+def of_torch(step):
+    def released(seed, rows):
+        torch.manual_seed(seed)
+        return step(torch, torch.randn, torch.as_tensor(rows))
+
+    return mechanisms.callable_step(released)
+
+
+PAIR = mechanisms.pair(ROWS[:-1], ROWS)
+WRONG = {
+    parts_by_themselves: ("too_little_noise", "by 1 in each of 2 parts, as where each is clipped by itself", cut, 2),
+    coordinates_by_themselves: ("too_little_noise", "coordinates, as where each is clipped by itself", None, 0),
+    mean_clipped: ("clipped_after_sum", "after the sum: no record is bounded by itself", None, 0),
+}
+
+
+@pytest.mark.parametrize("told", [{"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "clip": 1.0}], ids=len)
+@pytest.mark.parametrize("library", [of_jax, of_torch], ids=lambda library: library.__name__)
+@pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
+def test_the_line_that_clips_stands_first(step, library, told):
+    (found,) = explain(library(step), PAIR, key=KEY, **told).findings
+    kind, says, function, offset = WRONG[step]
+    assert (found.kind, says in found.says) == (kind, True), found
+    source, start = inspect.getsourcelines(function or step)
+    line = start + (offset or next(number for number, text in enumerate(source) if "# HERE" in text))
+    near = {line, line - 1} if function else {line}
+    assert found.lines[0][0] == __file__
+    assert found.lines[0][1] in near, found
