@@ -112,6 +112,8 @@ class Mixture:
 
     def _log_densities(self, reading: Reading) -> tuple[jax.Array, ...]:
         """ln of each component's mixture over the batches, up to one common term."""
+        if len(self.log_weights) <= FEWEST and jax.default_backend() != "cpu":
+            return self._term_by_term(reading)
         if len(self.log_weights) <= AT_ONCE:
             best = _best(self.components, reading)
             found = []
@@ -121,6 +123,22 @@ class Mixture:
                 found.append(top + jnp.log(jnp.sum(jnp.exp(exponent - top))))
             return tuple(found)
         return self._piece_by_piece(reading)
+
+    def _term_by_term(self, reading: Reading) -> tuple[jax.Array, ...]:
+        """The same without a reduction: an accelerator would write the terms down and read them again for each."""
+        terms = [
+            [Component(*(part if len(part) == 1 else part[at : at + 1] for part in own)) for own in self.components]
+            for at in range(len(self.log_weights))
+        ]
+        best = functools.reduce(jnp.maximum, [_best(tuple(own), reading) for own in terms])
+        found = []
+        for place in range(len(self.components)):
+            exponents = [
+                _exponent(self.log_weights[at : at + 1], own[place], reading, best)[0] for at, own in enumerate(terms)
+            ]
+            top = functools.reduce(jnp.maximum, exponents)
+            found.append(top + jnp.log(functools.reduce(jnp.add, [jnp.exp(own - top) for own in exponents])))
+        return tuple(found)
 
     def _piece_by_piece(self, reading: Reading) -> tuple[jax.Array, ...]:
         """The same in pieces, each sum kept with the largest exponent that it was scaled by."""

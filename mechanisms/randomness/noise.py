@@ -176,7 +176,7 @@ def side_by_side(lanes: tuple[jax.Array, ...], size: int) -> jax.Array:
     return _in_turn(lanes) if size <= SHORT else _in_groups(lanes)
 
 
-def on_devices(*arguments: Any, cpu: Callable, gpu: Callable, default: Callable) -> jax.Array:
+def on_devices(*arguments: Any, cpu: Callable, gpu: Callable, default: Callable) -> Any:
     """The code of the device that runs it; a kernel for NVIDIA's is traced only where one is."""
     branches = {"cuda": gpu} if jax.default_backend() == "gpu" and _has_kernels() else {}
     return lax.platform_dependent(*arguments, cpu=cpu, default=default, **branches)

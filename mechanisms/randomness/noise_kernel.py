@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,11 @@ WIDE = 512
 LOOPS = 16
 """... how often it does so at most."""
 NARROW = 256
-"""The same for short vectors, of which a program reads several: blocks of all of them together."""
+"""The same for vectors of fewer blocks, of which a program reads several: blocks of all of them together."""
+TOGETHER = 256
+"""Short vectors that a program sums, each in a thread of its own, and..."""
+UNROLLED = 4
+"""... blocks of each in one turn of its loop."""
 Unary = Callable[[jax.Array], jax.Array]
 
 
@@ -41,26 +46,27 @@ class Functions:
 
     high_product: Callable[[jax.Array, int], jax.Array]
     """Upper 32 bits of a product of unsigned words."""
+    unsigned: Unary
+    """A word as the nearest float32."""
     log2: Unary
     sqrt: Unary
     sin: Unary
     cos: Unary
 
 
-def _assembly(code: str, register: str, x: jax.Array) -> jax.Array:
-    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    (found,) = plgpu.elementwise_inline_asm(
-        code, args=[x], constraints=f"={register},{register}", pack=1, result_shape_dtypes=[shape]
-    )
+def _assembly(code: str, registers: str, x: jax.Array) -> jax.Array:
+    shape = jax.ShapeDtypeStruct(x.shape, jnp.float32 if registers.startswith("=f") else x.dtype)
+    (found,) = plgpu.elementwise_inline_asm(code, args=[x], constraints=registers, pack=1, result_shape_dtypes=[shape])
     return found
 
 
 HARDWARE = Functions(
-    high_product=lambda x, factor: _assembly(f"mul.hi.u32 $0, $1, {factor};", "r", x),
-    log2=functools.partial(_assembly, "lg2.approx.f32 $0, $1;", "f"),
-    sqrt=functools.partial(_assembly, "sqrt.approx.f32 $0, $1;", "f"),
-    sin=functools.partial(_assembly, "sin.approx.f32 $0, $1;", "f"),
-    cos=functools.partial(_assembly, "cos.approx.f32 $0, $1;", "f"),
+    high_product=lambda x, factor: _assembly(f"mul.hi.u32 $0, $1, {factor};", "=r,r", x),
+    unsigned=functools.partial(_assembly, "cvt.rn.f32.u32 $0, $1;", "=f,r"),
+    log2=functools.partial(_assembly, "lg2.approx.f32 $0, $1;", "=f,f"),
+    sqrt=functools.partial(_assembly, "sqrt.approx.f32 $0, $1;", "=f,f"),
+    sin=functools.partial(_assembly, "sin.approx.f32 $0, $1;", "=f,f"),
+    cos=functools.partial(_assembly, "cos.approx.f32 $0, $1;", "=f,f"),
 )
 
 
@@ -81,28 +87,27 @@ def _philox(own: Functions, keys: tuple[jax.Array, jax.Array], index: jax.Array)
     return a, b, c, d
 
 
-def _unsigned(bits: jax.Array) -> jax.Array:
-    """A word as a float32, through its upper 24 and its lower 8 bits."""
-    top = lax.shift_right_logical(bits, jnp.int32(8)).astype(jnp.float32)
-    return top * 256.0 + (bits & jnp.int32(0xFF)).astype(jnp.float32)
-
-
-def _uniform(high: jax.Array, low: jax.Array) -> jax.Array:
+def _uniform(own: Functions, high: jax.Array, low: jax.Array) -> jax.Array:
     """(V + 1/2) / 2^44 for V = high and the top 12 bits of low."""
     rest = lax.shift_right_logical(low, jnp.int32(20)).astype(jnp.float32)
-    return _unsigned(high) * 2.0**-32 + (rest * 2.0**-44 + 2.0**-45)
+    return own.unsigned(high) * 2.0**-32 + (rest * 2.0**-44 + 2.0**-45)
 
 
 def _square(own: Functions, high: jax.Array, low: jax.Array) -> jax.Array:
-    """The squared radius of a pair: -2 ln u, by the complement where u is near 1."""
-    rest = _uniform(~high, ~low)
+    """The squared radius of a pair, -2 ln u: for sums, to which 4e-7 does not matter."""
+    return own.log2(_uniform(own, high, low)) * jnp.float32(-2 * math.log(2))
+
+
+def _radius(own: Functions, high: jax.Array, low: jax.Array) -> jax.Array:
+    """The radius of a pair, by the complement where u is near 1: small normals keep their digits."""
+    rest = _uniform(own, ~high, ~low)
     near_one = rest * (rest * (rest * (2 / 3) + 1.0) + 2.0)
-    return jnp.where(rest < 2.0**-8, near_one, own.log2(_uniform(high, low)) * jnp.float32(-2 * math.log(2)))
+    return own.sqrt(jnp.where(rest < 2.0**-8, near_one, _square(own, high, low)))
 
 
 def _pair(own: Functions, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Both normals: 32-bit angles wrap around as full turns do."""
-    radius = own.sqrt(_square(own, high, low))
+    radius = _radius(own, high, low)
     turned = lax.shift_left(low, jnp.int32(14)) | lax.shift_left(
         lax.shift_right_logical(low, jnp.int32(20)), jnp.int32(2)
     )
@@ -141,6 +146,35 @@ def _reduce(keys_ref, out_ref, *, own: Functions, start: int, stop: int, shape: 
 
     total = lax.fori_loop(0, loops, add, jnp.zeros(shape, jnp.float32))
     out_ref[:, 0] = jnp.sum(total, axis=1)
+
+
+def _reduce_short(one_ref, two_ref, *out_refs, own: Functions, size: int) -> None:
+    """The first block's normals of several keys, and the sum of z^2 - 1 over all others up to ``size``."""
+    keys = one_ref[...], two_ref[...]
+    zero = jnp.zeros_like(keys[0])
+
+    def drawn(index: int) -> tuple[jax.Array, ...]:
+        a, b, c, d = _philox(own, keys, zero + index)
+        return (*_pair(own, a, b), *_pair(own, c, d))
+
+    def add(index: jax.Array | int, total: jax.Array) -> jax.Array:
+        a, b, c, d = _philox(own, keys, zero + index)
+        return total + (_square(own, a, b) + _square(own, c, d) - 4.0)
+
+    def turn(count: jax.Array, total: jax.Array) -> jax.Array:
+        for place in range(UNROLLED):
+            total = add(1 + count * UNROLLED + place, total)
+        return total
+
+    whole = size // 4
+    turns = (whole - 1) // UNROLLED
+    total = lax.fori_loop(0, turns, turn, jnp.zeros(zero.shape, jnp.float32))
+    for index in range(1 + turns * UNROLLED, whole):
+        total = add(index, total)
+    for value in drawn(whole)[: size % 4] if size % 4 else ():
+        total = total + (value * value - 1.0)
+    for out_ref, value in zip(out_refs, (*drawn(0), total), strict=True):
+        out_ref[...] = value
 
 
 def _signed(keys: jax.Array) -> jax.Array:
@@ -199,6 +233,27 @@ def sum_squares(
     return jnp.sum(sums[: len(keys)], axis=1)
 
 
+def sum_short(
+    keys: jax.Array, size: int, *, own: Functions = HARDWARE, interpret: bool = False
+) -> tuple[jax.Array, ...]:
+    """Of vectors of ``size`` normals in turn, for every key (keys, 2): the first four, and the sum of z^2 - 1 over the
+    others. A thread for every vector: no sum crosses lanes, and a key is read once."""
+    count = len(keys)
+    padded = jnp.pad(_signed(keys), ((0, -count % TOGETHER), (0, 0)))
+    block = pl.BlockSpec((TOGETHER,), lambda tile: (tile,))
+    found = pl.pallas_call(
+        functools.partial(_reduce_short, own=own, size=size),
+        out_shape=[jax.ShapeDtypeStruct((len(padded),), jnp.float32)] * 5,
+        grid=(len(padded) // TOGETHER,),
+        in_specs=[block, block],
+        out_specs=[block] * 5,
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        interpret=interpret,
+        name="sum_short",
+    )(padded[:, 0], padded[:, 1])
+    return tuple(values[:count] for values in found)
+
+
 @functools.cache
 def stored(count: int) -> Callable[[jax.Array], jax.Array]:
     """``store_normals`` of one key, a whole batch of keys at once under vmap."""
@@ -211,14 +266,21 @@ def summed(start: int, stop: int) -> Callable[[jax.Array], jax.Array]:
     return _batched(functools.partial(sum_squares, start=start, stop=stop))
 
 
-def _batched(many: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+@functools.cache
+def summed_short(size: int) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
+    """``sum_short`` of one key, likewise."""
+    return _batched(functools.partial(sum_short, size=size))
+
+
+def _batched(many: Callable[[jax.Array], Any]) -> Callable[[jax.Array], Any]:
     @custom_vmap
-    def one(key: jax.Array) -> jax.Array:
-        return many(key[None])[0]
+    def one(key: jax.Array) -> Any:
+        return jax.tree.map(lambda values: values[0], many(key[None]))
 
     @one.def_vmap
-    def batch(size: int, batched: list[bool], keys: jax.Array) -> tuple[jax.Array, bool]:
+    def batch(size: int, batched: list[bool], keys: jax.Array) -> tuple[Any, Any]:
         del size
-        return (many(keys), True) if batched[0] else (one(keys), False)
+        found = many(keys) if batched[0] else one(keys)
+        return found, jax.tree.map(lambda values: batched[0], found)
 
     return one

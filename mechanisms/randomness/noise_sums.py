@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -46,18 +47,24 @@ def normal_sums(key: jax.Array, size: int, first: int) -> Sums:
     if few or first > 4 * each:
         drawn = normal(key, (size,))
         return Sums(drawn[:first], jnp.sum(drawn[first:] ** 2 - 1.0))
-    whole = size // (4 * each) * each
-    own = key_words(key)
-    middle = on_devices(
-        own,
-        cpu=functools.partial(_tile_by_tile, start=each, stop=whole),
-        gpu=functools.partial(_in_a_kernel, start=each, stop=whole),
-        default=functools.partial(_at_once, start=each, stop=whole),
+    ends = functools.partial(_with_ends, size=size, first=first)
+    short = functools.partial(_short_in_a_kernel, size=size, first=first)
+    return on_devices(
+        key_words(key),
+        cpu=functools.partial(ends, middle=_tile_by_tile),
+        gpu=short if size <= SHORT else functools.partial(ends, middle=_in_a_kernel),
+        default=functools.partial(ends, middle=_at_once),
     )
+
+
+def _with_ends(key: Words, *, size: int, first: int, middle: Callable[..., jax.Array]) -> Sums:
+    """The blocks at both ends drawn in full, those between them summed."""
+    each = 1 if size <= SHORT else GROUP
+    whole = size // (4 * each) * each
     index = np.r_[:each, whole : whole + each].astype(np.uint32)
-    drawn = side_by_side(normals(blocks(own, Stream.NORMAL, jnp.asarray(index))), size)
+    drawn = side_by_side(normals(blocks(key, Stream.NORMAL, jnp.asarray(index))), size)
     ends = drawn[: size - 4 * (whole - each)]
-    return Sums(ends[:first], middle + jnp.sum(ends[first:] ** 2 - 1.0))
+    return Sums(ends[:first], middle(key, start=each, stop=whole) + jnp.sum(ends[first:] ** 2 - 1.0))
 
 
 def _excess(block: Block) -> jax.Array:
@@ -88,3 +95,11 @@ def _in_a_kernel(key: Words, *, start: int, stop: int) -> jax.Array:
     from mechanisms.randomness.noise_kernel import summed
 
     return summed(start, stop)(jnp.stack(key))
+
+
+def _short_in_a_kernel(key: Words, *, size: int, first: int) -> Sums:
+    from mechanisms.randomness.noise_kernel import summed_short
+
+    *drawn, excess = summed_short(size)(jnp.stack(key))
+    squares = [value * value - 1.0 for value in drawn[first:]]
+    return Sums(jnp.stack(drawn)[:first], functools.reduce(jnp.add, squares, excess))

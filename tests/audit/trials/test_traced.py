@@ -65,9 +65,9 @@ def test_both_ways_of_counting_agree():
     scores = jax.random.normal(KEY, (5000, 3))
     edges = jnp.sort(jax.random.normal(jax.random.key(1), (3, 57)), axis=1)
     wanted = jnp.arange(5000) % 7 != 0
-    by_scatter = cells._count_by_scatter(scores, wanted, edges)
-    assert by_scatter.sum() == 3 * wanted.sum()
-    np.testing.assert_array_equal(cells._count_by_product(scores, wanted, edges), by_scatter)
+    together = cells._count_together(scores, wanted, edges)
+    assert together.sum() == 3 * wanted.sum()
+    np.testing.assert_array_equal(cells._count_apart(scores, wanted, edges), together)
 
 
 def test_sides_and_keys_differ():

@@ -18,6 +18,7 @@ from scipy.special import logsumexp
 import distinguishers
 import guarantees
 import mechanisms
+from distinguishers.span_coordinates import Reading
 from guarantees.normalised.variance_pair import variance_pair
 from guarantees.vocabulary import NORMALISERS
 from mechanisms.contract import Collapsed
@@ -89,6 +90,19 @@ def test_score_is_the_log_ratio_of_the_mixtures_over_all_batches(normalise_by, r
     fast = jax.jit(jax.vmap(lambda output: score(KEY, output)))(jnp.asarray(y))
     np.testing.assert_allclose(np.asarray(fast, float), slow, rtol=3e-6, atol=3e-5)
     assert slow.std() > 1e-3
+
+
+@pytest.mark.parametrize("normalise_by", ["expected_batch", "realised_batch"])
+@pytest.mark.parametrize("geometry", ["aligned", "orthogonal"])
+def test_an_accelerator_adds_the_same_terms(normalise_by, geometry):
+    step = mechanisms.one_round(normalise_by=normalise_by, rate=0.3, clip=1.0, noise_multiplier=1.0)
+    mixture = distinguishers.likelihood_ratio(step, GEOMETRIES[geometry]("substitution")).mixture
+    rank = mixture.components[0].means.shape[1]
+    for excess in (-0.5, 0.0, 2.0):
+        reading = Reading(jnp.linspace(-1.0, 2.0, rank), jnp.float32(excess))
+        np.testing.assert_allclose(
+            mixture._term_by_term(reading), mixture._log_densities(reading), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_equal_rows_cost_one_term_each_however_they_are_given():

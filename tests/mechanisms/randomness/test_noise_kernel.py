@@ -10,7 +10,7 @@ from jax import lax
 
 from mechanisms.randomness.bits import Stream, blocks
 from mechanisms.randomness.noise import normal, normals
-from mechanisms.randomness.noise_kernel import Functions, store_normals, sum_squares
+from mechanisms.randomness.noise_kernel import Functions, store_normals, sum_short, sum_squares
 
 
 def high_product(x: jax.Array, factor: int) -> jax.Array:
@@ -18,7 +18,11 @@ def high_product(x: jax.Array, factor: int) -> jax.Array:
     return lax.bitcast_convert_type(lax.mulhi(word, jnp.full_like(word, jnp.uint32(factor))), jnp.int32)
 
 
-PLAIN = Functions(high_product=high_product, log2=jnp.log2, sqrt=jnp.sqrt, sin=jnp.sin, cos=jnp.cos)
+def unsigned(x: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(x, jnp.uint32).astype(jnp.float32)
+
+
+PLAIN = Functions(high_product=high_product, unsigned=unsigned, log2=jnp.log2, sqrt=jnp.sqrt, sin=jnp.sin, cos=jnp.cos)
 KEYS = jax.random.split(jax.random.key(5, impl="threefry2x32"), 3)
 WORDS = jax.random.key_data(KEYS)
 
@@ -41,10 +45,20 @@ def test_sums_are_those_of_the_stored_normals(start: int, stop: int):
     assert np.std(expected) > 1
 
 
-def test_the_kernels_compile_for_a_gpu():
-    from mechanisms.randomness.noise_kernel import stored, summed
+@pytest.mark.parametrize(
+    "size", [39, pytest.param(100, marks=pytest.mark.long), pytest.param(17, marks=pytest.mark.long)]
+)
+def test_short_vectors_have_their_first_normals_and_their_sums(size: int):
+    *first, excess = sum_short(WORDS, size, own=PLAIN, interpret=True)
+    expected = np.stack([normal(key, (size,)) for key in KEYS]).astype(float)
+    assert np.max(np.abs(np.stack(first, axis=1) - expected[:, :4])) < 2e-6
+    assert np.allclose(excess, np.sum(expected[:, 4:] ** 2 - 1, axis=1), rtol=0, atol=2e-5)
 
-    for program in (stored(1024), summed(8, 6500), summed(1, 25)):
+
+def test_the_kernels_compile_for_a_gpu():
+    from mechanisms.randomness.noise_kernel import stored, summed, summed_short
+
+    for program in (stored(1024), summed(8, 6500), summed(8, 260), summed_short(39)):
         try:
             lowered = jax.jit(jax.vmap(program)).trace(WORDS).lower(lowering_platforms=("cuda",))
         except RuntimeError as missing:  # JAX 0.11 asks the device for its properties
