@@ -87,7 +87,7 @@ def test_an_unexpected_violation_ends_with_1_and_speaks_github(suite, tmp_path, 
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     assert run_command("run", unpinned, "--out", tmp_path / "out") == 1
     said = capsys.readouterr()
-    assert "::error title=broken::" in said.err
+    assert re.search(r"::error file=.*suite\.toml,line=\d+,title=broken::", said.err)
     assert "\x1b" not in said.out + said.err
     told = [line.split("  ")[0] for line in said.out.splitlines() if not line.startswith(("┃", "│", " "))]
     assert [word for word in told if word in STORY] == STORY

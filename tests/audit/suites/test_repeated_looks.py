@@ -91,7 +91,7 @@ def test_what_a_report_advises_after_too_few_trials_is_paid_for():
     for needed, look in ((1236, 0), (None, 0), (1236, 2)):
         asked = {
             "claim": SimpleNamespace(name="gaussian"),
-            "suite": None,
+            "suite": SimpleNamespace(audits=1),
             "seconds": 1.0,
             "trials": 20,
             "fit_trials": 0,
