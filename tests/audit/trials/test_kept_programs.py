@@ -142,18 +142,24 @@ def compiled_by(monkeypatch, dimension):
     return told
 
 
+on_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="options of the compiler for CPUs")
+
+
+@on_cpu
 def test_what_draws_short_vectors_is_compiled_quickly(shelf, monkeypatch):
     quick = kept_programs.QUICK_TO_COMPILE["cpu"]
     assert compiled_by(monkeypatch, SHORT) == [quick]
     assert compiled_by(monkeypatch, SHORT + 1) == [None]
 
 
+@on_cpu
 def test_an_xla_that_knows_no_quick_way_compiles_as_usual(shelf, monkeypatch):
     unknown = {"xla_cpu_option_of_another_release": False}
     monkeypatch.setitem(kept_programs.QUICK_TO_COMPILE, "cpu", unknown)
     assert compiled_by(monkeypatch, 5) == [unknown, None]
 
 
+@on_cpu
 def test_a_score_compiled_quickly_has_the_same_bits(shelf):
     score = distinguishers.likelihood_ratio(STEP, PAIR)
     program = traced.compile_program(STEP, PAIR.without, score, side="without", chunk=64)
