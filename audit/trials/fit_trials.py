@@ -13,6 +13,7 @@ from audit.trials.both_sides import BothSides
 from audit.trials.source import FEWEST, NOT_FINITE_OUTPUT, Drew, NonFiniteScoreError, part_of, piece_size, unheard
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher, Learner
+from distinguishers.contract import distinguisher as as_distinguisher
 
 MOST_ENTRIES = 2**25
 """Coordinates of fit outputs that are kept of one side, 128 MiB."""
@@ -76,7 +77,7 @@ def learn(
     without, with_record = (jax.tree.map(lambda leaf: leaf[:count], side) for side in drawn)
     for name, side in (("without", without), ("with", with_record)):
         _refuse(name, side)
-    return Learnt(chosen.learn(key_learn, without, with_record, layout), 2 * count)
+    return Learnt(as_distinguisher(chosen.learn(key_learn, without, with_record, layout)), 2 * count)
 
 
 def _count(drawn: tuple[Any, Any]) -> int:

@@ -27,6 +27,8 @@ from distinguishers.contract import Distinguisher
 UNSEEDED = "the step gave other outputs when the audit repeated a few trials, so they cannot be drawn again"
 FIELDS = {"without": "without", "with": "with_record"}
 NAMES = tuple(FIELDS)
+LEARNT = ("members", "replayed")
+"""What a distinguisher says of itself that its fit trials decide."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
     keys, both = audit_keys(key_of(record)), both_sides(parts.mechanism, parts.neighbours)
     score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
     if not _is_recorded(score, record.distinguisher, ""):
-        raise ValueError(f"what is built is not the recorded distinguisher {record.distinguisher.describe()}")
+        raise _other_score(score, record.distinguisher, learnt=learnt_from > 0)
     programs = both.scored(score, learnt=learnt_from > 0)
     return _Again(
         record=record,
@@ -127,6 +129,17 @@ def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
         steps=steps_taken(parts.mechanism, parts.neighbours, both),
         programs=programs,
         keys=keys,
+    )
+
+
+def _other_score(built: Distinguisher, part: Part, *, learnt: bool) -> ValueError:
+    """Why it is not the recorded one: the fit trials taught it something else, or it is another one from the start."""
+    wrong = different(part.parameters, plain(built.parameters), "drawn again")
+    if not learnt or built.name != part.name or not all(said.startswith(LEARNT) for said in wrong):
+        return ValueError(f"what is built is not the recorded distinguisher {part.describe()}")
+    return ContradictedError(
+        "the fit trials drawn again teach other scores, so the code gives other outputs than the audited code did, "
+        f"or the record was changed ({'; '.join(wrong[:1])})"
     )
 
 

@@ -277,6 +277,65 @@ def test_a_program_runs_where_a_suite_names_it(tmp_path, capsys):
     assert states["trials drawn again"] == "right"
 
 
+LEARNS = """
+import dataclasses
+import numpy as np
+from toys import First
+
+NOISE = 1.0
+
+
+def step(seed, dataset):
+    return np.random.default_rng(seed).normal(float(np.sum(dataset)), NOISE, size=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Taught(First):
+    name: str = "taught"
+    learnt: float = 0.0
+    taken: int = 0
+
+    @property
+    def parameters(self):
+        return {"members": [f"wider than {self.learnt:g}"], "learnt_from": self.taken}
+
+
+class Learns:
+    name, parameters = "learns", {}
+
+    def fit_trials(self, trials):
+        return trials // 2
+
+    def learn(self, key, without, with_record, layout):
+        return Taught(learnt=round(float(np.std(without)), 1), taken=2 * len(without))
+
+
+def learner():
+    return Learns()
+"""
+
+
+def test_code_whose_fit_trials_teach_other_scores_is_called_wrong(tmp_path, monkeypatch):
+    """Halved noise was 'not checked': the learned scores had other names, and nothing was compared."""
+    (tmp_path / "learns_again.py").write_text(LEARNS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = suite_of("""
+mechanism = { kind = "callable_step", function = "learns_again:step" }
+neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
+distinguisher = { function = "learns_again:learner" }""")
+    (record,) = run_suite(suite)
+    assert redrawn(record, suite=suite).state == "right"
+    monkeypatch.setattr("learns_again.NOISE", 0.5)
+    other = redrawn(record, suite=suite)
+    assert other.state == "wrong"
+    assert "the code gives other outputs" in other.says
+    assert "members[0]: 'wider than " in other.says
+    score = dataclasses.replace(record.distinguisher, parameters={"members": [], "learnt_from": 2})
+    cut_short = redrawn(dataclasses.replace(record, distinguisher=score), suite=suite)
+    assert cut_short.state == "not checked"
+    assert "what is built is not the recorded distinguisher" in cut_short.says
+
+
 LEAKS = """
 import jax
 
