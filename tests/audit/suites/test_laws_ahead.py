@@ -73,6 +73,17 @@ def test_few_audits_and_those_of_which_nothing_is_kept_start_none(audits, tmp_pa
     assert not processes
 
 
+def test_a_machine_that_starts_no_process_runs_the_suite_all_the_same(audits, tmp_path, monkeypatch):
+    def refused(*words, **how):
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(ahead.subprocess, "Popen", refused)
+    ran = []
+    with laws_kept_in(tmp_path), ahead.laws_ahead(audits, tmp_path):
+        ran.append(True)
+    assert ran
+
+
 def test_code_of_the_users_is_not_run_there(tmp_path, monkeypatch):
     told = tmp_path / "told"
     (tmp_path / "scores_of_laws_ahead.py").write_text(f"open({str(told)!r}, 'w')\ndef score(output): return output[0]")
