@@ -1,0 +1,66 @@
+"""Twelve trainings as different people write them, each right as written and with one well-known bug."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+from diagnosis import hands_jax, hands_torch  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+
+X, Y = (np.random.default_rng(3).normal(size=size).astype("f4") for size in ((10, hands_jax.D), 10))
+X[-1] *= 3
+Y[-1] = 6
+SIDES = [(X[:count], Y[:count]) for count in (9, 10)]
+AT_ITS_LINE = {
+    hands_jax: ("two", "three", "four", "five", "six"),
+    hands_torch: ("two", "three", "four", "five", "six"),
+}
+NOT_AT_ITS_LINE = {hands_jax: "released_without_noise", hands_torch: "not_followed"}
+CASES = [(module, name) for module in AT_ITS_LINE for name in module.ALL]
+
+
+def told(module, name, bug, **stated):
+    step = module.ALL[name](bug)
+    if module is hands_jax:
+        sides = [{"x": x, "y": y} for x, y in SIDES]
+        return explain(step, mechanisms.pair(*sides), key=jax.random.key(0), **stated)
+    sides = [tuple(map(torch.tensor, side)) for side in SIDES]
+    if name == "five":
+        step = mechanisms.callable_step(step)
+    else:
+        step, sides = mechanisms.torch_training(step, releases="final"), [TensorDataset(*side) for side in sides]
+    pair = mechanisms.Neighbours(without=sides[0], with_record=sides[1], relation="add_remove")
+    return explain(step, pair, key=jax.random.key(0), **stated)
+
+
+def stated(name, module):
+    clip = hands_jax.C6 if (module, name) == (hands_jax, "six") else 1.0
+    return {"clip": clip, "noise_multiplier": module.S}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("module", "name"), CASES, ids=lambda one: getattr(one, "__name__", one))
+def test_right_trainings_are_left_alone(module, name):
+    assert not told(module, name, False).findings
+    assert not told(module, name, False, **stated(name, module)).findings
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("module", "name"), CASES, ids=lambda one: getattr(one, "__name__", one))
+def test_a_bug_is_found_and_its_line_is_named(module, name):
+    explanation = told(module, name, True, **stated(name, module))
+    if name not in AT_ITS_LINE[module]:
+        # a leaf is named where the others get their noise; noise before the clipping is not judged
+        assert [one.kind for one in explanation.findings] == [NOT_AT_ITS_LINE[module]]
+        return
+    found = explanation.suspicions[0]
+    with open(module.__file__) as file:
+        source = file.read().splitlines()
+    assert any("# BUG" in source[line - 1] for path, line in found.lines if path == module.__file__), found
