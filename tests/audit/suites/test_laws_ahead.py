@@ -37,6 +37,7 @@ def processes(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(ahead.subprocess, "Popen", popen)
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
     return started
 
 
