@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
+from audit.report.audited import NOT_REPEATABLE, command, libraries
 from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, code_lines, looks_wrong
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
@@ -46,6 +47,8 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
                 "",
                 f"**{markdown_text(record.name)}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else ""),
             ]
+    if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
+        lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
     lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
     return "\n".join(lines) + "\n"
 
@@ -79,6 +82,10 @@ def _row(record: AuditRecord) -> dict[str, object]:
         "adjusted_p_value": record.adjusted_p_value,
         "risk": record.risk,
         "claim": _cell(record.claim.describe()),
+        "audited": _cell(record.mechanism.name),
+        "command": _cell(command(record)),
+        "libraries": _cell(libraries(record)),
+        "repeatable": "" if record.repeatable is None else record.repeatable,
     }
 
 

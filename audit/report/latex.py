@@ -9,6 +9,7 @@ from importlib import resources
 
 from audit.bounds.rounding import at_least, at_most
 from audit.record.record import AuditRecord
+from audit.report.audited import NOT_REPEATABLE, libraries
 from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
@@ -201,6 +202,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} of "
             f"{listed(audited)} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
+            *_ran_with(records),
             f"Each draws {span.replace(',', '{,}')} outputs on each of two neighbouring datasets ({relations}) and "
             f"scores them by {', '.join(_short(score) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
@@ -210,11 +212,24 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"The claim{' is' if len(claims) == 1 else 's are'} "
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
             *_power(records),
+            *_changing(records),
             *map(_one_training, once),
             *([unrun] if unrun else []),
             ABSENCE,
         ]
     )
+
+
+def _ran_with(records: tuple[AuditRecord, ...]) -> list[str]:
+    """Libraries of the audited code with their versions, where records say."""
+    found = sorted({libraries(record) for record in records} - {""})
+    return [f"The audited code ran with {'; '.join(map(escape, map(visible, found)))}."] if found else []
+
+
+def _changing(records: tuple[AuditRecord, ...]) -> list[str]:
+    """Audits whose outputs do not come again."""
+    names = [_short(visible(record.name)) for record in records if record.repeatable is False]
+    return [f"{NOT_REPEATABLE.capitalize()} ({'; '.join(names)})."] if names else []
 
 
 def _power(records: tuple[AuditRecord, ...]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
+from audit.report.audited import NOT_REPEATABLE, audited, command, libraries, unit_of_privacy
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import RELATIONS, what_broke
@@ -78,9 +79,19 @@ def _drawn(record: AuditRecord) -> str:
         told = record.one_run.told(record.report_delta)
         return f"{told}. Each coin decides about {relation}; the bounds hold if every coin was fair."
     return (
-        f"{record.trials_per_side:,} outputs of {record.mechanism.name} were drawn on each of two datasets that differ "
-        f"by {relation} (pair: {record.neighbours.name}), and scored by {scored_by(record.distinguisher.name)}."
+        f"{record.trials_per_side:,} outputs of {audited(record)} were drawn on each of two datasets that differ "
+        f"by {relation} (pair: {record.neighbours.name}{_unit(record)}), and scored by "
+        f"{scored_by(record.distinguisher.name)}.{_repeated(record)}"
     )
+
+
+def _unit(record: AuditRecord) -> str:
+    unit = unit_of_privacy(record)
+    return "" if unit == "one record" else f"; the unit of privacy is {unit}"
+
+
+def _repeated(record: AuditRecord) -> str:
+    return f" The outputs are {NOT_REPEATABLE}." if record.repeatable is False else ""
 
 
 def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
@@ -95,7 +106,7 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
 
 
 def _fields(record: AuditRecord) -> Mapping[str, str]:
-    claim, group, kind = record.claim, record.neighbours.parameters.get("group", 1), record.neighbours.kind
+    claim, kind = record.claim, record.neighbours.kind
     if not record.ran:
         return {
             "audited": record.mechanism.name,
@@ -104,7 +115,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
             "reason": record.reason,
         }
     return {
-        "unit of privacy": "one record" if group == 1 else f"{group} records together",
+        "unit of privacy": unit_of_privacy(record),
         "relation": f"{readable(kind)} ({RELATIONS.get(kind, 'one record')})",
         "promise covers": covered(record),
         "adversary sees": f"{claim.observation} (as the claim assumes)",
@@ -115,6 +126,8 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "sampler used": _stated(record.mechanism.parameters, SAMPLERS),
         "divisor": _stated(record.mechanism.parameters, DIVISORS),
         "audited": f"{RELEASED.get(record.releases, record.releases)}{record.mechanism.name}",
+        **({"command": ran} if (ran := command(record)) else {}),
+        **({"audited with": beside} if (beside := libraries(record)) else {}),
         "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta), '.4g')}",
         "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0), '.4g')}",
         "proven mu": f"at least {at_least(record.mu, '.4g')}",
@@ -124,6 +137,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
             if record.one_run is None
             else {"guesses": record.one_run.told(record.report_delta)}
         ),
+        **({"repeatable": NOT_REPEATABLE} if record.repeatable is False else {}),
         "verdict": readable(record.verdict),
         **({"violated": f"{what_broke(record)}."} if record.verdict == "violation" else {}),
         **({} if record.verdict == "violation" else {"what these trials could show": record.reason}),

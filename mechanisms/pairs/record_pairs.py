@@ -51,7 +51,7 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
 
 
 @checked
-def add_record(dataset: Any, record: Any) -> Neighbours:
+def add_record(dataset: Any, record: Any, *, unit: str = "record") -> Neighbours:
     """``dataset`` without ``record`` and with it as the last one: add_remove neighbours.
 
     An audit speaks about this record in this dataset; another record may leak more (docs/own-pair.md).
@@ -59,6 +59,7 @@ def add_record(dataset: Any, record: Any) -> Neighbours:
     Args:
       dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
       record: one more of the same form.
+      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
 
     Returns:
       The pair.
@@ -73,11 +74,11 @@ def add_record(dataset: Any, record: Any) -> Neighbours:
     """
     dataset = _checked(dataset)
     made = Neighbours(without=dataset, with_record=appended(dataset, record), relation="add_remove")
-    return _named("add_record", made, -1, {"record": record})
+    return _named("add_record", made, -1, {"record": record, **_stands_for(unit)})
 
 
 @checked
-def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
+def replace_record(dataset: Any, index: int, record: Any, *, unit: str = "record") -> Neighbours:
     """``dataset``, and the same with ``record`` in place ``index``: substitution neighbours.
 
     An audit speaks about these two records in this dataset; others may leak more (docs/own-pair.md).
@@ -86,6 +87,7 @@ def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
       dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
       index: the place.
       record: what stands there in the second dataset.
+      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
 
     Returns:
       The pair.
@@ -100,7 +102,7 @@ def replace_record(dataset: Any, index: int, record: Any) -> Neighbours:
     """
     dataset, index = _checked(dataset, index)
     made = Neighbours(without=dataset, with_record=replaced(dataset, index, record), relation="substitution")
-    return _named("replace_record", made, index, {"index": index, "record": record})
+    return _named("replace_record", made, index, {"index": index, "record": record, **_stands_for(unit)})
 
 
 @checked
@@ -183,6 +185,12 @@ def _differing(without: Any, with_record: Any, relation: str) -> int:
 
 def _rows(dataset: Any) -> Any:
     return np.asarray(materialise(dataset)) if isinstance(dataset, GradientTable) else dataset
+
+
+def _stands_for(unit: str) -> dict[str, str]:
+    """The unit of privacy as a record keeps it: only where it is not what a record is called anyway."""
+    require("unit", bool(unit.strip()), "a word such as 'client'", unit)
+    return {} if unit == "record" else {"unit": unit}
 
 
 def _named(name: str, made: Neighbours, index: int, parameters: dict[str, Any]) -> Neighbours:

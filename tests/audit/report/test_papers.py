@@ -8,11 +8,13 @@ import shutil
 import subprocess
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 import audit
-from audit.record.record import SuitePart
+import mechanisms
+from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.escaping import markdown_text
 from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
@@ -179,6 +181,32 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     said = statement((green,))
     assert f"outputs of {name} were drawn" in said
     assert "Verdict: no violation found; with power 0.8 this test would have found x." in said
+
+
+def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_not_come_again(violation):
+    """They named the adapter alone, and the versions of the auditor's own libraries."""
+    given = {"command": ["python", "serve.py", "dpl:laplace"], "packages": ["diffprivlib==0.6.6", "numpy"]}
+    program = dataclasses.replace(violation.mechanism, name="command_step", parameters={**given, "python": "3.11"})
+    pair = mechanisms.add_record(np.zeros((3, 2)), np.ones(2), unit="client")
+    clients = dataclasses.replace(violation.neighbours, parameters=plain(pair.parameters))
+    record = dataclasses.replace(violation, mechanism=program, neighbours=clients, repeatable=False)
+    beside = "diffprivlib==0.6.6, numpy, Python 3.11"
+    said, card = statement((record,)), model_card((record,), title="t")
+    assert f"outputs of command_step (the command python serve.py dpl:laplace; with {beside}) were" in said
+    assert "the unit of privacy is one client" in said
+    assert "| command | python serve.py dpl:laplace |" in card
+    assert f"| audited with | {beside} |" in card
+    assert "| unit of privacy | one client |" in card
+    assert f"The audited code ran with {beside}." in methods((record,))
+    (row,) = csv.DictReader(io.StringIO(separated((record,))))
+    assert (row["command"], row["libraries"], row["repeatable"]) == ("python serve.py dpl:laplace", beside, "False")
+    for name in ("statement", "model-card", "latex", "markdown"):
+        assert "ot repeatable: the same seed gives other counts" in text_report((record,), name, title="t")
+        assert "ot repeatable" not in text_report((violation,), name, title="t")
+    torch = dataclasses.replace(program, name="train", parameters={"torch": "2.13.0", "opacus": "1.6.0"})
+    assert "of train (with torch 2.13.0, opacus 1.6.0) were" in statement(
+        (dataclasses.replace(record, mechanism=torch),)
+    )
 
 
 def test_long_names_in_one_column_keep_the_end_that_tells_them_apart(violation):
