@@ -230,8 +230,9 @@ def torch_training(
 ) -> TorchTraining:
     """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
 
-    An update is the gradient with which the optimizer steps, after clipping and noise: what the claim speaks about; all
-    that Adam or a schedule makes of it is post-processing. Final weights are those of the model that ``train`` gives
+    An update is the gradient that an optimizer of torch.optim reads, after clipping and noise: what the claim speaks
+    about; all that Adam or a schedule makes of it is post-processing. Where a step changes the weights by itself, as an
+    optimizer of one's own does, an update is their change, before minus after. Final weights are those of the model that ``train`` gives
     back, with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors,
     arrays, dicts of them) is released as it is.
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mechanisms.adapters.pytorch.backward import watching_gradients
+from mechanisms.adapters.pytorch.optimizer_steps import Steps
 from mechanisms.networks import INITIAL_SEED
 
 STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
@@ -33,10 +34,10 @@ class Watch:
     - Modules are built from fixed streams, one for each module in its order, until the first optimizer is built or
       the first module called: initial weights are the same in every trial and on both datasets. From then on every
       generator follows the trial's seed.
-    - ``updates``: the gradients with which an optimizer is about to step, at most ``steps`` times: then the run is
+    - ``updates``: what the steps of an optimizer apply (``Steps``), at most ``steps`` times: then the run is
       ended, unless that is 0, which asks for none. Under Opacus that is the optimizer inside its
       own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
-    - ``tell`` is told of the same gradients as tensors, by name.
+    - ``tell`` is told of the same updates as tensors, by name.
     - ``accountants``: those of Opacus that count the steps; ``samples``: its per-example gradients at the first
       step. Both only where they are asked for.
     - ``first_gradient``, asked for with ``samples``: where Opacus computes none, the first gradient that the loop
@@ -75,17 +76,17 @@ class Watch:
         self._switched = False
         self._forwards: Any = None
         self._stepped: list[int] = []
+        self._optimizer_steps = Steps(self.parameters, begun=self._step, applied=self._applied if steps else None)
 
     def run(self, train: Callable[[Any, int], Any], dataset: Any) -> None:
         """Call ``train(dataset, seed)``; ``given`` is what it gives back, None where it was stopped."""
         import torch
         from torch.nn.modules.module import register_module_forward_pre_hook
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(_after(torch.nn.Module, self._module_is_built))
             stack.enter_context(_after(torch.optim.Optimizer, self._optimizer_is_built))
-            stack.enter_context(_removed(register_optimizer_step_pre_hook(self._step)))
+            stack.enter_context(self._optimizer_steps.watched())
             self._forwards = register_module_forward_pre_hook(self._forward)
             stack.enter_context(_removed(self._forwards))
             if self._asks["samples"]:
@@ -156,6 +157,7 @@ class Watch:
                 if p.requires_grad:
                     self.parameters.append(p)
                     self.start.append(p.detach().clone())
+        self._optimizer_steps.built(optimizer)
         self._switch()
 
     def _forward(self, module: Any, _: Any) -> None:
@@ -190,9 +192,7 @@ class Watch:
         self.first_gradient = [part.detach().cpu().float().numpy().copy() for part in gradient]
         raise _Enough
 
-    def _step(self, optimizer: Any, *_: Any) -> None:
-        if hasattr(optimizer, "original_optimizer"):
-            return
+    def _step(self, optimizer: Any) -> None:
         self._stepped.append(id(optimizer))
         if not self.steps:
             return
@@ -203,17 +203,15 @@ class Watch:
             )
         if self._asks["samples"] and not self.updates:
             self.samples = _samples(self.parameters)
+
+    def _applied(self, update: list[Any]) -> None:
         if self._tell is not None:
-            self._tell_update(self._tell)
-        self.updates.append([_gradient(p) for p in self.parameters])
+            for name, part in zip(self.names, update, strict=True):
+                if part is not None:
+                    self._tell(f"{name} of step {len(self.updates) + 1}", part)
+        self.updates.append([_array(part, p) for part, p in zip(update, self.parameters, strict=True)])
         if len(self.updates) >= self.steps:
             raise _Enough
-
-    def _tell_update(self, tell: Callable[[str, Any], None]) -> None:
-        """The gradients themselves, while they are what the optimizer is about to read."""
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            if parameter.grad is not None:
-                tell(f"{name} of step {len(self.updates) + 1}", parameter.grad)
 
     def _watch_accountants(self) -> contextlib.AbstractContextManager[None]:
         try:
@@ -346,12 +344,12 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _gradient(parameter: Any) -> np.ndarray:
-    """What the optimizer is about to read; zero where nothing came."""
-    if parameter.grad is None:
+def _array(part: Any, parameter: Any) -> np.ndarray:
+    """A parameter's part of an update; zero where nothing came."""
+    if part is None:
         return np.zeros(tuple(parameter.shape), np.float32)
     # a copy: optimizers and zero_grad write into the same memory
-    return parameter.grad.detach().cpu().float().numpy().copy()
+    return part.detach().cpu().float().numpy().copy()
 
 
 def _zeros(parameter: Any) -> Any:

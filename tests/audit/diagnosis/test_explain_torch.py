@@ -318,6 +318,12 @@ def test_right_trainings_stay_silent(train, releases):
     assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.01) for one in told.rounds)
 
 
+def test_noise_of_an_optimizers_own_step_is_seen():
+    assert not training_explained(steps.by_subclass, releases="update").suspicions
+    told = training_explained(steps.half_noise_by_subclass, releases="update").findings
+    assert [one.kind for one in told] == ["too_little_noise"]
+
+
 def test_a_training_is_told_its_lines():
     source, start = inspect.getsourcelines(steps.with_opacus)
     step = start + next(number for number, text in enumerate(source) if "optimizer.step()" in text)
