@@ -232,9 +232,9 @@ def torch_training(
 
     An update is the gradient that an optimizer of torch.optim reads, after clipping and noise: what the claim speaks
     about; all that Adam or a schedule makes of it is post-processing. Where a step changes the weights by itself, as an
-    optimizer of one's own does, an update is their change, before minus after. Final weights are those of the model that ``train`` gives
-    back, with its buffers, or else of its optimizer, as start minus end; anything else that it gives back (tensors,
-    arrays, dicts of them) is released as it is.
+    optimizer of one's own does, an update is their change, before minus after. Final weights are those of the model
+    that ``train`` gives back, with its buffers, or else of its optimizer, as start minus end; anything else that it
+    gives back (tensors, arrays, dicts of them) is released as it is.
 
     Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
     optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
