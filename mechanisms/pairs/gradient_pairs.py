@@ -229,10 +229,10 @@ def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Rela
     )
 
 
-def _matrix(gradients: ArrayLike, name: str) -> np.ndarray:
-    """Finite real numbers in two dimensions, or an error that names the row."""
+def _matrix(gradients: ArrayLike, name: str, *, none: bool = False) -> np.ndarray:
+    """Finite real numbers in two dimensions, or an error that names the row; ``none`` allows no rows."""
     array = np.asarray(gradients)
-    if array.ndim != 2 or 0 in array.shape:
+    if array.ndim != 2 or 0 in (array.shape[1:] if none else array.shape):
         raise ValueError(f"{name} must have shape (records, dimension), neither zero, got {array.shape}.")
     if array.dtype != np.float32:
         array = array.astype(np.float64)
@@ -267,7 +267,8 @@ def neighbours_from_gradients(
     They are the gradients of one moment: a mechanism that reads them says nothing about later steps of a training.
 
     Args:
-      gradients: of the common records, not clipped, shape (records, dimension); finite.
+      gradients: of the common records, not clipped, shape (records, dimension); finite. There may be none of them
+        where the record is not added (one record, as in local privacy).
       extra: the differing record's gradient.
       relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
       replacement: the gradient in the extra record's place, under substitution and only there.
@@ -283,7 +284,8 @@ def neighbours_from_gradients(
       >>> mechanisms.neighbours_from_gradients([[1.0, 0.0], [0.0, 1.0]], [3.0, 4.0])
       <Neighbours 'neighbours_from_gradients': add_remove, 2 records without; gradient of length 5, others 1>
     """
-    common = _matrix(gradients, "gradients")
+    # a record that is alone is exchanged, or zeroed; added to nobody it has no neighbours
+    common = _matrix(gradients, "gradients", none=relation != "add_remove")
     others = [np.atleast_2d(np.asarray(extra))]
     if relation == "substitution":
         if replacement is None:

@@ -13,7 +13,8 @@ import guarantees
 import mechanisms
 from audit.trials.both_sides import both_sides
 from audit.trials.user_code_errors import MechanismError
-from mechanisms.pairs.gradient_pairs import GradientsError
+from mechanisms.pairs.gradient_pairs import GradientsError, known_lengths, told_pair
+from mechanisms.pairs.neighbours import materialise
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KEY = jax.random.key(11)
@@ -158,3 +159,12 @@ def test_a_step_may_gather_records_by_a_traced_index():
         key=jax.random.key(0),
     )
     assert record.verdict != "violation"
+
+
+def test_gradients_are_told_of_one_exchanged_record():
+    step = mechanisms.callable_step(lambda seed, records: records[0], gradients=lambda records: 2 * records)
+    record = np.array([[3.0, 4.0]], np.float32)
+    pair = mechanisms.replace_record(record, 0, -record[0])
+    read = told_pair(pair, step)
+    assert np.allclose(materialise(read.without), -2 * record)
+    assert known_lengths(step, pair).record == pytest.approx(10)

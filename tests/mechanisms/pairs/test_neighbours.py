@@ -90,6 +90,14 @@ def test_bad_pairs_are_refused(arguments, message):
         worst_case_pair(**{"records": 3, "dimension": 5, "clip": 0.1, **arguments})
 
 
+def test_a_record_that_is_alone_is_exchanged():
+    pair = neighbours_from_gradients(np.ones((0, 2)), [3.0, 4.0], relation="substitution", replacement=[-3.0, -4.0])
+    assert np.allclose(materialise(pair.with_record), [[3.0, 4.0]])
+    assert np.allclose(materialise(pair.without), [[-3.0, -4.0]])
+    assert pair.gradient_lengths is not None
+    assert pair.gradient_lengths.describe() == "gradient of length 5"
+
+
 def test_bad_gradients_are_refused_by_name():
     rows = np.ones((3, 4))
     broken = rows.copy()
