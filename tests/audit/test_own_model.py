@@ -166,5 +166,6 @@ def test_gradients_are_told_of_one_exchanged_record():
     record = np.array([[3.0, 4.0]], np.float32)
     pair = mechanisms.replace_record(record, 0, -record[0])
     read = told_pair(pair, step)
-    assert np.allclose(materialise(read.without), -2 * record)
+    assert np.allclose(materialise(read.without), 2 * record)
+    assert np.allclose(materialise(read.with_record), -2 * record)
     assert known_lengths(step, pair).record == pytest.approx(10)
