@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from audit.one_run.result import OneRun
@@ -65,7 +67,7 @@ def save_records(
 
     Args:
       records: what to write; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
-      path: the file; it is replaced.
+      path: the file; it is replaced, and its folder made where there is none.
       title: what reports of the file are called, unless they are given another one.
 
     Raises:
@@ -81,6 +83,8 @@ def save_records(
     """
     named = {} if title is None else {"title": title}
     written = [as_record(record).to_json() for record in records]
+    with contextlib.suppress(OSError):  # what is in the way is told below
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps({"schema": SCHEMA, **named, "records": written}, indent=1) + "\n")
 
 
