@@ -112,17 +112,21 @@ def _run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="an audit that fails gets the verdict could_not_run, and the others run",
     )
-    parser.add_argument(
-        "--allow-install",
-        action="store_true",
-        help="make the environments that the suite names: downloads packages and runs their installers, once",
-    )
+    _allow_install(parser)
     parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
     parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
     parser.add_argument("--sarif", metavar="FILE", help="also write SARIF, a result for each unexpected verdict")
     _speech(parser)
+
+
+def _allow_install(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-install",
+        action="store_true",
+        help="make the environments that the suite names: downloads packages and runs their installers, once",
+    )
 
 
 def _plan(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +138,12 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
     )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="an audit that fails is told, and the others are planned (exit code 2)",
+    )
+    _allow_install(parser)
     parser.add_argument(
         "--one-run",
         type=int,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,15 @@ from audit.commands.disk_cache import laws_kept
 from audit.commands.run import suite_of
 from audit.report.durations import duration
 from audit.report.escaping import json_text
-from audit.suites.parts import has_own_functions
-from audit.suites.suite import SuiteError
+from audit.suites.exit_codes import EXIT_BAD_INPUT, EXIT_EXPECTED
+from audit.suites.parts import names_functions
+from audit.suites.suite import AuditSpec, SuiteError
 
 if TYPE_CHECKING:
+    from audit.suites.build import Built
     from audit.suites.plan import AuditPlan
+
+KEEP_GOING = "With --keep-going the other audits are planned."
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -31,17 +36,17 @@ def _execute(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
-    own = sum(map(has_own_functions, suite.audits))
+    own = sum(map(names_functions, suite.audits))
     if own and not arguments.run_code and not arguments.quiet:
         # what follows imports JAX; this is known before
         named = f"{own} of {len(suite.audits)} audits name functions of yours"
         print(f"{named}, which plan runs with --run-code only.", file=sys.stderr, flush=True)
     from audit.record.record import plain
     from audit.report.escaping import printable
-    from audit.suites.build import build_suite, catalogue
+    from audit.suites.build import build_suite, catalogue, only_installed
     from audit.suites.parts import code_of, left_to_code
     from audit.suites.plan import plan_audit, timed_trials, trials_drawn
-    from audit.suites.run import audit_key
+    from audit.suites.run import AuditError, audit_key, install, placed
     from audit.trials.both_sides import is_foreign
     from audit.trials.threefry import fold_in
 
@@ -55,9 +60,24 @@ def _execute(arguments: argparse.Namespace) -> int:
             if unknown := left_to_code(spec, known):
                 told += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
             print(printable(told), file=sys.stderr)
-    built = build_suite(suite, kept, run_code=arguments.run_code)
-    plans = []
-    for audit in built:
+    failed = []
+
+    def tell(says: str) -> None:
+        print(printable(says), file=sys.stderr, flush=True)
+
+    def unplanned(spec: AuditSpec, error: Exception) -> None:
+        failed.append(spec)
+        tell(str(error))
+
+    built = build_suite(
+        suite,
+        kept,
+        run_code=arguments.run_code,
+        unbuilt=unplanned if arguments.keep_going else None,
+        install=functools.partial(install, told=tell) if arguments.allow_install else only_installed,
+    )
+
+    def planned(audit: Built) -> AuditPlan:
         key = fold_in(audit_key(suite.seed, audit.spec.name), 1)
         # of code that JAX traces two trials are mostly compilation
         if code[audit.spec.name] and is_foreign(audit.mechanism) and not arguments.quiet:
@@ -67,13 +87,23 @@ def _execute(arguments: argparse.Namespace) -> int:
             fit = f" ({audit.spec.trials:,} are judged, the others choose scores and thresholds)"
             fit = fit if drawn > audit.spec.trials else ""
             told += f"{duration(timed.pace * drawn)} in one process{fit}; learning scores and judging come on top."
-            print(printable(told), file=sys.stderr, flush=True)
-        plans.append(plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power))
+            tell(told)
+        return plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power)
+
+    plans = []
+    for audit in built:
+        try:
+            with placed(audit.spec, remedy="" if arguments.keep_going else KEEP_GOING):
+                plans.append(planned(audit))
+        except AuditError as error:
+            if not arguments.keep_going:
+                raise
+            unplanned(audit.spec, error)
     if arguments.json:
         print(json_text([plain(plan) for plan in plans]))
     elif plans and not arguments.quiet:
         _print_table(plans)
-    return 0
+    return EXIT_BAD_INPUT if failed else EXIT_EXPECTED
 
 
 def _one_run(arguments: argparse.Namespace) -> int:

@@ -134,7 +134,7 @@ def run_suite(
             wanted,
             each=ahead,
             unbuilt=unbuilt if keep_going else None,
-            install=functools.partial(_install, told=told) if allow_install else only_installed,
+            install=functools.partial(install, told=told) if allow_install else only_installed,
         )
         built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
         code = code_digest()
@@ -156,7 +156,7 @@ def run_suite(
                 deadline = _deadline(spec, end, len(wanted) - index)
                 began = time.monotonic()
                 try:
-                    with _placed(spec):
+                    with placed(spec):
                         place = None
                         if resume_in is not None:
                             place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
@@ -183,7 +183,8 @@ def chosen(suite: Suite, names: Sequence[str]) -> tuple[AuditSpec, ...]:
     return tuple(spec for spec in suite.audits if not names or spec.name in names)
 
 
-def _install(needed: Environment, *, told: Callable[[str], None]) -> None:
+def install(needed: Environment, *, told: Callable[[str], None]) -> None:
+    """Make an environment that is not here, once, and say so before."""
     if not needed.installed:
         told(f"installing {needed} into {needed.folder}, once.")
         needed.install()
@@ -191,7 +192,7 @@ def _install(needed: Environment, *, told: Callable[[str], None]) -> None:
 
 
 @contextlib.contextmanager
-def _placed(spec: AuditSpec) -> Iterator[None]:
+def placed(spec: AuditSpec, *, remedy: str = REMEDY) -> Iterator[None]:
     """What an audit's code, or the disk, raises is told with the suite's line and the audit's name.
 
     The traceback of user code stands above that line, which is the last one.
@@ -206,7 +207,7 @@ def _placed(spec: AuditSpec) -> Iterator[None]:
             first = f"{first} {last_words(str(error))}."
         # what stands in the message itself is not told twice
         detail = "".join(f"{line}\n" for line in lines[1:]) if len(lines) > 2 else ""
-        told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {REMEDY}"
+        told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {remedy}".rstrip()
         message = f"{detail}{spec.where}: audit {spec.name!r} failed: {told}"
         raise AuditError(message, why=f"{first.rstrip('.')}.") from error
 

@@ -110,3 +110,27 @@ def test_trials_are_timed_as_a_run_draws_them(planned, monkeypatch, batch, trial
     clock.outputs(None, 7500, size=64)
     assert clock.now / 1.5 < timed.pace * 15_000 < 1.5 * clock.now
     assert spent < 10 + 4 * trial
+
+
+FAILS = """
+[[audit]]
+name = "fails"
+mechanism = { kind = "callable_step", function = "operator:itemgetter" }
+"""
+
+
+def test_an_audit_that_fails_is_named_with_its_line_and_with_keep_going_ends_no_plan(tmp_path, capsys):
+    """The message named neither, and what was planned before it was lost."""
+    path = tmp_path / "suite.toml"
+    path.write_text(SUITE.rpartition("[[audit]]")[0].rpartition("[[audit]]")[0] + FAILS)
+    said = f"{path}:12: audit 'fails' failed: "
+    assert main(["plan", str(path), "--run-code"]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.rstrip().endswith("With --keep-going the other audits are planned.")
+    assert main(["plan", str(path), "--run-code", "--keep-going", "--json"]) == 2
+    told = capsys.readouterr()
+    assert [each["name"] for each in json.loads(told.out)] == ["too little noise, curve known"]
+    assert said in told.err
+    assert main(["plan", str(path), "--json"]) == 0
+    assert "1 of 2 audits name functions of yours" in capsys.readouterr().err
