@@ -22,6 +22,7 @@ STYLES = {
 EXIT_NOT_COMPARED = 4
 """Nothing got worse as far as was seen, but some audit of the old records was not compared, or none at all."""
 NOTHING_COMPARED = "No audit was compared: this says nothing about what changed."
+VERDICTS_ALONE = "No counts were compared: what is called worse is worse by its verdict alone."
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -49,6 +50,12 @@ def _any_compared(changes: tuple[Change, ...]) -> bool:
     return any(change.test is not None or change.state == "same" for change in changes)
 
 
+def _caption(changes: tuple[Change, ...], risk: float) -> str:
+    if _any_compared(changes):
+        return f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}."
+    return VERDICTS_ALONE if any(change.state == "worse" for change in changes) else NOTHING_COMPARED
+
+
 def _print(changes: tuple[Change, ...], risk: float) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -58,8 +65,7 @@ def _print(changes: tuple[Change, ...], risk: float) -> None:
     from audit.report.table import log_width, readable
 
     console = Console(width=log_width())
-    risked = f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}."
-    table = Table(caption=risked if _any_compared(changes) else NOTHING_COMPARED, caption_justify="left")
+    table = Table(caption=_caption(changes, risk), caption_justify="left")
     for column in ("audit", "verdict before", "now", "change"):
         table.add_column(column)
     for change in changes:

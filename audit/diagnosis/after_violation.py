@@ -26,7 +26,7 @@ from mechanisms.pairs.neighbours import Neighbours
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
 MOST_TRIALS = 1000
-"""Fresh outputs per side; never more than the audit itself drew."""
+"""Fresh outputs per side; never more than were planned for the audit, which may have stopped early."""
 MOST_ENTRIES = 20_000_000
 TELL = (
     "Tell clip=, noise_multiplier= and gradients= (a function of the dataset; loss= is enough for torch_training and "
@@ -110,7 +110,7 @@ def _answers(
     # where no number of the noise is known, the claim alone is asked as well: they share the risk
     untold = clip is None and mechanism.gradients_told is not None
     share = SHARE * record.risk / (2 if untold else 1)
-    most = min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // signal.dimension)
+    most = min(MOST_TRIALS, record.trials_planned // 2, MOST_ENTRIES // signal.dimension)
     answers = diagnose_mechanism(
         mechanism,
         neighbours,
@@ -163,7 +163,7 @@ def _of_the_claim(
     except Exception:
         # what the code cannot read is said already
         return ()
-    trials = max(FEWEST_TRIALS, min(MOST_TRIALS, record.trials_per_side, MOST_ENTRIES // layout.entries))
+    trials = max(FEWEST_TRIALS, min(MOST_TRIALS, record.trials_planned // 2, MOST_ENTRIES // layout.entries))
     first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
     try:
         allowed = allowed_deviations(record.claim, delta=record.report_delta)

@@ -1,4 +1,4 @@
-"""What to know of an answer: a direction that was only learned, too few trials, a p-value close to the risk."""
+"""What to know of an answer: a direction only learned, too few trials, a p-value close to the risk, an early end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ def close_call(record: AuditRecord) -> str:
 
     The verdict stands as it is. A fresh seed is an audit of its own: its risk is not that of this one.
     """
+    if record.stops_early:
+        # its p-value is just below the risk by construction
+        return ""
     risk = record.risk if record.suite is None else record.suite.risk
     if record.verdict != "violation" or record.adjusted_p_value < CLOSE_TO_THE_RISK * risk:
         return ""
@@ -26,6 +29,17 @@ def close_call(record: AuditRecord) -> str:
         f"p {record.adjusted_p_value:.2g} is close to the risk {risk:.2g}, and no cause was "
         f"{'found' if looked else 'looked for'}: confirm with a fresh seed at a smaller risk. That is an audit of "
         "its own, with a risk of its own; state both."
+    )
+
+
+def ended_early(record: AuditRecord) -> str:
+    """A violation that ended before its last trial: why its p-value is close to the risk and its numbers are small."""
+    if record.verdict != "violation" or not record.stops_early or record.trials >= record.trials_planned:
+        return ""
+    return (
+        f"the audit ended at trial {record.trials:,} of {record.trials_planned:,}, as soon as the claim was refuted. So "
+        "p is just below the risk, however large the leak, and so few trials prove little of epsilon and delta; an "
+        "audit that does not stop early proves more of them."
     )
 
 

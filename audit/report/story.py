@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
-from audit.report.caveats import close_call
+from audit.report.caveats import close_call, ended_early
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
 from audit.report.durations import duration
@@ -162,7 +162,7 @@ def remedy(record: AuditRecord) -> str:
         return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
     suspects = any(answer.wrong for answer in record.diagnoses)
     first = f" First suspect: {looks_wrong(record.diagnoses)[0]}" if suspects else ""
-    close = f" {_capital(note)}" if (note := close_call(record)) else ""
+    close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
     return f"Do not state this claim for this code: repair the code, or account for what it does.{first}{close}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, OneRunPart
-from audit.report.caveats import close_call, learned_note, trials_note
+from audit.report.caveats import close_call, ended_early, learned_note, trials_note
 from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.promises import unchecked_steps
@@ -47,6 +47,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"  key:     {record.key}",
         *([f"  repeat:  {NOT_REPEATABLE}"] if record.repeatable is False else []),
         *_wrong_lines(record),
+        *([f"  ended:   {note}"] if (note := ended_early(record)) else []),
         *([f"  close:   {note}"] if (note := close_call(record)) else []),
     ]
 

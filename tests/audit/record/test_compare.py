@@ -126,6 +126,19 @@ def test_an_audit_that_the_new_records_lack_is_no_silent_green(template, tmp_pat
     assert ("No audit was compared" in said) == (new != "shift")
 
 
+def test_a_violation_that_is_new_by_its_verdict_alone_is_not_said_to_be_nothing(template, tmp_path, capsys):
+    paths = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    old = drawn(template, 1.0, seed=1)
+    new = dataclasses.replace(drawn(template, 3.0, seed=2, stops_early=True), verdict="violation")
+    for record, path in zip((old, new), paths, strict=True):
+        save_records((record,), path)
+    assert main(["compare", *paths]) == 1
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "worse: a violation that was not there before" in said
+    assert "No audit was compared" not in said
+    assert "No counts were compared: what is called worse is worse by its verdict alone." in said
+
+
 def test_records_that_only_have_new_audits_compare_nothing(template, tmp_path):
     save_records((), tmp_path / "old.json")
     save_records((drawn(template, 1.0, seed=1),), tmp_path / "new.json")

@@ -13,7 +13,7 @@ from audit.power.joint_power import jointly_refuting
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import SuitePart
-from audit.report.caveats import close_call, learned_note, only_learned, trials_note
+from audit.report.caveats import close_call, ended_early, learned_note, only_learned, trials_note
 from audit.report.half_noise import half_noise_trials
 from audit.report.page import write_report
 from audit.report.short_story import short_report
@@ -61,6 +61,27 @@ def test_a_violation_is_no_close_call_far_below_the_risk_or_with_a_cause(violati
     sure = dataclasses.replace(close, p_value=1e-4, adjusted_p_value=1e-4)
     suite = SuitePart(risk=0.9, audits=18, seed=0)
     assert [close_call(record) for record in (explained, sure, dataclasses.replace(close, suite=suite))] == [""] * 3
+
+
+def test_a_violation_that_ended_early_is_no_close_call_and_says_why_its_numbers_are_small(violation, tmp_path, capsys):
+    """Its p-value is just below the risk by construction: 'confirm it' made a gross bug look like a false alarm."""
+    close = dataclasses.replace(violation, p_value=0.025, adjusted_p_value=0.025, diagnoses=())
+    early = dataclasses.replace(close, stops_early=True, trials_planned=100 * close.trials)
+    said = (
+        f"the audit ended at trial {early.trials:,} of {early.trials_planned:,}, as soon as the claim was refuted. So "
+        "p is just below the risk, however large the leak"
+    )
+    assert (close_call(early), ended_early(close)) == ("", "")
+    assert ended_early(early).startswith(said)
+    print_table((early,), suite_risk=0.05)
+    assert said in " ".join(capsys.readouterr().out.split())
+    page = write_report((early,), tmp_path, title="Early").read_text()
+    assert said[1:] in page
+    assert any(line.startswith("  ended:   the audit ended at trial") for line in record_lines(early))
+    shown = (page, *record_lines(early), short_report((early,), title="Early"))
+    assert not any("fresh seed at a smaller risk" in text for text in shown)
+    whole = dataclasses.replace(early, trials_planned=early.trials)
+    assert (close_call(whole), ended_early(whole)) == ("", "")
 
 
 RISK = 0.01
