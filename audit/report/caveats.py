@@ -37,8 +37,8 @@ def ended_early(record: AuditRecord) -> str:
     if record.verdict != "violation" or not record.stops_early or record.trials >= record.trials_planned:
         return ""
     return (
-        f"the audit ended at trial {record.trials:,} of {record.trials_planned:,}, as soon as the claim was refuted. So "
-        "p is just below the risk, however large the leak, and so few trials prove little of epsilon and delta; an "
+        f"the audit ended at trial {record.trials:,} of {record.trials_planned:,}, as soon as the claim was refuted. "
+        "So p is just below the risk, however large the leak, and so few trials prove little of epsilon and delta; an "
         "audit that does not stop early proves more of them."
     )
 
