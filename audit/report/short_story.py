@@ -50,7 +50,7 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
     once = tuple(record for record in records if record.one_run is not None)
     repeated = tuple(record for record in records if record.one_run is None)
     names = listed(sorted({record.mechanism.name for record in repeated}))
-    how = listed(sorted({record.neighbours.kind for record in records}))
+    how = listed(sorted({record.neighbours.kind for record in records if record.neighbours.kind}))
     trials = sum(record.trials for record in repeated)
     drawn = [
         *([f"{counted(len(repeated), 'audit')}, {trials:,} outputs of {names}"] if repeated or not once else []),
@@ -79,4 +79,4 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     if not broken:
         return f"no violation found{more}; bounds hold {risk}"
     worst, says = largest_excess(records)
-    return f"{leaking(records)}{more}, {risk}; largest: {says} ({worst.name})"
+    return f"{leaking(records)}{more}, {risk}; largest excess: {says} ({worst.name})"

@@ -117,7 +117,7 @@ class Meetings:
         if data.uncoupled is not None:
             self.unfollowed.append(
                 (
-                    "the batch of N and of N + 1 records is drawn differently, so the two sides share no draws",
+                    "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared",
                     data.uncoupled,
                 )
             )
@@ -166,7 +166,7 @@ def _more_noise(out: Value) -> Part:
 
 def _unknown(data: Value, noise: Value) -> str | None:
     if data.uncoupled is not None:
-        return "the two sides share no draws"
+        return "its batch is drawn or ordered differently on the two sides"
     if noise.correlated:
         return "its noise is correlated"
     return None
