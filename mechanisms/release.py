@@ -151,7 +151,9 @@ def _is_numbers(value: Any) -> bool:
 
 def _layout(parts: Sequence[tuple[str, tuple[int, ...], Any]], kind: OutputKind) -> Layout:
     if not parts:
-        raise ValueError("a step must return what it releases, an array or a tree of arrays; it returned None.")
+        raise ValueError(
+            "a release must be at least one number: a step must return an array or a tree of arrays; it returned none."
+        )
     names = tuple(name for name, _, _ in parts)
     shapes = tuple(tuple(shape) for _, shape, _ in parts)
     for name, _, dtype in parts:
