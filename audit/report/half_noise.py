@@ -14,6 +14,7 @@ from audit.power.less_noise import Sampled, sampled
 from audit.power.power import MOST_TRIALS, refuting
 from audit.record.record import AuditRecord, ClaimPart, Curve
 from guarantees.laws.discrete_law import DiscreteLaw
+from guarantees.laws.kept import kept
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
@@ -46,16 +47,27 @@ def _trials(curve: Curve, *, promised: Sampled | None, pure: float | None, risk:
     if leak is None:
         return None
     claimed, test = _recorded(curve), jointly_refuting if jointly else refuting
-    low, high = FEW_TRIALS, 2 * FEW_TRIALS
-    while not is_found(test, claimed, leak, trials_per_side=high, risk=risk):
-        low, high = high, 2 * high
-        if high > MOST_TRIALS:
-            return None
-    while high - low > low // 50:
-        middle = (low + high) // 2
-        enough = is_found(test, claimed, leak, trials_per_side=middle, risk=risk)
-        low, high = (low, middle) if enough else (middle, high)
-    return 2 * high
+
+    def searched() -> int:
+        low, high = FEW_TRIALS, 2 * FEW_TRIALS
+        while not is_found(test, claimed, leak, trials_per_side=high, risk=risk):
+            low, high = high, 2 * high
+            if high > MOST_TRIALS:
+                return 0
+        while high - low > low // 50:
+            middle = (low + high) // 2
+            enough = is_found(test, claimed, leak, trials_per_side=middle, risk=risk)
+            low, high = (low, middle) if enough else (middle, high)
+        return 2 * high
+
+    found = kept(
+        f"trials that find half the noise, {test.__name__}",
+        (np.array(curve.alpha), np.array(curve.beta), leak, risk),
+        searched,
+        holds=lambda trials: isinstance(trials, int) and trials >= 0 and trials % 2 == 0,
+        package="audit",
+    )
+    return found or None
 
 
 def _leak(curve: Curve, *, promised: Sampled | None, pure: float | None) -> Array | None:
