@@ -49,10 +49,8 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
     from audit.commands.disk_cache import laws_kept
-    from audit.suites.laws_ahead import laws_ahead
 
-    wanted = [spec for spec in suite.audits if not arguments.audit or spec.name in arguments.audit]
-    with laws_kept() as folder, laws_ahead(wanted, folder):
+    with laws_kept():
         return _run(suite, arguments, out, check)
 
 

@@ -81,7 +81,7 @@ def kept(
     if _Shelf.folder is None:
         return compute()
     try:
-        key = _key(what, decided_by, package)
+        key = json.dumps([what, _text(decided_by), _code(package)])
     except _UnknownPartError:
         return compute()
     file = named_by(_Shelf.folder, key, SUFFIX)
@@ -94,15 +94,6 @@ def kept(
     if time.perf_counter() - began >= WORTH_KEEPING:
         _write(file, key, value)
     return value
-
-
-def is_kept(what: str, decided_by: Any, *, package: str = "guarantees") -> bool:
-    """Whether there is a file for it; what is in it is not looked at."""
-    return _Shelf.folder is not None and named_by(_Shelf.folder, _key(what, decided_by, package), SUFFIX).exists()
-
-
-def _key(what: str, decided_by: Any, package: str) -> str:
-    return json.dumps([what, _text(decided_by), _code(package)])
 
 
 def _text(value: Any) -> Any:

@@ -13,7 +13,7 @@ from attack.draws import Space, even, one_of, spread, whole
 from attack.numbers import Number
 from attack.oracles import BELOW, DIRECTIONS, PAIRS
 from attack.properties import faults
-from attack.sampled import MOST_TERMS, Drawn, Pair
+from attack.sampled import MOST_TERMS, Pair, of_losses, side_losses
 
 DRAWS = 40_000
 BEYOND = 10_000.0
@@ -90,14 +90,7 @@ def _losses(part: dict[str, Any], side: int, draws: int, rng: np.random.Generato
     releases = part["times"] * given.get("steps", 1)
     if draws * releases * pair.cost > MOST_TERMS:
         return None
-    weights, total = (pair.without, pair.with_record)[side], np.zeros(draws)
-    for _ in range(releases):
-        counts = rng.multinomial(draws, weights / weights.sum())
-        drawn = [pair.logs(pair.draw(rng, at, int(count))) for at, count in enumerate(counts) if count]
-        logs = np.concatenate(drawn, axis=1)[:, None]
-        one = Drawn(logs=logs, without=pair.without, with_record=pair.with_record)
-        total += rng.permutation(one.losses()[0])
-    return total
+    return side_losses(pair, (pair.without, pair.with_record)[side], releases, draws, rng)
 
 
 def check(given: dict[str, Any], rng: np.random.Generator) -> tuple[int, list[str]]:
@@ -108,12 +101,7 @@ def check(given: dict[str, Any], rng: np.random.Generator) -> tuple[int, list[st
     sums = [[_losses(part, side, DRAWS, rng) for part in parts] for side in (0, 1)]
     if any(one is None for side in sums for one in side):
         return 0, wrong
-    totals = np.stack([np.sum(side, axis=0) for side in sums])
-    drawn = Drawn(
-        logs=np.stack([np.zeros_like(totals), totals]),
-        without=np.array([1.0, 0.0]),
-        with_record=np.array([0.0, 1.0]),
-    )
+    drawn = of_losses(*(np.sum(side, axis=0) for side in sums))
     kept = math.prod((1 - part["given"].get("delta", 0.0)) ** part["times"] for part in parts)
     judged, safe = 0, any(part["name"] in BELOW for part in parts)
     for direction in DIRECTIONS:

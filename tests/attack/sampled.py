@@ -127,13 +127,23 @@ def summed_losses(pair: Pair, releases: int, rng: np.random.Generator) -> Drawn 
     draws = pair.draws(releases)
     if not draws:
         return None
-    totals = np.zeros((2, draws))
-    for total, side in zip(totals, (pair.without, pair.with_record), strict=True):
-        for _ in range(releases):
-            counts = rng.multinomial(draws, side / side.sum())
-            logs = [pair.logs(pair.draw(rng, part, int(count))) for part, count in enumerate(counts) if count]
-            joined = np.concatenate(logs, axis=1)[:, None]
-            one = Drawn(logs=joined, without=pair.without, with_record=pair.with_record)
-            total += rng.permutation(one.losses()[0])
+    return of_losses(*(side_losses(pair, side, releases, draws, rng) for side in (pair.without, pair.with_record)))
+
+
+def side_losses(pair: Pair, side: np.ndarray, releases: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Sums of as many independent losses, drawn from one side of the pair."""
+    total = np.zeros(draws)
+    for _ in range(releases):
+        counts = rng.multinomial(draws, side / side.sum())
+        logs = [pair.logs(pair.draw(rng, part, int(count))) for part, count in enumerate(counts) if count]
+        joined = np.concatenate(logs, axis=1)[:, None]
+        one = Drawn(logs=joined, without=pair.without, with_record=pair.with_record)
+        total += rng.permutation(one.losses()[0])
+    return total
+
+
+def of_losses(without: np.ndarray, with_record: np.ndarray) -> Drawn:
+    """A pair of two parts: losses drawn without the record, and with it."""
+    totals = np.stack([without, with_record])
     logs = np.stack([np.zeros_like(totals), totals])
     return Drawn(logs=logs, without=np.array([1.0, 0.0]), with_record=np.array([0.0, 1.0]))
