@@ -16,6 +16,32 @@ def drawn(key, records, fill):
     return index, jnp.arange(records) < taken.sum()
 
 
+def sorted_first(key, records, places, *, taking="taken"):
+    """The same with the records that are taken sorted to the front of ``places`` that do not depend on their number."""
+    taken = jax.random.bernoulli(key, RATE, (records,))
+    order = jnp.argsort(~taken, stable=True)
+    if taking == "to the back":
+        order = jnp.argsort(taken, stable=True)
+    elif taking == "reversed":
+        order = order[::-1]
+    elif taking == "permutation":
+        order, taken = jax.random.permutation(key, records), jnp.ones(records, bool)
+    missing = places - records
+    if missing < 0:
+        return order[:places], taken[order][:places]
+    return jnp.pad(order, (0, missing)), jnp.pad(taken[order], (0, missing))
+
+
+def sorted_step(key, data, *, places, scale=NOISE, clip=clipped, taking="taken", parts=1, masked=True):
+    """Noisy sum over a sorted batch, or over each of its parts."""
+    first, second = jax.random.split(key)
+    index, present = sorted_first(first, len(data[0]), places, taking=taking)
+    weight = present.astype(jnp.float32) if masked else jnp.ones(places)
+    found = weight[:, None] * clip(gradients(WEIGHTS, tuple(column[index] for column in data)))
+    total = found.reshape(parts, -1, found.shape[-1]).sum(axis=1)
+    return total + CLIP * scale * jax.random.normal(second, total.shape)
+
+
 def step(key, data, *, padding="last", scale=NOISE, clip=clipped, masked=True, fixed=False):
     """One noisy sum over a padded batch."""
     first, second = jax.random.split(key)
@@ -41,4 +67,20 @@ FAULTY = {
     "not_clipped": functools.partial(step, clip=lambda found: found),
     "released_without_noise": functools.partial(step, fixed=True),
 }
+SORTED = {
+    "padded": functools.partial(sorted_step, places=12),
+    "in parts": functools.partial(sorted_step, places=12, parts=3),
+    "cut": functools.partial(sorted_step, places=7),
+}
+SORTED_FAULTY = {
+    "too_little_noise": functools.partial(sorted_step, places=12, scale=0.8 * NOISE),
+    "records_mixed_before_sum": functools.partial(sorted_step, places=12, clip=together),
+    "not_clipped": functools.partial(sorted_step, places=12, clip=lambda found: found),
+}
+NOT_JUDGED = {
+    taking: functools.partial(sorted_step, places=12, parts=3, taking=taking)
+    for taking in ("to the back", "reversed", "permutation")
+}
+NOT_JUDGED["filled up"] = functools.partial(sorted_step, places=7, masked=False)
+"""Where fewer are taken than there are places, others stand in for them: the record drives one of them out."""
 UNMASKED = functools.partial(step, masked=False)

@@ -8,11 +8,9 @@ from diagnosis import padded, replayed
 
 from audit.diagnosis.explain import explain
 
-KEY = jax.random.key(3)
 
-
-def told(step):
-    return explain(step, replayed.added(), key=KEY, noise_multiplier=replayed.NOISE)
+def told(step, seed=3):
+    return explain(step, replayed.added(), key=jax.random.key(seed), noise_multiplier=replayed.NOISE)
 
 
 @pytest.mark.parametrize("padding", padded.RIGHT)
@@ -31,3 +29,38 @@ def test_faults_of_a_padded_batch_are_found(kind):
 def test_padding_that_is_summed_is_found():
     found = told(padded.UNMASKED).findings
     assert [one.kind for one in found] == ["too_little_noise"], found
+
+
+SEEDS = [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("form", padded.SORTED)
+def test_nothing_is_said_about_a_batch_that_is_sorted_to_the_front(form, seed):
+    explanation = told(padded.SORTED[form], seed)
+    assert explanation.findings == (), explanation.findings[0].says
+    assert min(one.multiplier for one in explanation.rounds) == pytest.approx(replayed.NOISE, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", padded.SORTED_FAULTY)
+def test_faults_of_a_sorted_batch_are_found(kind, seed):
+    found = told(padded.SORTED_FAULTY[kind], seed).findings
+    assert [one.kind for one in found][:1] == [kind], found
+
+
+MIDDLE = [("to the back", 1), ("reversed", 2), ("permutation", 2), ("filled up", 2)]
+"""Seeds with which the record does not stand at the end of its batch."""
+
+
+@pytest.mark.parametrize(("taking", "seed"), MIDDLE)
+def test_batches_in_which_the_taken_records_move_are_not_judged(taking, seed):
+    found = told(padded.NOT_JUDGED[taking], seed).findings
+    assert [one.kind for one in found] == ["not_followed"], found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("taking", padded.NOT_JUDGED)
+def test_batches_in_which_the_taken_records_move_are_never_accused(taking):
+    for seed in (1, 3, 4, 5):
+        assert told(padded.NOT_JUDGED[taking], seed).suspicions == ()

@@ -11,6 +11,7 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.noise import SUMS
+from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
 from audit.diagnosis.explain.jaxprs.value import (
     COUNT,
     Mixed,
@@ -122,7 +123,8 @@ def labelled(
     if sized and not values and not others:
         # draws that no record's values touch: all that matters is how they lie now
         out.uncoupled = None
-    if _is_shifted(name, out, ins):
+    follow_packing(name, params, out, ins, at, group)
+    if not out.values and not out.packed and is_shifted(name, out, ins):
         out.uncoupled = out.uncoupled or at
     if out.differs and out.tag is None:
         out.since = first(value.since for value in differing) or at
@@ -132,18 +134,6 @@ def labelled(
         _differences(name, out, ins, differing, others, at, counts)
     out.noise = _is_noise(name, out, ins, which)
     return out
-
-
-def _is_shifted(name: str, out: Value, ins: Sequence[Value]) -> bool:
-    """Whether a part was cut from draws among which the record stands in the middle: what follows it is not in line."""
-    if not out.differs or out.tag is not None or out.values or name in axes.SUMMING:
-        return False
-    return any(
-        value.tag is not None
-        and np.shape(value.a) != np.shape(value.b)
-        and min(value.tag.slots) < np.shape(value.a)[value.tag.axis]
-        for value in ins
-    )
 
 
 def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
@@ -295,6 +285,8 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         leak=one.leak or other.leak,
         blurred=one.blurred or other.blurred,
         uncoupled=one.uncoupled or other.uncoupled,
+        packed=(one.packed or other.packed) and not (one.values or other.values),
+        displaced=one.displaced or other.displaced,
         opaque=one.opaque or other.opaque,
         tag=_common_tag(one, other),
         bent=one.bent or other.bent,

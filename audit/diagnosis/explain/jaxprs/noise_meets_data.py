@@ -114,13 +114,9 @@ class Meetings:
             at = noise.scaled.at
             origin = noise.scaled.since or among_records(at, self.readers)
             self.find(noise_scale(origin, at=at, draw=release.draw, what=noise.scaled.what))
-        if data.uncoupled is not None:
-            self.unfollowed.append(
-                (
-                    "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared",
-                    data.uncoupled,
-                )
-            )
+        if (apart := data.uncoupled or data.displaced) is not None:
+            why = "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared"
+            self.unfollowed.append((why, apart))
         elif data.differs and data.mixed is not None:
             self._mixing(release, data)
         if noise.shared or np.size(drawn) < np.size(release.moved):
@@ -165,7 +161,7 @@ def _more_noise(out: Value) -> Part:
 
 
 def _unknown(data: Value, noise: Value) -> str | None:
-    if data.uncoupled is not None:
+    if data.uncoupled is not None or data.displaced is not None:
         return "its batch is drawn or ordered differently on the two sides"
     if noise.correlated:
         return "its noise is correlated"

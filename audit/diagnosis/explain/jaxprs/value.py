@@ -199,6 +199,12 @@ class Value:
     blurred: bool = False
     """Noise reached it in a way that is not followed."""
     uncoupled: Place | None = None
+    packed: bool = False
+    """Sorted by a choice of two, such as whether a record is taken."""
+    masks: bool = False
+    """A choice for each place of a batch that differs in the record's place alone."""
+    displaced: Place | None = None
+    """Where rows were picked or cut of which those behind the record stand at other places."""
     opaque: Place | None = None
     fixed: Place | None = None
     """Drawn from a key that is the same in every run: where that key was made."""
