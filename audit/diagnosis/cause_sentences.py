@@ -6,6 +6,7 @@ Otherwise all of them are listed: tests/audit/diagnosis/test_cause_sentences.py 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from audit.record.diagnosis_answer import Diagnosis
@@ -49,6 +50,7 @@ CAUSES = {
     "key_again": "a key is used more than once",
     "kept_state": "noise of one trial enters the next",
     "l2_for_l1": "it would do for the l2 norm, as where gradients clipped in the l2 norm get noise for an l1 bound",
+    "larger_bound": "the record is clipped at a larger bound than stated",
     "less_along": "there is less noise along the gradients than beside them",
     "less_beside": "there is less noise beside the gradients than along them",
     "less_noise": "there is less noise than stated",
@@ -86,6 +88,13 @@ def sentence(measured: str, causes: tuple[str, ...]) -> str:
         return f"{measured}."
     listed = [_words(cause, CAUSES, "CAUSES") for cause in causes]
     return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. Possible causes: {'; '.join(listed)}."
+
+
+def consequence(found: Diagnosis, follows: str) -> Diagnosis:
+    """An answer 'wrong' that another one explains: it accuses nothing of its own."""
+    measured = found.says.removesuffix(sentence("", found.causes))
+    says = f"{measured}. This follows from the answer to {_words(follows, QUESTIONS, 'QUESTIONS')!r}"
+    return dataclasses.replace(found, says=f"{says}.", causes=(), follows=follows)
 
 
 def answer(

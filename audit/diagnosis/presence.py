@@ -55,6 +55,8 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         measured = (
             f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it"
         )
+    elif all(_is_constant(side) for side in (without, with_record)):
+        measured = "every trial has the same numbers where noise should be"
     else:
         measured = "every trial has noise"
     return answer(
@@ -66,6 +68,11 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         assumes="sums below a million deviations of the noise",
         estimate=max(shares),
     )
+
+
+def _is_constant(side: Noise) -> bool:
+    """Whether nothing varies from trial to trial outside the span of the gradients."""
+    return float(side.beside.std(axis=0).max()) <= ROUND_OFF * float(np.abs(side.outputs).max())
 
 
 def _silent_share(side: Noise) -> float:
@@ -93,10 +100,13 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
         if low.any():
             found[name] = (low, math.sqrt(float(shares[low].max())))
     share = math.sqrt(max(0.0, least)) if least < math.inf else 0.0
+    measured = "no coordinate varies from trial to trial"
+    if least < math.inf:
+        measured = f"the smallest deviation of a coordinate is {share:.3g} of theirs"
     return answer(
         "bare",
         wrong=bool(found),
-        measured=_bare(found, layout) if found else f"the smallest deviation of a coordinate is {share:.3g} of theirs",
+        measured=_bare(found, layout) if found else measured,
         p_value=min(1.0, smallest) if found or smallest >= risk else risk,
         risk=risk,
         assumes="independent trials",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+from audit.diagnosis.cause_sentences import consequence
 from audit.record.diagnosis_answer import Diagnosis
 
 SLIGHT = 0.95
@@ -41,9 +41,10 @@ def _slight(answer: Diagnosis) -> bool:
 def _explained(answer: Diagnosis, wrong: set[str]) -> Diagnosis:
     before = ALONE[: ALONE.index(answer.code)] if answer.code in ALONE else ALONE
     if answer.code not in wrong:
-        return dataclasses.replace(answer, follows="ratio")
+        return consequence(answer, "ratio")
     causes = [*before, *(cause for cause, caused in EXPLAINS.items() if answer.code in caused)]
-    return dataclasses.replace(answer, follows=next((cause for cause in causes if cause in wrong), ""))
+    first = next((cause for cause in causes if cause in wrong), "")
+    return consequence(answer, first) if first else answer
 
 
 def _place(answer: Diagnosis) -> int:

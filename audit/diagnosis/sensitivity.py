@@ -18,6 +18,8 @@ from mechanisms.release import Layout
 
 CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
+LARGEST_DIVISOR = 1e6
+"""Beyond it there is no noise to speak of, whatever it is divided by."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,9 @@ class Movement:
     noise_error: float
     along: float
     """Deviation along it without the record, batches included."""
+    others: float
+    """How far the other records move the mean along their own sum."""
+    others_error: float
     degrees: int
     mean_rows: tuple[Array, Array]
     spread_rows: tuple[Array, Array]
@@ -94,6 +99,7 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     asides = [span - np.outer(span @ own, own) for span in spans]
     squares = np.concatenate([side.sizes**2 for side in sides])
     noise = math.sqrt((without.variance + with_record.variance) / 2)
+    others = without.outputs @ (signal.others / (float(np.linalg.norm(signal.others)) or 1.0))
     return Movement(
         whole=shift(*spans),
         aside_p=_apart(*asides),
@@ -102,6 +108,8 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
         noise=noise,
         noise_error=float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300),
         along=float(rows[0].std(ddof=1)),
+        others=float(others.mean()),
+        others_error=max(float(others.std(ddof=1)) / math.sqrt(len(others)), 1e-300),
         degrees=min(map(len, rows)) - 1,
         mean_rows=(-rows[0], rows[1]),
         spread_rows=(rows[0].var(ddof=1) - rows[0] ** 2, rows[1] ** 2 - rows[1].var(ddof=1)),
@@ -183,10 +191,23 @@ def _around(ratio: float, found: Movement, risk: float) -> tuple[float, float]:
     return ratio / (1 + reach), ratio / (1 - reach) if reach < 1 else math.inf
 
 
+def _divisor_may_be(divisor: float, found: Movement, signal: Signal, stated: Stated, risk: float) -> bool:
+    """Whether the other records' sum, divided by this, may be what they move the mean by; so where it tells nothing."""
+    size = stated.rate * float(np.linalg.norm(signal.others))
+    if not signal.others_short or size == 0:
+        return True
+    reach = float(student.isf(risk / 2, found.degrees)) * found.others_error
+    return abs(found.others - size / divisor) <= reach + CLOSE * size / divisor
+
+
 def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> tuple[str, tuple[str, ...]]:
-    """Which of the two is off, if nothing is divided, and why that may be."""
+    """Which of the two is off, if nothing is divided, and why that may be.
+
+    A record that moves the release as far as is due beside too little noise may also move a sum too far that has its
+    noise and is divided. The other records tell the two apart, unless they are clipped as well.
+    """
     moved, length = found.whole.length / stated.rate, signal.length
-    too_far, turned = ("not_clipped", "not_clipped_alone", "counted_again"), ""
+    too_far, turned = ("larger_bound", "not_clipped", "not_clipped_alone", "counted_again"), ""
     if found.aside_p < risk:
         # no length of the record's own gradient explains this
         too_far = ("moves_others", "not_clipped_alone", "counted_again")
@@ -203,7 +224,14 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     if abs(moved - length) * stated.rate <= reach:
-        return f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due", less
+        what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due"
+        divisor = stated.deviation / max(found.noise, 1e-300)
+        undivided = _divisor_may_be(1.0, found, signal, stated, risk)
+        if divisor > LARGEST_DIVISOR or not _divisor_may_be(divisor, found, signal, stated, risk):
+            return what, less
+        divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
+        divided += f"{turned} where {length:.3g} is due"
+        return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, too_far)
     what = (
         f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}; "
         f"{stated.deviation:.3g} would be due where it moves it by {length:.3g}"

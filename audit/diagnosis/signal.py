@@ -31,6 +31,8 @@ class Signal:
     """What the record adds to the sum when it is taken, clipped as stated (not at all where no bound is known)."""
     others: np.ndarray
     """The sum of the other records' gradients in one round, clipped alike."""
+    others_short: bool
+    """Whether each of them is shorter than the bound, so that a larger one leaves their sum as it is."""
     records: int
     """Records without the differing one."""
     rounds: int
@@ -72,6 +74,8 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
     counts = np.asarray(found.counts, float)
     # a bound that others exceed would need every one of their rows
     others = counts @ clipped(found.shared) if found.shared.size * size <= MOST_DENSE else np.zeros(size)
+    # span coordinates have the rows' own lengths; a row that is many rounds long is at least as long as any of them
+    longest = float(np.linalg.norm(found.shared, axis=1).max(initial=0.0))
     rows = np.tile(_dense(found, np.eye(found.rank)), (1, times))
     each_round = _pieces(rows, [size // rounds] * rounds)
     basis = rows if rounds == 1 else _orthonormal(each_round)
@@ -85,6 +89,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         parts=parts,
         moves=added - removed,
         others=others,
+        others_short=clip is None or longest <= (1 + 1e-6) * clip,
         records=found.records_without,
         rounds=rounds,
         finite=finite,

@@ -24,6 +24,8 @@ UNIT = np.eye(1, WIDTH)[0]
 PLAIN = mechanisms.worst_case_pair(records=OTHERS, dimension=WIDTH, clip=1.0)
 DENSE_UNIT = np.sign(np.sin(np.arange(1, WIDTH + 1))) / np.sqrt(WIDTH)
 DENSE = mechanisms.neighbours_from_gradients(-np.tile(DENSE_UNIT, (OTHERS, 1)), DENSE_UNIT)
+LONG = mechanisms.neighbours_from_gradients(-np.tile(4 * UNIT, (OTHERS, 1)), 4 * UNIT)
+"""Every gradient is longer than the bound."""
 SMALL = mechanisms.worst_case_pair(records=OTHERS, dimension=6, clip=1.0)
 NOT_A_NUMBER = mechanisms.Neighbours(
     without=-np.tile(UNIT, (OTHERS, 1)),
@@ -254,6 +256,13 @@ FAULTS = {
         lambda d: d.release + np.outer(4 * d.taken, d.unit), ("ratio",), ("not_clipped_alone",)
     ),
     "counted again": Fault(lambda d: d.release + np.outer(3 * d.taken, d.unit), ("ratio",), ("counted_again",)),
+    "larger bound": Fault(lambda d: d.release + np.outer(3 * d.taken, d.unit), ("ratio",), ("larger_bound",)),
+    "larger bound, divided by it": Fault(
+        lambda d: (d.release + np.outer(3 * d.taken, d.unit)) / 4, ("ratio",), ("larger_bound",)
+    ),
+    "larger bound for all, divided by it": Fault(
+        lambda d: d.sums + d.noise / 4, ("ratio",), ("larger_bound",), pair=LONG
+    ),
     "less noise": Fault(lambda d: d.sums + 0.1 * d.noise, ("ratio",), ("less_noise",)),
     "less beside": Fault(
         lambda d: d.sums + 0.01 * d.noise + np.outer(d.noise @ d.unit, d.unit),
@@ -295,6 +304,43 @@ def test_only_what_may_be_true_is_said(name):
     for answer in answers:
         assert not answer.causes or set(answer.causes) & set(fault.true), answer.says
     assert any(set(answer.causes) & set(fault.true) for answer in answers), [answer.says for answer in answers]
+
+
+def test_less_noise_and_a_larger_bound_are_told_apart_where_the_other_records_show_a_divisor():
+    (less,), (larger,), (either,) = (
+        said(FAULTS[name]) for name in ("less noise", "larger bound, divided by it", "larger bound for all, divided by it")
+    )
+    assert less.causes == ("less_noise",)
+    assert "larger_bound" in larger.causes
+    assert "less_noise" not in larger.causes
+    assert "is divided by 4" in larger.says
+    assert {"less_noise", "larger_bound"} <= set(either.causes)
+
+
+FOUR = np.where(np.arange(WIDTH) < 4, 0.5, 0.0)
+
+
+def test_noise_that_would_do_for_the_l2_norm_is_not_the_only_cause():
+    """In four coordinates half the noise that the l1 norm needs is what the l2 norm needs, by chance."""
+    pair = mechanisms.neighbours_from_gradients(np.tile(-FOUR, (OTHERS, 1)), FOUR)
+    half = Fault(lambda d: d.sums @ np.outer(UNIT, FOUR) + d.rng.laplace(0.0, 1.0, d.noise.shape), (), (), pair=pair)
+    (found,) = said(dataclasses.replace(half, stated=LAPLACE))
+    assert {"l2_for_l1", "less_noise"} <= set(found.causes)
+
+
+def test_what_follows_from_another_answer_accuses_nothing():
+    rng = np.random.default_rng(3)
+    once = NOISE * rng.standard_normal(WIDTH)
+    reseeded = [(once + taken * UNIT + 1e-9 * rng.standard_normal((100, WIDTH))) for taken in (0.0, 1.0)]
+    answers = diagnose(*reseeded, PLAIN, clip=1.0, noise_multiplier=NOISE, risk=0.01)
+    follow = [answer for answer in answers if answer.follows]
+    assert [answer.code for answer in answers if answer.wrong and not answer.follows] == ["repeated"]
+    assert follow
+    assert not any(answer.causes for answer in follow)
+    assert {answer.says.rsplit(". ", 1)[1] for answer in follow} == {
+        "This follows from the answer to 'is noise repeated from trial to trial?'."
+    }
+    assert all("has noise" not in answer.says and "of theirs" not in answer.says for answer in answers)
 
 
 def test_a_gradient_in_one_coordinate_has_no_parts_that_could_be_clipped_by_themselves():
