@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import inspect
 
 import jax
@@ -316,6 +317,19 @@ def test_right_trainings_stay_silent(train, releases):
     assert not told.findings
     assert len(told.rounds) == {"update": 1, "final": 2 + (train is steps.with_opacus), "transcript": 3}[releases]
     assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.01) for one in told.rounds)
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_batches_that_hold_other_records_are_not_called_clipped_after_the_sum(shuffled):
+    right = training_explained(functools.partial(steps.two_batches, shuffled=shuffled), records=8)
+    assert not right.suspicions
+    assert not right.rounds
+    assert "differ in more than the one record" in right.not_judged[0].says
+    wrong = training_explained(functools.partial(steps.two_batches, shuffled=shuffled, clip_sum=True), records=8)
+    assert [one.kind for one in wrong.findings] == ["clipped_after_sum"]
+    source, start = inspect.getsourcelines(steps.two_batches)
+    line = start + next(number for number, text in enumerate(source) if "length = " in text)
+    assert (inspect.getsourcefile(steps.two_batches), line) in wrong.findings[0].lines
 
 
 def test_noise_of_an_optimizers_own_step_is_seen():

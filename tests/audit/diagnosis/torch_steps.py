@@ -410,3 +410,27 @@ def by_subclass(data, seed, deviation=CLIP * NOISE):
 
 def half_noise_by_subclass(data, seed):
     return by_subclass(data, seed, CLIP * NOISE / 2)
+
+
+def two_batches(dataset, seed, *, clip_sum=False, shuffled=True):
+    """One epoch of two batches of n // 2 records, each clipped by itself; or else their sum."""
+    torch.manual_seed(seed)
+    x, y = dataset.tensors
+    model = torch.nn.Linear(COLUMNS, 1)
+    size = len(x) // 2
+    order = (torch.randperm(len(x)) if shuffled else torch.arange(len(x))).tolist()
+    for start in (0, size):
+        total = [torch.zeros_like(part) for part in model.parameters()]
+        for index in order[start : start + size]:
+            model.zero_grad()
+            ((model(x[index]) - y[index]) ** 2).sum().backward()
+            norm = torch.sqrt(sum((part.grad**2).sum() for part in model.parameters())).item()
+            for own, part in zip(total, model.parameters(), strict=True):
+                own += part.grad * (1.0 if clip_sum else min(1.0, CLIP / norm))
+        if clip_sum:
+            length = torch.sqrt(sum((own**2).sum() for own in total))
+            total = [own * torch.clamp(CLIP / length, max=1.0) for own in total]
+        with torch.no_grad():
+            for own, part in zip(total, model.parameters(), strict=True):
+                part -= 0.1 * (own + NOISE * CLIP * torch.randn_like(own)) / 4
+    return model

@@ -44,6 +44,8 @@ class Place:
 
     index: int
     records: int
+    added: bool = True
+    """Whether it is one more, or else one in place of another."""
 
 
 def place_of_record(without: Any, with_record: Any) -> Place | None:
@@ -62,8 +64,34 @@ def place_of_record(without: Any, with_record: Any) -> Place | None:
     for a, b in zip(one, other, strict=True):
         apart |= (a[:common] != b[:common]).reshape(common, -1).any(axis=1)
     if apart.any():
-        return Place(int(np.argmax(apart)), fewer)
+        return Place(int(np.argmax(apart)), fewer, longer != lengths)
     return Place(common, fewer) if longer != lengths else None
+
+
+def rows_read(name: str, args: tuple[Any, ...]) -> set[int]:
+    """Which records an operation reads from a tensor of them; empty where it reads them otherwise than by place."""
+    if not args[0].dim() or len(args) < 2:
+        return set()
+    records, along = len(args[0]), args[1]
+    if name == "index" and isinstance(along[0], torch.Tensor):
+        places = along[0].nonzero() if along[0].dtype == torch.bool else along[0]
+    elif name == "index_select" and along == 0:
+        places = args[2]
+    elif name == "select" and along == 0:
+        places = torch.tensor(args[2])
+    elif name == "slice" and along == 0:
+        return set(range(records)[slice(*(args[2:] or (None,)))])
+    else:
+        return set()
+    return set((places.flatten() % records).tolist())
+
+
+def same_batches(one: dict[int, set[int]], other: dict[int, set[int]], place: Place) -> bool:
+    """Whether the two sides read the same records between any two releases, but for the one more."""
+    if not place.added:
+        return one == other
+    fewer = {phase: {row - (row > place.index) for row in rows - {place.index}} for phase, rows in other.items()}
+    return all(one.get(phase, set()) == fewer.get(phase, set()) for phase in one.keys() | fewer.keys())
 
 
 def enlarged(dataset: Any, index: int, factor: float, *, turned: bool = False) -> Any:
@@ -131,6 +159,16 @@ def among_others(dataset: Any, index: int | None) -> Any:
     if found is None and isinstance(dataset, Dataset):
         return Subset(dataset, order.tolist())
     return found
+
+
+def replaced(dataset: Any, index: int) -> Any:
+    """A copy in which another record stands in place of one; None where there is none."""
+    columns = _columns(dataset)
+    if not columns or len(columns[0]) < 2:
+        return None
+    order = np.arange(len(columns[0]))
+    order[index] = 0 if index else 1
+    return _mapped(dataset, lambda column: column[order])
 
 
 def _mapped(dataset: Any, change: Callable[[Any], Any]) -> Any:

@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay import traces, uneven_noise
-from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay import uneven_noise
 from mechanisms.adapters.pytorch.replay.comparing import apart_from, length_of, round_costs, took_part
-from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank, Slot
+from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.ledger import Bend
+from mechanisms.adapters.pytorch.replay.mixing import OTHER_BATCHES, SLACK, Company, mixing
 from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
-from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, others_apart, place_of_record, tensors_in
+from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, place_of_record, same_batches, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, same_in_every_run, with_seedings
@@ -29,8 +28,6 @@ ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
 FACTOR = 50.0
 """How many times larger a record is made."""
-SLACK = 0.02
-"""What rounding may add to a difference, over it."""
 NEGLIGIBLE = 1000.0
 """Noise over what a record moves, above which its size tells nothing of clipping."""
 COMPANY = ((True, True, False), (True, True, True))
@@ -81,6 +78,9 @@ class Replay:
         largest = [other]
         if not self._about_outputs(one, other):
             self._about_mixing(one, other, (self._without, self._with))
+            if self._elsewhere(one, other):
+                self._facts += [] if self._facts else [OTHER_BATCHES]
+                return self._answer(one, other, ())
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
         if not self._facts and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
@@ -90,7 +90,12 @@ class Replay:
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
         costs = [list(round_costs(run.releases.events)) for run in largest]
         if not self._about_tensors(one, other):
-            self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
+            short = self._about_noise(
+                [[cost for cost in found if cost.number <= self._last_round()] for found in costs]
+            )
+            if short and self._holds_others(one, other):
+                self._facts = [OTHER_BATCHES]
+                return self._answer(one, other, ())
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
@@ -279,31 +284,13 @@ class Replay:
         ]
         if not suspects:
             return
-        if self._place is None:
-            return
-        index = self._place.index
-        # a dataset that lacks the record has nobody there
-        sides = among_others(pair[0], index), among_others(pair[1], index)
-        if any(side is None for side in sides):
-            return
-        runs = [run for side in sides if (run := self._further(side, one)) is not None]
-        if len(runs) < 2 or any(len(run.releases.events) != len(other.releases.events) for run in runs):
-            return
-        said: set[Stack] = set()
-        for number in suspects:
-            event, (first, second) = other.releases.events[number], (run.releases.events[number] for run in runs)
-            if first.difference.shape != event.difference.shape or second.difference.shape != event.difference.shape:
-                continue
-            left = second.difference - first.difference - event.difference
-            size = event.difference.norm() + 0.01 * (first.difference.norm() + second.difference.norm())
-            at = event.mixed or event.bent
-            if float(left.norm()) > SLACK * float(size) and at not in said:
-                said.add(at)
-                if event.mixed:
-                    self._say("records_mixed_before_sum", {"at": event.mixed}, through="")
-                else:
-                    origin, bent = _bent_at(event, [run.ledger.bends for run in (one, other, *runs)])
-                    self._say("clipped_after_sum", {"origin": origin, "at": bent})
+        if self._place is not None:
+            company = Company(one, other, pair, self._place.index, self._further)
+            self._facts += mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
+
+    def _elsewhere(self, one: Run, other: Run) -> bool:
+        """Whether a batch holds others on the two datasets, beside the one record."""
+        return self._place is not None and not same_batches(one.batches, other.batches, self._place)
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""
@@ -387,18 +374,3 @@ class Replay:
         ]
         values += [(again.outputs[name].value, one.outputs[name].value) for name in one.outputs]
         return any(apart_from(*pair) for pair in values)
-
-
-def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, Stack]:
-    """Where records were summed, and where what the record adds first depends on the others.
-
-    The four are those of the two sides as they are, and among other records.
-    """
-    for slot, bend in bends[1].items():
-        own = [found.get(slot) for found in bends]
-        without, with_record, without_then, with_then = (0.0 if found is None else found.total for found in own)
-        added, then = with_record - without, with_then - without_then
-        size = max(found.size for found in own if found is not None)
-        if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
-            return event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where
-    return event.bent_sum, event.bent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -26,6 +27,7 @@ from mechanisms.adapters.pytorch.replay.draws import (
 )
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.records import rows_read
 from mechanisms.adapters.pytorch.replay.releases import Enough, Releases
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
@@ -68,6 +70,9 @@ class Run(TorchDispatchMode):
         """Draws that chose something."""
         self.read: set[tuple[str, int]] = set()
         """Frames that were open while records were read one by one."""
+        self.batches: dict[int, set[int]] = collections.defaultdict(set)
+        """Places of the records that were read between two releases."""
+        self._records: dict[int, torch.Tensor] = {}
         self.lost: list[str] = []
         self.ranks = False
         """Whether values of records were picked by their size."""
@@ -76,6 +81,7 @@ class Run(TorchDispatchMode):
         """These hold records."""
         for tensor in tensors:
             self.memory.put(tensor, Cell(data=True))
+            self._records[id(tensor)] = tensor
 
     def tell(self, name: str, tensor: Any) -> None:
         """The code releases this."""
@@ -103,6 +109,8 @@ class Run(TorchDispatchMode):
         if func._schema.is_mutable and any(cell.variance is not None for cell in cells):
             before = (_copied(args[0]), *args[1:])
         out = func(*args, **kwargs)
+        if args and id(args[0]) in self._records:
+            self.batches[self.ledger.phase] |= rows_read(name, args)
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
             # made of NumPy's numbers or Python's
             self.memory.put(out, Cell(data=True))

@@ -1,0 +1,128 @@
+"""Whether what a record adds to a release depends on the others, also where the batches hold other records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mechanisms.adapters.pytorch.replay import traces
+from mechanisms.adapters.pytorch.replay.cells import Event
+from mechanisms.adapters.pytorch.replay.draws import Slot
+from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.ledger import Bend
+from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, replaced
+from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.stacks import Stack
+
+SLACK = 0.02
+"""What rounding may add to a difference, over it."""
+SMALLER = 1 / 50
+"""By which the record is multiplied to see whether others change what that does."""
+OTHER_BATCHES = Fact(
+    kind="not_followed",
+    stacks={},
+    words={
+        "why": "on equal draws the batches of the two datasets differ in more than the one record, as where a batch's "
+        "size is computed from the number of records"
+    },
+)
+
+Further = Callable[[Any, Run | None], Run | None]
+"""A run on a changed dataset beside a reference; None where the code stops with an error."""
+
+
+class Company:
+    """Runs of both sides among other records: those of ``pair``, beside ``one`` and ``other`` as they are."""
+
+    def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], index: int, further: Further):
+        self._one, self._other, self._index, self._further = one, other, index, further
+        # a dataset that lacks the record has nobody there
+        sides = among_others(pair[0], index), among_others(pair[1], index)
+        self._runs = [] if any(side is None for side in sides) else self._alike(*sides)
+        self._with = pair[1], sides[1]
+        self._small: list[Run] | None = None
+
+    def _alike(self, *datasets: Any) -> list[Run]:
+        """Runs that release as often; none where one of them does not."""
+        many = len(self._other.releases.events)
+        runs = [run for side in datasets if (run := self._further(side, self._one)) is not None]
+        return runs if len(runs) == len(datasets) and all(len(run.releases.events) == many for run in runs) else []
+
+    def changes(self, number: int) -> bool:
+        """Whether one more record moves a release otherwise among others."""
+        return bool(self._runs) and self._apart(number, *self._runs)
+
+    def mixes(self, number: int) -> bool:
+        """Whether others change what it does to make the record smaller: not where batches merely hold others.
+
+        So where that cannot be tried.
+        """
+        if self._small is None:
+            smaller = [enlarged(side, self._index, SMALLER) for side in self._with]
+            if any(side is None for side in smaller):
+                smaller = [replaced(side, self._index) for side in self._with]
+            self._small = [] if any(side is None for side in smaller) else self._alike(*smaller)
+        if not self._small:
+            return True
+        alone, among = (run.releases.events[number].difference for run in self._small)
+        event, then = (run.releases.events[number].difference for run in (self._other, self._runs[1]))
+        if len({alone.shape, among.shape, event.shape, then.shape}) > 1:
+            return True
+        return _more(then - among - event + alone, event, then)
+
+    def bends(self, *, smaller: bool) -> list[dict[Slot, Bend]]:
+        """Of the two sides as they are and among others; ``smaller``: of the record made smaller, not left out."""
+        without, among = self._small if smaller and self._small else (self._one, self._runs[0])
+        return [run.ledger.bends for run in (without, self._other, among, self._runs[1])]
+
+    def _apart(self, number: int, without: Run, with_record: Run) -> bool:
+        event, first, second = (run.releases.events[number].difference for run in (self._other, without, with_record))
+        if first.shape != event.shape or second.shape != event.shape:
+            return False
+        return _more(second - first - event, event, first, second)
+
+
+def _more(left: torch.Tensor, event: torch.Tensor, *others: torch.Tensor) -> bool:
+    size = event.norm() + 0.01 * sum(other.norm() for other in others)
+    return float(left.norm()) > SLACK * float(size)
+
+
+def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool) -> list[Fact]:
+    """Whether the record's share of a release depends on who else is in it: suspected on the way, then tried.
+
+    ``elsewhere`` says that batches hold other records: what one record more does then depends on them in any case, and
+    rows differ.
+    """
+    changed = [(number, other.releases.events[number]) for number in suspects if company.changes(number)]
+    if elsewhere:
+        changed = [(number, event) for number, event in changed if event.bent and company.mixes(number)]
+    facts = []
+    for _, event in changed:
+        mixed = event.mixed and not elsewhere
+        facts.append(_mixed(event) if mixed else _clipped(*_bent_at(event, company.bends(smaller=elsewhere))))
+    return list({fact.stacks["at"]: fact for fact in reversed(facts)}.values())[::-1]
+
+
+def _mixed(event: Event) -> Fact:
+    return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed}, words={"through": ""})
+
+
+def _clipped(origin: Stack, at: Stack) -> Fact:
+    return Fact(kind="clipped_after_sum", stacks={"origin": origin, "at": at})
+
+
+def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, Stack]:
+    """Where records were summed, and where what the record adds first depends on the others.
+
+    The four are those of the two sides as they are, and among other records.
+    """
+    for slot, bend in bends[1].items():
+        own = [found.get(slot) for found in bends]
+        without, with_record, without_then, with_then = (0.0 if found is None else found.total for found in own)
+        added, then = with_record - without, with_then - without_then
+        size = max(found.size for found in own if found is not None)
+        if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
+            return event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where
+    return event.bent_sum, event.bent
