@@ -307,9 +307,8 @@ def test_only_what_may_be_true_is_said(name):
 
 
 def test_less_noise_and_a_larger_bound_are_told_apart_where_the_other_records_show_a_divisor():
-    (less,), (larger,), (either,) = (
-        said(FAULTS[name]) for name in ("less noise", "larger bound, divided by it", "larger bound for all, divided by it")
-    )
+    divided = ("larger bound, divided by it", "larger bound for all, divided by it")
+    (less,), (larger,), (either,) = (said(FAULTS[name]) for name in ("less noise", *divided))
     assert less.causes == ("less_noise",)
     assert "larger_bound" in larger.causes
     assert "less_noise" not in larger.causes

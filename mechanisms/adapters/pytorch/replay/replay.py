@@ -90,12 +90,7 @@ class Replay:
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
         costs = [list(round_costs(run.releases.events)) for run in largest]
         if not self._about_tensors(one, other):
-            short = self._about_noise(
-                [[cost for cost in found if cost.number <= self._last_round()] for found in costs]
-            )
-            if short and self._holds_others(one, other):
-                self._facts = [OTHER_BATCHES]
-                return self._answer(one, other, ())
+            self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
