@@ -16,8 +16,9 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
 from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import Against, Judgement, against_band, against_jointly, judge_statements
-from audit.verdict.proven_numbers import ProvenNumber, against, prove, questions
+from audit.verdict.proven_numbers import ProvenNumber, against, prove, questions, stated
 from audit.verdict.verdict import Verdict
+from audit.verdict.violated import at_best
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
@@ -84,31 +85,24 @@ class ScoreBounds:
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon: by the band and, up to the declared delta, by its own test."""
-        own = self._number("epsilon")
-        # Epsilon falls with delta, so what holds at the declared delta holds at smaller ones.
-        known = own.at_least if own is not None and own.given is not None and delta <= own.given else 0.0
-        return max(known, self._off_band(EpsilonAt(delta=delta)))
+        """Proven lower bound on epsilon: by the band, up to the declared delta by its own test, or implied by delta's."""
+        return self._proven(EpsilonAt(delta=delta))
 
     def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta: by the band and, at epsilon 0, by its own test."""
-        own = self._number("delta")
-        known = own.at_least if own is not None and own.given == epsilon else 0.0
-        return max(known, self._off_band(DeltaAt(epsilon=epsilon)))
+        """Proven lower bound on delta: by the band, at epsilon 0 by its own test, or implied by epsilon's."""
+        return self._proven(DeltaAt(epsilon=epsilon))
 
     @property
     def mu(self) -> float:
-        """Proven lower bound on mu, by its own test and by the band."""
-        own = self._number("mu")
-        return max(0.0 if own is None else own.at_least, self._off_band(Mu()))
+        """Proven lower bound on mu: by its own test, by the band, or implied by epsilon's or delta's."""
+        return self._proven(Mu())
 
-    def _number(self, name: str) -> ProvenNumber | None:
-        return next((number for number in self.numbers if number.name == name), None)
-
-    def _off_band(self, question: Question) -> float:
+    def _proven(self, question: Question) -> float:
+        """By its own test, by what the other numbers imply of it, and off the band."""
+        own = stated(self.numbers, question)
         if self.band is None:
-            return 0.0
-        return float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0))
+            return own
+        return max(own, float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0)))
 
 
 @checked
@@ -259,7 +253,7 @@ def _judged(claim: Claim, found: ScoreBounds, verdict: Against, delta: float) ->
 
         statements.append(against_band(found.band.points, wider_at, claim, risk=found.budget.band))
     trials = min(min(counts.trials_without, counts.trials_with) for counts in own)
-    return judge_statements(
+    judgement = judge_statements(
         tuple(statements),
         claim,
         risk=sum(share.values()),
@@ -267,6 +261,7 @@ def _judged(claim: Claim, found: ScoreBounds, verdict: Against, delta: float) ->
         delta=delta,
         trials_per_side=trials,
     )
+    return dataclasses.replace(judgement, violated_at=at_best(judgement.violated_at, found))
 
 
 def _counts(sides: tuple[Array, Array], test: Threshold) -> ErrorCounts:

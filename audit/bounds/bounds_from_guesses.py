@@ -10,15 +10,11 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
 from audit.bounds.binomial import binomial_cdf, binomial_tail
+from audit.bounds.implied import LARGEST_MU, TOLERANCE
 from audit.bounds.supporting_lines import tabulate
-from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
-LARGEST_MU = 60.0
-"""No number of guesses refutes a larger mu: its curve is 0 to machine precision."""
-TOLERANCE = 1e-7
-"""Searched bounds are lowered by this, more than the search and its special functions err."""
 ROUNDING = 1e-15
 """Absolute error of rates near 1, taken off what a supporting line demands."""
 REACH = 10.0
@@ -141,13 +137,6 @@ def mu_refuted(correct: int, guesses: int, *, coins: float, risk: float, above: 
         return curve_refuted(correct, guesses, coins=coins, inverse=gaussian_inverse(mu), risk=risk)
 
     return max(above, _largest(refuted, LARGEST_MU, above)) if correct else above
-
-
-def mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """The mu at which mu-GDP has this epsilon at ``delta``, not above the truth: a proven epsilon refutes all below."""
-    if epsilon <= 0 or delta <= 0:
-        return 0.0
-    return _largest(lambda mu: mu == 0 or float(gaussian_delta(epsilon, mu)) < delta, LARGEST_MU)
 
 
 def gaussian_inverse(mu: float) -> Inverse:

@@ -6,6 +6,7 @@ import dataclasses
 
 from audit.bounds import bounds_from_guesses as worst
 from audit.bounds import sharp_guesses
+from audit.bounds.implied import mu_of
 from guarantees.numerics.search import halved
 
 ROUNDING = 1e-9
@@ -92,7 +93,8 @@ class Guesses:
     def mu(self, above: float = 0.0) -> float:
         """Largest mu such that they refute mu-GDP, if it exceeds ``above``; else ``above``."""
         if self.at_delta is not None:
-            return max(above, worst.mu_of_epsilon(self.epsilon(self.at_delta), self.at_delta))
+            epsilon = self.epsilon(self.at_delta)
+            return max(above, mu_of(epsilon, self.at_delta)) if epsilon > 0 else above
         return worst.mu_refuted(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
 
     def sharp_mu(self, above: float = 0.0) -> float:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from audit.bounds.bounds_from_guesses import LARGEST_MU
+from audit.bounds.implied import LARGEST_MU
 from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved

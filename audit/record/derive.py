@@ -15,6 +15,7 @@ from audit.policies.policy import Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
 from audit.verdict.verdict import Verdict
+from audit.verdict.violated import at_best
 from guarantees.claim import Claim
 from guarantees.trade_off import TradeOff
 from mechanisms.pairs.gradient_lengths import GradientLengths
@@ -71,7 +72,7 @@ def derive(audited: Audited) -> AuditRecord:
     finding = policy.judge(tally, test, goal)
     judgement, members = finding.judgement, subject.members
     entries = zip(test.cuts, finding.counts, finding.points, strict=True)
-    return AuditRecord(
+    record = AuditRecord(
         **{name: value for name, value in vars(subject).items() if name != "members"},
         verdict=judgement.verdict,
         reason=judgement.reason,
@@ -101,6 +102,7 @@ def derive(audited: Audited) -> AuditRecord:
         violated_at=judgement.violated_at,
         state=tally.state,
     )
+    return dataclasses.replace(record, violated_at=at_best(record.violated_at, record))
 
 
 def cuts_of(record: AuditRecord) -> tuple[Cut, ...]:

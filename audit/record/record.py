@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.bounds.rounding import at_least, at_most
 from audit.record.diagnosis_answer import Diagnosis
 from audit.risk import RiskBudget, Statement
-from audit.verdict.proven_numbers import ProvenNumber
+from audit.verdict.proven_numbers import ProvenNumber, stated
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
 from mechanisms.pairs.gradient_lengths import GradientLengths
@@ -360,27 +361,25 @@ class AuditRecord:
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon at ``delta``; all bounds of a record hold together at its risk.
 
-        At the reported delta by the test fixed for it, at others by the points. Epsilon falls as delta grows.
+        At the reported delta by the test fixed for it, at others by the points; everywhere by what the proven delta
+        at epsilon 0 implies. Epsilon falls as delta grows.
         """
         if self.one_run is not None:
             return self.one_run.epsilon(delta)
-        own = [n.at_least for n in self.numbers if n.name == "epsilon" and n.given is not None and delta <= n.given]
-        return max([*own, *proven_epsilon(self._limits, delta=delta)])
+        return max(stated(self.numbers, EpsilonAt(delta=delta)), *proven_epsilon(self._limits, delta=delta))
 
     def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta at ``epsilon``: at 0 by the test fixed for it, at others by the points."""
+        """Proven lower bound on delta at ``epsilon``: at 0 by the test fixed for it, at others by the points or implied."""
         if self.one_run is not None:
             return self.one_run.delta(epsilon)
-        own = [n.at_least for n in self.numbers if n.name == "delta" and n.given == epsilon]
-        return max([*own, *proven_delta(self._limits, epsilon=epsilon)])
+        return max(stated(self.numbers, DeltaAt(epsilon=epsilon)), *proven_delta(self._limits, epsilon=epsilon))
 
     @property
     def mu(self) -> float:
-        """Proven lower bound on mu: no mu-GDP with a smaller mu holds."""
+        """Proven lower bound on mu: no mu-GDP with a smaller mu holds; never less than its own epsilon and delta imply."""
         if self.one_run is not None:
             return self.one_run.mu
-        own = [n.at_least for n in self.numbers if n.name == "mu"]
-        return max([*own, proven_mu(self._limits)])
+        return max(stated(self.numbers, Mu()), proven_mu(self._limits))
 
     @property
     def _limits(self) -> tuple[Limits, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 
 import numpy as np
 
 from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
+from audit.bounds.implied import implied
 from audit.bounds.inversion import inversion, joint_bound
 from audit.risk import Statement
 from audit.verdict.judgement import Against
@@ -36,6 +38,26 @@ class ProvenNumber:
     """Its share of the audit's risk, fixed before the trials, and what a verdict that refuted the claim passed on."""
     rectangle: float
     """What Clopper-Pearson limits on both error rates would prove at the same share."""
+
+
+def stated(numbers: Iterable[ProvenNumber], question: Question) -> float:
+    """The most that proven numbers say of a number, each by itself or by what it implies of another.
+
+    They hold together, so the largest of what follows from them costs no risk. [docs/validity.md, section 14]
+    """
+    return max((_said(number, question) for number in numbers), default=0.0)
+
+
+def _said(number: ProvenNumber, question: Question) -> float:
+    if number.at_least <= 0:
+        # an epsilon of 0 at some delta says nothing, not that delta at 0 is so large
+        return 0.0
+    own = number.at_least if number.name == question.name and number.given == _given(question) else 0.0
+    if number.given is None:
+        # that no smaller mu holds says nothing of any one epsilon
+        return own
+    pair = (number.at_least, number.given) if number.name == "epsilon" else (number.given, number.at_least)
+    return max(own, implied(question, epsilon=pair[0], delta=pair[1]))
 
 
 def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0) -> ProvenNumber:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -93,6 +93,26 @@ def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: floa
     head = f"{name} at {'delta' if name == 'epsilon' else 'epsilon'} {given:.3g}"
     says = f"{head}: {said}, claimed at most {allowed}."
     return ViolatedAt(number=name, given=given, claimed=claimed, at_least=proven, says=says)
+
+
+class Bounds(Protocol):
+    """What an audit proves."""
+
+    def epsilon(self, delta: float) -> float:
+        """Lower bound on epsilon at ``delta``."""
+        ...
+
+    def delta(self, epsilon: float) -> float:
+        """Lower bound on delta at ``epsilon``."""
+        ...
+
+
+def at_best(at: ViolatedAt | None, bounds: Bounds) -> ViolatedAt | None:
+    """A number that broke the claim, told as tables tell it: by the largest of all bounds that hold together."""
+    if at is None or at.at_least is None or at.false_alarm_rate is not None:
+        return at
+    proven = bounds.epsilon(at.given) if at.number == "epsilon" else bounds.delta(at.given)
+    return by_number(at.number, at.given, at_least=max(proven, at.at_least), claimed=at.claimed)
 
 
 def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
