@@ -85,7 +85,7 @@ class ScoreBounds:
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon: by the band, up to the declared delta by its own test, or implied by delta's."""
+        """Proven lower bound on epsilon: by the band, up to its delta by its own test, or implied by delta's."""
         return self._proven(EpsilonAt(delta=delta))
 
     def delta(self, epsilon: float) -> float:

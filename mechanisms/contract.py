@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_args, overload, runtime_checkable
@@ -78,6 +79,10 @@ class Described(Protocol):
     def libraries(self) -> tuple[str, ...]:
         """Import names of the libraries that it needs when it runs and that may be missing."""
         return ()
+
+    def seen_on(self, dataset: Any) -> Mapping[str, str]:
+        """What one run shows of its ``sampler`` and its ``divisor``, in words; nothing where parameters say it."""
+        return {}
 
     @property
     def reads_tables(self) -> bool:
@@ -241,6 +246,10 @@ class _Filled:
         """The object's own answer, if it has any."""
         return _asked(self.given, "steps_on")(dataset)
 
+    def seen_on(self, dataset: Any) -> Mapping[str, str]:
+        """The object's own answer, if it has any."""
+        return _asked(self.given, "seen_on")(dataset)
+
     def collapsed(self) -> Mechanism | None:
         """The object's own, if it has any."""
         found = _asked(self.given, "collapsed")()
@@ -349,7 +358,7 @@ def mechanism(
       >>> def noisy_sum(key, gradients):
       ...     return gradients.sum(0) + 2.0 * jax.random.normal(key, gradients.shape[1:])
       >>> mechanisms.mechanism(noisy_sum, clip=1.0, noise_multiplier=2.0).parameters
-      {'clip': 1.0, 'noise_multiplier': 2.0}
+      {'clip': 1.0, 'noise_multiplier': 2.0, 'given': '__main__:noisy_sum'}
     """
     own = releases is None and gradients is None and not parameters
     releases = _asked(given, "releases") if releases is None else releases
@@ -361,6 +370,7 @@ def mechanism(
         good = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
         require(name, good, "a number >= 0, or None where it is not known", value)
     told = {} if gradients is None else {"gradients": place_of(gradients)}
+    told |= {"given": place_of(given)} if isinstance(given, types.FunctionType) else {}
     answers: dict[str, Any] = {
         "name": name_of(given),
         "parameters": {**parameters_of(given), **parameters, **told},

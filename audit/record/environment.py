@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import importlib.util
 import platform
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
 
 from audit.trials.versions import own_code, version_of
+from mechanisms.adapters.environments import NeedsEnvironment
+from mechanisms.contract import Described
 from mechanisms.randomness.bits import GENERATOR
 
+BESIDE = {"torch": ("torch", "opacus")}
+"""What belongs to a library that a mechanism needs: its version is told where it is installed."""
 
-def describe_environment(device: str) -> dict[str, str]:
-    """What a record keeps: the versions, and a digest of our own code, since many commits have one version."""
-    return {**describe_versions(device), "own_code": own_code()}
+
+def describe_environment(device: str, *, audited: Described | None = None) -> dict[str, str]:
+    """What a record keeps: the versions, and a digest of our own code, since many commits have one version.
+
+    The libraries are those that the ``audited`` mechanism imports here; what runs in an environment of its own has its
+    packages among its parameters.
+    """
+    here = () if audited is None or _elsewhere(audited) else audited.libraries
+    names = [name for library in here for name in BESIDE.get(library, (library,))]
+    own = {name: version_of(name) for name in names if importlib.util.find_spec(name) is not None}
+    return {**describe_versions(device), **own, "own_code": own_code()}
+
+
+def _elsewhere(audited: Described) -> bool:
+    return isinstance(audited, NeedsEnvironment) and audited.installs is not None
+
+
+def seen_of(audited: Described, dataset: Any) -> Mapping[str, str]:
+    """What one run shows of how batches are drawn and divided; nothing where it ends in an error, as it may by chance.
+
+    The trials say so themselves if all of them do.
+    """
+    try:
+        return audited.seen_on(dataset)
+    except Exception:
+        return {}
 
 
 def describe_versions(device: str) -> dict[str, str]:

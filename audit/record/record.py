@@ -369,14 +369,14 @@ class AuditRecord:
         return max(stated(self.numbers, EpsilonAt(delta=delta)), *proven_epsilon(self._limits, delta=delta))
 
     def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta at ``epsilon``: at 0 by the test fixed for it, at others by the points or implied."""
+        """Proven lower bound on delta at ``epsilon``: at 0 by its own test, at others by the points or implied."""
         if self.one_run is not None:
             return self.one_run.delta(epsilon)
         return max(stated(self.numbers, DeltaAt(epsilon=epsilon)), *proven_delta(self._limits, epsilon=epsilon))
 
     @property
     def mu(self) -> float:
-        """Proven lower bound on mu: no mu-GDP with a smaller mu holds; never less than its own epsilon and delta imply."""
+        """Proven lower bound on mu: no smaller mu holds; never less than its own epsilon and delta imply."""
         if self.one_run is not None:
             return self.one_run.mu
         return max(stated(self.numbers, Mu()), proven_mu(self._limits))

@@ -6,8 +6,8 @@ import shlex
 
 from audit.record.record import AuditRecord
 
-LIBRARIES = ("torch", "opacus", "jax_privacy")
-"""Libraries whose versions mechanisms record by themselves."""
+LIBRARIES = ("torch", "opacus", "jax_privacy", "optax")
+"""Libraries of audited code whose versions a record keeps, in its environment or with the mechanism."""
 NOT_REPEATABLE = "not repeatable: the same seed gives other counts"
 
 
@@ -24,7 +24,8 @@ def libraries(record: AuditRecord) -> str:
     found = [str(package) for package in packages] if isinstance(packages, list | tuple) else []
     if found and known.get("python"):
         found.append(f"Python {known['python']}")
-    found += [f"{library} {known[library]}" for library in LIBRARIES if known.get(library)]
+    seen = {**record.environment, **known}
+    found += [f"{library} {seen[library]}" for library in LIBRARIES if seen.get(library)]
     if known.get("version"):
         found.append(f"{record.mechanism.name.removesuffix('_step')} {known['version']}")
     return ", ".join(found)
@@ -37,8 +38,41 @@ def audited(record: AuditRecord) -> str:
     return f"{record.mechanism.name} ({more})" if more else record.mechanism.name
 
 
+def how_many(records: tuple[AuditRecord, ...], of: str = "") -> str:
+    """Configurations that were audited, and trainings with canaries; without the audits that could not run."""
+    once = sum(record.one_run is not None for record in records)
+    repeated = sum(record.ran for record in records) - once
+    said = [f"{repeated} configuration{'' if repeated == 1 else 's'}{of}"] if repeated or not once else []
+    return " and ".join([*said, *([f"{once} training{'' if once == 1 else 's'} with canaries"] if once else [])])
+
+
+RELATIONS = {
+    "add_remove": ("added or removed", "added or removed"),
+    "zero_out": ("whose gradient is set to zero", "whose gradients are set to zero"),
+    "substitution": ("exchanged for another", "exchanged for others"),
+}
+"""What happens to the one record, or to the several, in which the two datasets of a pair differ."""
+
+
 def unit_of_privacy(record: AuditRecord) -> str:
     """What the two datasets differ in: one record or several, or what the pair says that a record stands for."""
-    parameters = record.neighbours.parameters
-    unit, group = parameters.get("unit", "record"), parameters.get("group", 1)
-    return f"one {unit}" if group == 1 else f"{group} {unit}s together"
+    several = _several(record)
+    return f"{several} together" if several else f"one {unit(record)}"
+
+
+def differ_by(record: AuditRecord) -> str:
+    """How the two datasets differ: 'one client added or removed'."""
+    one, more = RELATIONS.get(record.neighbours.kind, ("", ""))
+    several = _several(record)
+    return f"{several} {more}".rstrip() + " together" if several else f"one {unit(record)} {one}".rstrip()
+
+
+def unit(record: AuditRecord) -> str:
+    """What a record stands for."""
+    return str(record.neighbours.parameters.get("unit", "record"))
+
+
+def _several(record: AuditRecord) -> str:
+    """So many records, where a group of them differs."""
+    group = record.neighbours.parameters.get("group", 1)
+    return "" if group == 1 else f"{group} {unit(record)}s"

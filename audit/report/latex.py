@@ -9,13 +9,13 @@ from importlib import resources
 
 from audit.bounds.rounding import at_least, at_most
 from audit.record.record import AuditRecord
-from audit.report.audited import NOT_REPEATABLE, libraries
+from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import ceiling
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
-from audit.report.story import RELATIONS, listed, what_broke
+from audit.report.story import listed, what_broke
 from audit.report.table import NOT_KNOWN, readable
 
 SPECIAL = {
@@ -185,7 +185,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     if not records:
         tool = f"with dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(once))})"
         together = f"All bounds hold together with probability at least ${1 - sum(r.risk for r in every):.4g}$."
-        begin = [f"We audited training {tool} by canaries, each in it by a fair coin. {together}"] if once else []
+        begin = [f"We audited {how_many(every)}, each of them in by a fair coin, {tool}. {together}"] if once else []
         return " ".join([*begin, *map(_one_training, once), *([unrun] if unrun else []), *([ABSENCE] if once else [])])
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
@@ -196,15 +196,14 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
     early = any(record.stops_early for record in records)
-    relations = "; ".join(sorted({RELATIONS.get(record.neighbours.kind, "neighbours") for record in records}))
+    relations = "; ".join(sorted({_short(visible(differ_by(record))) for record in records}))
     return " ".join(
         [
-            f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} of "
-            f"{listed(audited)} with dpsgd-audit "
+            f"We audited {how_many(every, of=f' of {listed(audited)}')} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             *_ran_with(records),
-            f"Each draws {span.replace(',', '{,}')} outputs on each of two neighbouring datasets ({relations}) and "
-            f"scores them by {', '.join(_short(score) for score in scores)}.",
+            f"Each {'configuration ' if once else ''}draws {span.replace(',', '{,}')} outputs on each of two neighbouring "
+            f"datasets ({relations}) and scores them by {', '.join(_short(score) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
             f"probability at least ${1 - sum(r.risk for r in every):.4g}$.",

@@ -20,7 +20,7 @@ from audit.report.diagnoses import asked, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
 from audit.report.promises import covered
-from audit.report.repeat import NOT_REPEATABLE, program
+from audit.report.repeat import NOT_REPEATABLE, command_of, program
 from audit.report.spent import spent
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
@@ -39,6 +39,8 @@ class Entry:
     outcome: str
     consequence: str
     remedy: str
+    command: str
+    """What repeats this audit; empty where no suite has it."""
     program: str
     members: tuple[str, ...]
     """Scores that are drawn."""
@@ -71,7 +73,7 @@ def write_report(
     """
     import jinja2
 
-    entries = [_entry(shown(as_record(record)), unjudged=len(records) <= MOST_OPEN) for record in records]
+    entries = [_entry(shown(as_record(record)), command, unjudged=len(records) <= MOST_OPEN) for record in records]
     kept = tuple(entry.record for entry in entries)
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -88,7 +90,6 @@ def write_report(
         story=story(kept) if kept else None,
         unexpected=sum(not record.as_expected for record in kept),
         suite_risk=sum(record.risk for record in kept),
-        command=visible(command),
         opened=opened,
         not_repeatable=NOT_REPEATABLE,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
@@ -101,7 +102,7 @@ def write_report(
     return path
 
 
-def _entry(record: AuditRecord, *, unjudged: bool) -> Entry:
+def _entry(record: AuditRecord, command: str, *, unjudged: bool) -> Entry:
     most = ceiling(record)
     return Entry(
         record=record,
@@ -109,6 +110,7 @@ def _entry(record: AuditRecord, *, unjudged: bool) -> Entry:
         outcome=outcome(record),
         consequence=consequence(record, most),
         remedy=remedy(record),
+        command=visible(command_of(record, command)),
         program=program(record),
         members=tuple(grid.member for grid in drawn(record, unjudged=unjudged)),
     )

@@ -1,8 +1,9 @@
-"""How to run an audit again: the Python program that its record describes."""
+"""How to run one audit again: the command that does, or the Python program that its record describes."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,22 +14,54 @@ NOT_REPEATABLE = (
     "counts. The bounds hold nevertheless."
 )
 OWN = "{name}  # your own: import it"
-FUNCTIONS = ("gradients",)
-"""Parameters of our mechanisms that are functions of the reader's, recorded as 'module:name'."""
+FUNCTIONS = ("train", "function", "given", "init", "update", "gradients", "loss", "weights")
+"""Parameters of mechanisms that are functions of the reader's, recorded as 'module:name'."""
+ADAPTERS = {"train": "torch_training", "function": "callable_step", "given": "mechanism", "update": "jax_training"}
+"""What makes a mechanism of a function of the reader's, by the function's parameter; the record has its name."""
+VERSIONS = ("torch", "opacus")
+"""Parameters that say what was installed: no constructor takes them."""
+TAKEN = ("function", "clip", "noise_multiplier", "gradients", "releases")
+"""What callable_step takes; all else that it records are its settings."""
+OWN_DATA = ("add_record", "replace_record", "zero_out", "pair")
+"""Pairs of datasets of the reader's, of which a record has a digest."""
+
+
+def command_of(record: AuditRecord, command: str = "") -> str:
+    """What repeats this one audit of a suite; ``command`` made all of them. Nothing outside a suite."""
+    suite = record.suite
+    if suite is None:
+        return command
+    words = _words(command)
+    if words[:2] != ["dpsgd-audit", "run"]:
+        if command:
+            return command
+        words = ["dpsgd-audit", "run", "SUITE.toml", "--seed", str(suite.seed), "--trials", str(record.trials_planned)]
+        words += ["--look", str(record.look)] if record.look else []
+    if suite.audits == 1:
+        return shlex.join(words)
+    kept = [word for at, word in enumerate(words) if "--audit" not in (word, words[at - 1])]
+    return shlex.join([*kept, "--audit", record.name])
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
 
 
 def program(record: AuditRecord) -> str:
     """Lines of Python that repeat the trials of a record; what we cannot import is named as the reader's own."""
     if record.one_run is not None:
         return _judging(record, seed=record.one_run.seed)
-    step, pair, score = _call(record.mechanism), _call(record.neighbours), _score(record)
+    step, pair, score = _step(record), _pair(record.neighbours), _score(record)
     implementation, _, words = record.key.partition(":")
     return "\n".join(
         [
             "import jax, numpy",
             "import audit, distinguishers, guarantees, mechanisms",
             *_imports(step, pair, score),
-            *_own_modules(record.mechanism),
+            *_own_modules(record.mechanism.parameters),
             "",
             f"step = {step}",
             f"pair = {pair}",
@@ -62,6 +95,36 @@ def _judging(record: AuditRecord, *, seed: int) -> str:
     )
 
 
+def _step(record: AuditRecord) -> str:
+    """The mechanism; one that an adapter made of a function of the reader's by that adapter's call."""
+    part = record.mechanism
+    own = next((word for word in ADAPTERS if word in part.parameters), None)
+    if own is None or part.name in _homes():
+        return _call(part)
+    given = {
+        key: _Code(_function(key, value)) if key in FUNCTIONS else value
+        for key, value in part.parameters.items()
+        if key not in VERSIONS
+    }
+    adapter = ADAPTERS[own]
+    if record.releases not in ("", "update", given.get("releases")):
+        given["releases"] = record.releases
+    if adapter == "callable_step":
+        settings = {key: given.pop(key) for key in list(given) if key not in TAKEN}
+        given |= {"settings": settings} if settings else {}
+    first = given.pop(own) if own != "update" else None
+    inside = [f"{first}"] if first is not None else []
+    return f"mechanisms.{adapter}({', '.join([*inside, *(f'{key}={value!r}' for key, value in given.items())])})"
+
+
+def _pair(part: Part) -> str:
+    """The pair; of the reader's own datasets only a digest is known."""
+    if part.name not in OWN_DATA:
+        return _call(part)
+    known = ", ".join(f"{key} {value}" for key, value in part.parameters.items())
+    return f"...  # your own data: mechanisms.{part.name}(...), {known}"
+
+
 def _call(part: Part) -> str:
     from mechanisms.catalogue import COLLAPSED
 
@@ -85,24 +148,28 @@ class _Code(str):
         return str(self)
 
 
-def _own_modules(step: Part) -> list[str]:
-    """Lines that import the reader's functions which our mechanisms take."""
-    if step.name not in _homes():
-        return []
-    found = {key: step.parameters[key] for key in FUNCTIONS if key in step.parameters}
-    return [
-        f"# {key}: your own {place}" if _nameless(place) else f"import {place.partition(':')[0]}  # your own"
+def _own_modules(parameters: Mapping[str, Any]) -> list[str]:
+    """Lines that import the reader's functions."""
+    found = {key: parameters[key] for key in FUNCTIONS if key in parameters}
+    lines = [
+        f"# {_function(key, place)}: your own {place}"
+        if _nameless(place)
+        else f"import {place.partition(':')[0]}  # your own"
         for key, place in found.items()
     ]
+    return list(dict.fromkeys(lines))
 
 
 def _function(key: str, place: str) -> str:
-    return key if _nameless(place) else place.replace(":", ".")
+    if not _nameless(place):
+        return place.replace(":", ".")
+    name = place.rpartition(":")[2].rpartition(".")[2]
+    return name if name.isidentifier() and place.startswith("__main__:") else key
 
 
 def _nameless(place: str) -> bool:
-    """A lambda, or a function inside another one: nobody can import it."""
-    return "<" in place
+    """A lambda, a function inside another one or of a script, or part of one: nobody can import it."""
+    return "<" in place or place.startswith(("__main__:", "functools:"))
 
 
 def _policy(recorded: Mapping[str, Any]) -> list[str]:

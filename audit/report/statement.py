@@ -7,17 +7,19 @@ from typing import Any
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
-from audit.report.audited import NOT_REPEATABLE, audited, command, libraries, unit_of_privacy
+from audit.report.audited import NOT_REPEATABLE, audited, command, differ_by, how_many, libraries, unit_of_privacy
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
-from audit.report.story import RELATIONS, what_broke
+from audit.report.story import counted, what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
 
 UNKNOWN = "not stated in the record"
-SAMPLERS = ("sampler", "sampling", "batch_size", "rate", "sample_rate", "history", "event")
+SAMPLERS = ("sampler", "sampling", "poisson_sampling", "batch_size", "rate", "sample_rate", "event")
 DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
 RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final": "the final weights of "}
+POISSON = ("subsampled_gaussian", "poisson_training", "opacus_claim", "claim_from_history")
+"""Claims that assume Poisson batches at a rate which they state."""
 PURE = ("epsilon_delta", "laplace", "randomised_response")
 """Claims of an epsilon at delta 0, the first where it states no delta."""
 ABSENCE = "Finding no violation does not prove privacy."
@@ -28,8 +30,7 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     risk = sum(record.risk for record in records)
     versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
     lines = [
-        f"We audited {len(records)} configuration{'' if len(records) == 1 else 's'} with dpsgd-audit {versions}"
-        f"{_beside(records)}. "
+        f"We audited {how_many(records)} with dpsgd-audit {versions}{_beside(records)}. "
         f"All lower bounds hold together with probability at least {1 - risk:.4g}."
     ]
     if len(records) > 1:
@@ -74,20 +75,15 @@ def _why(record: AuditRecord) -> str:
 
 def _drawn(record: AuditRecord) -> str:
     """What the bounds rest on."""
-    relation = RELATIONS.get(record.neighbours.kind, "one record")
+    relation = differ_by(record)
     if record.one_run is not None:
         told = record.one_run.told(record.report_delta)
         return f"{told}. Each coin decides about {relation}; the bounds hold if every coin was fair."
     return (
         f"{record.trials_per_side:,} outputs of {audited(record)} were drawn on each of two datasets that differ "
-        f"by {relation} (pair: {record.neighbours.name}{_unit(record)}), and scored by "
+        f"by {relation} (pair: {record.neighbours.name}), and scored by "
         f"{scored_by(record.distinguisher.name)}.{_repeated(record)}"
     )
-
-
-def _unit(record: AuditRecord) -> str:
-    unit = unit_of_privacy(record)
-    return "" if unit == "one record" else f"; the unit of privacy is {unit}"
 
 
 def _repeated(record: AuditRecord) -> str:
@@ -116,15 +112,15 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         }
     return {
         "unit of privacy": unit_of_privacy(record),
-        "relation": f"{readable(kind)} ({RELATIONS.get(kind, 'one record')})",
+        "relation": f"{readable(kind)} ({differ_by(record)})",
         "promise covers": covered(record),
         "adversary sees": f"{claim.observation} (as the claim assumes)",
         "auditor saw": _seen(record),
         "accountant": _accountant(claim),
         **_promise(record),
-        "sampler assumed": _stated(claim.parameters, SAMPLERS),
-        "sampler used": _stated(record.mechanism.parameters, SAMPLERS),
-        "divisor": _stated(record.mechanism.parameters, DIVISORS),
+        "sampler assumed": _assumed(claim),
+        "sampler used": record.environment.get("sampler") or _stated(record.mechanism.parameters, SAMPLERS),
+        "divisor": record.environment.get("divisor") or _stated(record.mechanism.parameters, DIVISORS),
         "audited": f"{RELEASED.get(record.releases, record.releases)}{record.mechanism.name}",
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),
@@ -173,6 +169,15 @@ def _accountant(claim: ClaimPart) -> str:
 def _risk(record: AuditRecord) -> str:
     together = "" if record.suite is None else f", {record.suite.risk:g} for all {record.suite.audits} of its suite"
     return f"{record.risk:g} for this audit{together}"
+
+
+def _assumed(claim: ClaimPart) -> str:
+    """How batches are drawn by what the claim counts."""
+    given = claim.parameters
+    history = given.get("history") or [(None, given.get("sample_rate", given.get("rate")), claim.steps or 1)]
+    if claim.name not in POISSON or any(rate is None for _, rate, _ in history):
+        return _stated(given, SAMPLERS)
+    return "; ".join(f"Poisson batches at rate {rate:.4g}, {counted(steps, 'step')}" for _, rate, steps in history)
 
 
 def _stated(parameters: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
+from audit.report.audited import differ_by, unit
 from audit.report.caveats import close_call, ended_early
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import looks_wrong
@@ -17,12 +18,6 @@ from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
-
-RELATIONS = {
-    "add_remove": "one record added or removed",
-    "zero_out": "one record whose gradient is set to zero",
-    "substitution": "one record exchanged for another",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,7 +210,7 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
         return coins
     repeated = tuple(record for record in records if record.one_run is None)
     names = listed(sorted({record.mechanism.name for record in repeated}))
-    how = " or ".join(sorted({RELATIONS.get(record.neighbours.kind, "one record") for record in repeated}))
+    how = " or ".join(sorted({differ_by(record) for record in repeated}))
     trials = sum(record.trials for record in repeated)
     return (
         f"{counted(len(repeated), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
@@ -238,9 +233,11 @@ def _replay(record: AuditRecord) -> str:
 
 def _secret(records: tuple[AuditRecord, ...]) -> str:
     """What the pair's relation hides."""
+    units = {unit(record) for record in records}
+    one = units.pop() if len(units) == 1 else "record"
     if all(record.neighbours.kind == "substitution" for record in records):
-        return "which of two records was in the data"
-    return "whether one record was in the data"
+        return f"which of two {one}s was in the data"
+    return f"whether one {one} was in the data"
 
 
 def _promised(records: tuple[AuditRecord, ...]) -> str:

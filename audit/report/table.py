@@ -69,7 +69,8 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     looks = sorted({record.look for record in records} - {0})
     which = f" (look {looks[-1]})" if looks else ""
     table = Table(
-        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows."
+        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows"
+        f"{_alone(records)}."
         if any(record.ran for record in records)
         else None,
         caption_justify="left",
@@ -118,6 +119,12 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             console.print(f"{record.name}: {NOT_REPEATABLE}", highlight=False, markup=False)
     if passed > MOST_PASSED:
         console.print(f"The report says how much less noise the {passed} audits without a violation would have found.")
+
+
+def _alone(records: tuple[AuditRecord, ...]) -> str:
+    """With what a p-value is to be compared, where a suite's audits share its risk."""
+    shares = sorted({f"{record.risk:.2g}" for record in records if record.suite and record.suite.audits > 1})
+    return f"; a p-value is its audit's own, whose part of the risk is {' or '.join(shares)}" if shares else ""
 
 
 def _tells_noise(record: AuditRecord) -> bool:

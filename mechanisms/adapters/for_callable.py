@@ -45,7 +45,8 @@ class CallableStep(Described):
     def parameters(self) -> Mapping[str, Any]:
         """What the record should say about the function."""
         told = stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
-        return {**(self.settings or {}), **told, **stated_functions(gradients=self.own_gradients)}
+        functions = stated_functions(function=self.function, gradients=self.own_gradients)
+        return {**(self.settings or {}), **told, **functions}
 
     @property
     def gradients_told(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from guarantees.checks import require, require_takes
 from mechanisms import sampling
 from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
-from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of, parameters_of
+from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of, parameters_of, place_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
 
@@ -42,10 +42,10 @@ class JaxTraining(Described):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The functions by name, how many steps, and what is released."""
+        """The functions by their places, how many steps, and what is released."""
         return {
-            "init": name_of(self.init),
-            "update": name_of(self.update),
+            "init": place_of(self.init),
+            "update": place_of(self.update),
             "sampler": {"kind": name_of(self.sampler), **parameters_of(self.sampler)},
             "steps": self.steps,
             "releases": self.releases,

@@ -9,12 +9,12 @@ import numpy as np
 
 from guarantees.checks import AboveZero, Count, checked
 from mechanisms.pairs.neighbours import Neighbours
-from mechanisms.pairs.record_pairs import add_record, replace_record
+from mechanisms.pairs.record_pairs import add_record, replace_record, stands_for
 
 
 @checked
 def exchanged_pair(
-    *, dimension: Count, records: Count = 1, length: AboveZero = 10.0, spread: bool = False
+    *, dimension: Count, records: Count = 1, length: AboveZero = 10.0, spread: bool = False, unit: str = "record"
 ) -> Neighbours:
     """One record exchanged: its gradient, or a client's update, turns round from ``-length e`` to ``+length e``.
 
@@ -30,6 +30,7 @@ def exchanged_pair(
       records: records of each dataset, the exchanged one included.
       length: l2 norm of the exchanged gradient, above 0: larger than the bound, so that clipping is seen.
       spread: whether the gradient is equally large in every coordinate.
+      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
 
     Returns:
       The pair, of relation ``"substitution"``.
@@ -49,7 +50,8 @@ def exchanged_pair(
     else:
         rows[-1, 0] = -length
     made = replace_record(rows, records - 1, -rows[-1])
-    return _renamed(made, "exchanged_pair", dimension=dimension, records=records, length=length, spread=spread)
+    words = {"dimension": dimension, "records": records, "length": length, "spread": spread, **stands_for(unit)}
+    return _renamed(made, "exchanged_pair", **words)
 
 
 @checked

@@ -14,7 +14,7 @@ from mechanisms.pairs.neighbours import RELATIONS, GradientTable, Neighbours, Re
 
 
 @checked
-def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -> Neighbours:
+def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove", unit: str = "record") -> Neighbours:
     """Two datasets that differ in one record, of whatever kind the mechanism reads.
 
     A dataset is an array, a tuple or dict of arrays with one first axis, a list of records, or a map-style dataset of
@@ -27,6 +27,7 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
         one in one place, under ``"zero_out"`` the record where ``without`` has one whose gradient is zero at all
         weights.
       relation: how they differ.
+      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
 
     Returns:
       The pair.
@@ -47,7 +48,7 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove") -
         kinds = " and ".join(f"a {type(dataset).__name__}" for dataset in (without, with_record))
         raise ValueError(f"the two datasets must be of one kind, got {kinds}: {KINDS}.")
     made = Neighbours(without=without, with_record=with_record, relation=relation)
-    return _named("pair", made, _differing(without, with_record, relation), {})
+    return _named("pair", made, _differing(without, with_record, relation), stands_for(unit))
 
 
 @checked
@@ -74,7 +75,7 @@ def add_record(dataset: Any, record: Any, *, unit: str = "record") -> Neighbours
     """
     dataset = _checked(dataset)
     made = Neighbours(without=dataset, with_record=appended(dataset, record), relation="add_remove")
-    return _named("add_record", made, -1, {"record": record, **_stands_for(unit)})
+    return _named("add_record", made, -1, {"record": record, **stands_for(unit)})
 
 
 @checked
@@ -102,11 +103,11 @@ def replace_record(dataset: Any, index: int, record: Any, *, unit: str = "record
     """
     dataset, index = _checked(dataset, index)
     made = Neighbours(without=dataset, with_record=replaced(dataset, index, record), relation="substitution")
-    return _named("replace_record", made, index, {"index": index, "record": record, **_stands_for(unit)})
+    return _named("replace_record", made, index, {"index": index, "record": record, **stands_for(unit)})
 
 
 @checked
-def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
+def zero_out(dataset: Any, index: int, null: Any = None, *, unit: str = "record") -> Neighbours:
     """``dataset`` with its record ``index``, and with ``null`` in its place: zero_out neighbours.
 
     Zero-out replaces a record by one that contributes nothing: its gradient is zero whatever the weights are.
@@ -120,6 +121,7 @@ def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
       index: the place of the record.
       null: the record that contributes nothing. It may be left out where rows are gradients (a GradientTable, an array
         of two axes): there a row of zeros is meant.
+      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
 
     Returns:
       The pair.
@@ -141,7 +143,7 @@ def zero_out(dataset: Any, index: int, null: Any = None) -> Neighbours:
             )
         null = np.zeros(dataset.shape[1], np.float32)
     made = Neighbours(without=replaced(dataset, index, null), with_record=dataset, relation="zero_out")
-    return _named("zero_out", made, index, {"index": index, "null": null})
+    return _named("zero_out", made, index, {"index": index, "null": null, **stands_for(unit)})
 
 
 def _checked(dataset: Any, index: int | None = None) -> Any:
@@ -187,7 +189,7 @@ def _rows(dataset: Any) -> Any:
     return np.asarray(materialise(dataset)) if isinstance(dataset, GradientTable) else dataset
 
 
-def _stands_for(unit: str) -> dict[str, str]:
+def stands_for(unit: str) -> dict[str, str]:
     """The unit of privacy as a record keeps it: only where it is not what a record is called anyway."""
     require("unit", bool(unit.strip()), "a word such as 'client'", unit)
     return {} if unit == "record" else {"unit": unit}

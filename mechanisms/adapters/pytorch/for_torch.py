@@ -14,6 +14,7 @@ import numpy as np
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
+from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
 from mechanisms.adapters.pytorch.for_opacus import quiet
 from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, gradients_by_runs
 from mechanisms.adapters.pytorch.released_weights import ends, equal, final, require_one_form
@@ -22,7 +23,7 @@ from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
+from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of, place_of
 from mechanisms.pairs.neighbours import Neighbours
 
 
@@ -61,8 +62,9 @@ class TorchTraining(Described):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Where it is ended, and the versions that train."""
-        own: dict[str, Any] = dict(stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier))
+        """Where the function is found, what was told of it, where it is ended, and the versions that train."""
+        own: dict[str, Any] = {"train": place_of(self.train)}
+        own |= dict(stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier))
         own |= stated_functions(gradients=self.own_gradients, loss=self.loss)
         own |= {} if self.steps is None else {"steps": self.steps}
         return own | {library: version_of(library) for library in ("torch", "opacus") if version_of(library)}
@@ -82,6 +84,13 @@ class TorchTraining(Described):
         if self.releases != "final":
             return 1 if self.releases == "update" else self.steps
         return self._watched(dataset, 0).taken
+
+    def seen_on(self, dataset: Any) -> Mapping[str, str]:
+        """Its sampler, and the divisor of Opacus's optimizer, as the first step of one run shows them."""
+        seen = BatchesSeen()
+        with seen.watched():
+            self._run(Watch(seed=0, steps=1), dataset)
+        return seen.told
 
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials but the initial weights, which need no sharing."""

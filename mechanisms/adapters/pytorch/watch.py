@@ -84,8 +84,8 @@ class Watch:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_after(torch.nn.Module, self._module_is_built))
-            stack.enter_context(_after(torch.optim.Optimizer, self._optimizer_is_built))
+            stack.enter_context(after(torch.nn.Module, self._module_is_built))
+            stack.enter_context(after(torch.optim.Optimizer, self._optimizer_is_built))
             stack.enter_context(self._optimizer_steps.watched())
             self._forwards = register_module_forward_pre_hook(self._forward)
             stack.enter_context(_removed(self._forwards))
@@ -218,7 +218,7 @@ class Watch:
             from opacus.accountants.accountant import IAccountant
         except ImportError:
             return contextlib.nullcontext()
-        return _after(IAccountant, self._accountant_is_built)
+        return after(IAccountant, self._accountant_is_built)
 
     def _accountant_is_built(self, accountant: Any) -> None:
         if not _made_for_an_answer():
@@ -289,7 +289,7 @@ def _names_in_trees(modules: list[Any]) -> dict[int, str]:
 
 
 @contextlib.contextmanager
-def _after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
+def after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
     """Tell of every object of a class when its ``__init__`` is done."""
     original: Any = owner.__init__
 

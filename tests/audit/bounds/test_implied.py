@@ -34,7 +34,9 @@ laws = st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(sum).map(lamb
 @given(laws, laws, st.sampled_from([0.0, 0.3, 1.0, 4.0]), st.sampled_from([0.0, 0.1, 0.7, 2.0]))
 def test_no_pair_of_laws_has_less_than_its_own_delta_implies(without, with_record, epsilon, other):
     delta = delta_of(without, with_record, epsilon)
-    assert implied(DeltaAt(epsilon=other), epsilon=epsilon, delta=delta) <= delta_of(without, with_record, other) + 1e-15
+    assert (
+        implied(DeltaAt(epsilon=other), epsilon=epsilon, delta=delta) <= delta_of(without, with_record, other) + 1e-15
+    )
     for at in (0.0, 0.05, 0.3):
         proven = implied(EpsilonAt(delta=at), epsilon=epsilon, delta=delta)
         assert proven == 0 or delta_of(without, with_record, proven * (1 - 1e-9)) >= at - 1e-12

@@ -53,6 +53,18 @@ def test_a_violation_close_to_the_risk_without_a_cause_is_to_be_confirmed(violat
     assert "Do not rely on the promise of 'half the noise'." in brief
 
 
+def test_a_close_call_in_a_suite_says_which_p_value_is_which(violation, capsys):
+    """The table said 0.001 and the sentence below it 0.019."""
+    within = SuitePart(risk=0.05, audits=19, seed=1)
+    close = dataclasses.replace(
+        violation, p_value=0.001, adjusted_p_value=0.019, risk=0.05 / 19, suite=within, diagnoses=()
+    )
+    assert close_call(close).startswith("p 0.019 among the 19 of the suite (0.001 for this audit alone) is close to")
+    print_table((close,), suite_risk=0.05)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a p-value is its audit's own, whose part of the risk is 0.0026." in said
+
+
 def test_a_violation_is_no_close_call_far_below_the_risk_or_with_a_cause(violation):
     answer = Diagnosis(question="?", wrong=False, says="not so.", p_value=0.5, risk=0.01, assumes="nothing")
     close = dataclasses.replace(violation, p_value=0.025, adjusted_p_value=0.025, diagnoses=(answer,))

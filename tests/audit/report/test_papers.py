@@ -142,6 +142,25 @@ def test_the_card_has_the_fields_that_guides_ask_for(violation, hostile):
         assert f"| {field} |" in card
 
 
+def test_the_card_of_a_training_says_how_batches_are_drawn_and_divided(violation):
+    """It said 'history = [[1.0, 0.3333333333333333, 12]]' and 'not stated in the record'."""
+    counted = {"history": [[1.0, 1 / 3, 12]]}
+    claim = dataclasses.replace(violation.claim, name="claim_from_history", parameters=counted, steps=12)
+    seen = {"sampler": "Poisson batches at rate 0.3333 (UniformWithReplacementSampler)", "divisor": "none: x"}
+    record = dataclasses.replace(violation, claim=claim, environment={**violation.environment, **seen})
+    card = model_card((record,), title="t")
+    assert "| sampler assumed | Poisson batches at rate 0.3333, 12 steps |" in card
+    assert "| sampler used | Poisson batches at rate 0.3333 (UniformWithReplacementSampler) |" in card
+    assert "| divisor | none: x |" in card
+
+
+def test_every_text_counts_the_same_audits(violation):
+    """The statement counted all six audits and the methods section the three that ran."""
+    other = dataclasses.replace(violation, verdict="could_not_run", violated_at=None, name="not installed")
+    assert statement((violation, other)).startswith("We audited 1 configuration with dpsgd-audit")
+    assert methods((violation, other)).startswith("We audited 1 configuration of ")
+
+
 def test_the_card_of_a_pure_epsilon_says_delta_0_and_whose_risk_it_is(violation):
     parameters = {"epsilon": 1.0, "delta": 0.0}
     pure = dataclasses.replace(
@@ -193,7 +212,7 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
     beside = "diffprivlib==0.6.6, numpy, Python 3.11"
     said, card = statement((record,)), model_card((record,), title="t")
     assert f"outputs of command_step (the command python serve.py dpl:laplace; with {beside}) were" in said
-    assert "the unit of privacy is one client" in said
+    assert "differ by one client added or removed (pair: " in said
     assert "| command | python serve.py dpl:laplace |" in card
     assert f"| audited with | {beside} |" in card
     assert "| unit of privacy | one client |" in card

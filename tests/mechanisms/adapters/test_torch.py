@@ -554,3 +554,35 @@ def test_the_default_battery_knows_the_record_whatever_is_released(releases):
     along = learner.fit.record @ rows[-1] / np.linalg.norm(learner.fit.record) / np.linalg.norm(rows[-1])
     assert learner.dimension == layout.size == rows.shape[1]
     assert along == pytest.approx(1.0)
+
+
+def train_in_order(data, seed):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=3):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        (
+            train,
+            {
+                "sampler": "Poisson batches at rate 0.3333 (UniformWithReplacementSampler)",
+                "divisor": "expected_batch_size 3, loss_reduction mean",
+            },
+        ),
+        (
+            train_adaptive,
+            {
+                "sampler": "batches of 4, shuffled (RandomSampler)",
+                "divisor": "expected_batch_size 3, loss_reduction mean",
+            },
+        ),
+        (train_in_order, {"sampler": "batches of 3 in a fixed order (SequentialSampler)"}),
+    ],
+)
+def test_a_run_shows_its_sampler_and_its_divisor(own, seen):
+    assert torch_training(own).seen_on(dataset(10)) == seen
