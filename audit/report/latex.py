@@ -202,8 +202,8 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"We audited {how_many(every, of=f' of {listed(audited)}')} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             *_ran_with(records),
-            f"Each {'configuration ' if once else ''}draws {span.replace(',', '{,}')} outputs on each of two neighbouring "
-            f"datasets ({relations}) and scores them by {', '.join(_short(score) for score in scores)}.",
+            f"Each {'configuration ' if once else ''}draws {span.replace(',', '{,}')} outputs on each of two "
+            f"neighbouring datasets ({relations}) and scores them by {', '.join(_short(score) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
             f"probability at least ${1 - sum(r.risk for r in every):.4g}$.",

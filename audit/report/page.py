@@ -90,6 +90,7 @@ def write_report(
         story=story(kept) if kept else None,
         unexpected=sum(not record.as_expected for record in kept),
         suite_risk=sum(record.risk for record in kept),
+        everywhere=_everywhere(kept),
         opened=opened,
         not_repeatable=NOT_REPEATABLE,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
@@ -114,6 +115,12 @@ def _entry(record: AuditRecord, command: str, *, unjudged: bool) -> Entry:
         program=program(record),
         members=tuple(grid.member for grid in drawn(record, unjudged=unjudged)),
     )
+
+
+def _everywhere(records: tuple[AuditRecord, ...]) -> list[tuple[str, str]]:
+    """What all records say of where they ran: a page says it once."""
+    first = records[0].environment.items() if records else ()
+    return [item for item in first if all(item in record.environment.items() for record in records)]
 
 
 def _script_data(value: Any) -> str:
