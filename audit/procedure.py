@@ -80,7 +80,7 @@ def run_audit(
       target: spend (nearly) the whole risk on one number instead of sharing it among the verdict, epsilon and delta.
       name: what the record calls the audit; by default the mechanism's name.
       expect: the verdict that counts as a success in reports and exit codes.
-      diagnose: after a violation, draw a few hundred more outputs and record what looks wrong.
+      diagnose: after a violation, look at a few hundred outputs and record what looks wrong.
       execution: where and how the trials are drawn: an ``audit.Execution`` with an executor, a deadline, a chunk size,
         a listener, or counts to continue from.
 
@@ -185,7 +185,7 @@ def run_audit(
     record = dataclasses.replace(record, seconds=time.monotonic() - began)
     if not diagnose:
         return record
-    return explain(record, step, neighbours, key=key, deadline=deadline, executor=execution.executor)
+    return explain(record, step, neighbours, key=key, deadline=deadline, sides=both, read_as=pair_read(given))
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -138,6 +138,7 @@ class SubsampledGaussianConformance:
 
         from audit.conformance import law
         from audit.trials.both_sides import both_sides
+        from audit.trials.keys import both_keys
         from mechanisms.pairs.neighbours import Neighbours
 
         dimension = sum(self._sizes())
@@ -149,7 +150,7 @@ class SubsampledGaussianConformance:
         # one dataset: both sides are drawn, under keys of their own, and half of the trials is one side's
         pair = Neighbours(without=rows, with_record=rows, relation="zero_out", name="law")
         half = LAW_TRIALS // 2
-        outputs = np.concatenate(both_sides(mechanism, pair).outputs(spent.key, half, size=half))
+        outputs = np.concatenate(both_sides(mechanism, pair).outputs(both_keys(spent.key), half, size=half))
         found = law.judge(self.divisor * outputs.reshape(LAW_TRIALS, steps or 1, dimension), given, clip=LAW_CLIP)
         dp_audit.tell("p_value", found.p_value)
         if found.p_value <= spent.risk:

@@ -1,4 +1,4 @@
-"""After a verdict 'violation': draw a few hundred fresh outputs and put what looks wrong into the record."""
+"""After a verdict 'violation': look at a few hundred outputs and put what looks wrong into the record."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose_mechanism, drawn_at_once
+from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose, drawn_in_time
 from audit.diagnosis.claim_alone import allowed_deviations, moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import line_answers
+from audit.diagnosis.noise import Array
 from audit.diagnosis.signal import read_signal
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
-from audit.trials.both_sides import Auditable
-from audit.trials.executor import LOCAL, Executor
+from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
+from audit.trials.kept_outputs import MOST_ENTRIES, MOST_TRIALS
+from audit.trials.keys import audit_keys, both_keys
 from audit.trials.threefry import fold_in
 from audit.trials.user_code_errors import contained
-from mechanisms.pairs.gradient_pairs import told_pair
+from mechanisms.pairs.gradient_pairs import made_of_gradients, told_pair
 from mechanisms.pairs.neighbours import Neighbours
 
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
-MOST_TRIALS = 1000
-"""Fresh outputs per side; never more than were planned for the audit, which may have stopped early."""
-MOST_ENTRIES = 20_000_000
 TELL = (
     "Tell clip=, noise_multiplier= and gradients= (a function of the dataset; loss= is enough for torch_training and "
     "jax_training) to torch_training, jax_training, callable_step, command_step or mechanism, and the noise, the "
@@ -38,6 +37,33 @@ PURPOSE = 0xD1A6
 """Folded into the audit's key: the audit's own keys come from splitting it."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What is asked about: a record, the code, and outputs of both its sides."""
+
+    record: AuditRecord
+    mechanism: Auditable
+    neighbours: Neighbours
+    key: jax.Array
+    """The audit's own."""
+    deadline: float | None
+    sides: BothSides
+
+    @property
+    def own_key(self) -> jax.Array:
+        """None of those that the audit drew from."""
+        return fold_in(self.key, PURPOSE)
+
+    def outputs(self, coordinates: int, *, place: int = 0) -> tuple[Array, Array]:
+        """Outputs of both sides: of traced code fresh ones, others at every place; of foreign code the judged ones."""
+        most = min(MOST_TRIALS, self.record.trials_planned // 2, MOST_ENTRIES // coordinates)
+        judged = audit_keys(self.key)
+        keys = judged.without, judged.with_record
+        if not is_foreign(self.mechanism):
+            keys = both_keys(fold_in(self.own_key, PURPOSE) if place else self.own_key)
+        return drawn_in_time(self.sides, keys, max(FEWEST_TRIALS, most), deadline=self.deadline)
+
+
 def explain(
     record: AuditRecord,
     mechanism: Auditable,
@@ -45,19 +71,31 @@ def explain(
     *,
     key: jax.Array,
     deadline: float | None = None,
-    executor: Executor = LOCAL,
+    sides: BothSides | None = None,
+    read_as: Neighbours | None = None,
 ) -> AuditRecord:
     """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
 
-    The diagnoses share a fifth of a risk as large as the record's, and are drawn with a key of their own. What fails in
-    a diagnosis is said in its place and never costs the record.
+    The diagnoses share a fifth of a risk as large as the record's. Outputs of traced code are drawn for them with a key
+    of their own. Foreign code, of which each may be a training, is asked about the judged outputs: then that risk is
+    the probability of a violation and a false answer together, and says nothing about those violations alone.
+    What fails in a diagnosis is said in its place and never costs the record. ``sides`` are those that the audit drew
+    from, ``read_as`` the pair of gradients that its scores read, where there is one.
     """
     if record.verdict != "violation" or record.diagnoses:
         return record
     began = time.monotonic()
     try:
         with contained():
-            answers = _answers(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
+            asked = _Asked(
+                record=record,
+                mechanism=mechanism,
+                neighbours=neighbours,
+                key=key,
+                deadline=deadline,
+                sides=both_sides(mechanism, neighbours) if sides is None else sides,
+            )
+            answers = _answers(asked, read_as)
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
@@ -76,59 +114,47 @@ def _lines(
     return line_answers(mechanism, neighbours, key=key, stated=stated)
 
 
-def _answers(
-    record: AuditRecord,
-    mechanism: Auditable,
-    neighbours: Neighbours,
-    key: jax.Array,
-    deadline: float | None,
-    executor: Executor,
-) -> tuple[Diagnosis, ...]:
+def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    record, mechanism, neighbours = asked.record, asked.mechanism, asked.neighbours
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
-    if deadline is not None and time.monotonic() >= deadline:
+    if asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (not_asked("the time budget is over."),)
     try:
-        read_as = _gradients(mechanism, neighbours, executor)
-        signal = read_signal(read_as)
+        seen = _gradients(asked, read_as)
+        signal = read_signal(seen)
     except ValueError as error:
         reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
         # only code of the user's own can be told more of, and rows that are gradients say all
         if mechanism.gradients_told is not False or _is_vector(neighbours.without):
             return (not_asked(reason),)
         untold = not_asked(f"{reason} {TELL}", code=NOT_TOLD)
-        return (untold, *_of_the_claim(record, mechanism, neighbours, key, deadline, executor, SHARE * record.risk))
+        return (untold, *_of_the_claim(asked, SHARE * record.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         reason = "fewer than two coordinates carry noise alone"
         if mechanism.gradients_told is None:
             return (not_asked(f"{reason}."),)
         spans = f"the pair's gradients span {len(signal.basis)} of {signal.dimension}"
         few = f"{reason}: {spans}; audit a pair of fewer records."
-        asked = _of_the_claim(record, mechanism, neighbours, key, deadline, executor, SHARE * record.risk)
-        return (not_asked(few, code=NOT_TOLD), *asked)
+        return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
     clip, noise_multiplier, rate = stated(record)
     # where no number of the noise is known, the claim alone is asked as well: they share the risk
     untold = clip is None and mechanism.gradients_told is not None
     share = SHARE * record.risk / (2 if untold else 1)
-    most = min(MOST_TRIALS, record.trials_planned // 2, MOST_ENTRIES // signal.dimension)
-    answers = diagnose_mechanism(
-        mechanism,
-        neighbours,
-        key=key,
+    answers = diagnose(
+        *asked.outputs(signal.dimension),
+        seen,
         clip=clip,
         noise_multiplier=noise_multiplier,
         rate=rate,
-        trials=max(FEWEST_TRIALS, most),
         risk=share,
-        deadline=deadline,
-        read_as=read_as,
-        executor=executor,
+        layout=asked.sides.layout(),
         law=law(record),
         epsilon=positive(record.claim.parameters.get("epsilon")) if record.claim.times == 1 else None,
     )
     if not untold or any(answer.wrong for answer in answers):
         return answers
-    answers += _of_the_claim(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor, share)
+    answers += _of_the_claim(asked, share, place=1)
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
@@ -147,40 +173,33 @@ def _is_vector(dataset: Any) -> bool:
     return getattr(dataset, "ndim", 2) == 1
 
 
-def _of_the_claim(
-    record: AuditRecord,
-    mechanism: Auditable,
-    neighbours: Neighbours,
-    key: jax.Array,
-    deadline: float | None,
-    executor: Executor,
-    risk: float,
-) -> tuple[Diagnosis, ...]:
+def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagnosis, ...]:
     """The one question that needs nothing but outputs and the claim."""
     try:
-        sides = executor.sides(mechanism, neighbours)
-        layout = sides.layout()
+        coordinates = asked.sides.layout().entries
     except Exception:
         # what the code cannot read is said already
         return ()
-    trials = max(FEWEST_TRIALS, min(MOST_TRIALS, record.trials_planned // 2, MOST_ENTRIES // layout.entries))
-    first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
     try:
-        allowed = allowed_deviations(record.claim, delta=record.report_delta)
+        first, second = asked.outputs(coordinates, place=place)
+        allowed = allowed_deviations(asked.record.claim, delta=asked.record.report_delta)
         return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk),)
-    except ValueError:
+    except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()
 
 
-def _gradients(mechanism: Auditable, neighbours: Neighbours, executor: Executor) -> Neighbours:
+def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
     """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
+    if read_as is not None and read_as is not asked.neighbours and made_of_gradients(read_as):
+        return read_as
+    mechanism, neighbours = asked.mechanism, asked.neighbours
     try:
         return told_pair(neighbours, mechanism)
     except ValueError:
         if mechanism.coordinates is not None:
             raise
-    dimension, layout = read_signal(neighbours).dimension, executor.sides(mechanism, neighbours).layout()
+    dimension, layout = read_signal(neighbours).dimension, asked.sides.layout()
     if dimension not in (layout.size, layout.entries):
         raise ValueError(
             f"its records have {dimension} numbers and the output {layout.size}, so they are no gradients; give the "

@@ -15,8 +15,9 @@ from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, read_signal
 from audit.record.diagnosis_answer import Diagnosis, not_asked
-from audit.trials.both_sides import Auditable
+from audit.trials.both_sides import Auditable, BothSides
 from audit.trials.executor import LOCAL, Executor
+from audit.trials.keys import both_keys
 from audit.trials.user_code_errors import contained
 from guarantees.checks import Positive, Rate, Share, checked, require
 from mechanisms.pairs.neighbours import Neighbours
@@ -154,6 +155,17 @@ def drawn_at_once(layout: Layout, trials: int) -> int:
     return int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
 
 
+def drawn_in_time(
+    sides: BothSides, keys: tuple[jax.Array, jax.Array], trials: int, *, deadline: float | None
+) -> tuple[Array, Array]:
+    """Outputs of both sides, as many of each; a TimeoutError where the deadline leaves too few."""
+    first, second = sides.outputs(keys, trials, size=drawn_at_once(sides.layout(), trials), deadline=deadline)
+    count = min(len(first), len(second))
+    if count < FEWEST_TRIALS:
+        raise TimeoutError(f"the time budget was over after {count} trials per side.")
+    return first[:count], second[:count]
+
+
 @contained()
 @checked
 def diagnose_mechanism(
@@ -211,21 +223,15 @@ def diagnose_mechanism(
             print(answer.wrong, answer.says)
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
-    seen, sides = read_as or neighbours, executor.sides(mechanism, neighbours)
-    layout = sides.layout()
-    first, second = sides.outputs(key, trials, size=drawn_at_once(layout, trials), deadline=deadline)
-    count = min(len(first), len(second))
-    if count < FEWEST_TRIALS:
-        raise TimeoutError(f"the time budget was over after {count} trials per side.")
+    sides = executor.sides(mechanism, neighbours)
     return diagnose(
-        first[:count],
-        second[:count],
-        seen,
+        *drawn_in_time(sides, both_keys(key), trials, deadline=deadline),
+        read_as or neighbours,
         clip=clip,
         noise_multiplier=noise_multiplier,
         rate=rate,
         risk=risk,
-        layout=layout,
+        layout=sides.layout(),
         law=law,
         epsilon=epsilon,
     )

@@ -46,4 +46,4 @@ def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
     tests = [answer for answer in diagnoses if answer.risk > 0]
     if not tests:
         return ""
-    return f"{len(tests)} questions asked of fresh outputs, at risk {sum(answer.risk for answer in tests):.3g} together"
+    return f"{len(tests)} questions asked, at risk {sum(answer.risk for answer in tests):.3g} together"

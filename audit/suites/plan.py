@@ -20,6 +20,7 @@ from audit.suites.build import Built
 from audit.trials.both_sides import both_sides
 from audit.trials.fit_trials import learn
 from audit.trials.foreign import BATCH_TRIALS
+from audit.trials.keys import both_keys
 from audit.trials.threefry import fold_in, split
 from audit.trials.user_code_errors import contained
 from distinguishers.battery import default_battery
@@ -78,10 +79,10 @@ def timed_trials(audit: Built, *, key: jax.Array) -> Timed:
 
     def timed(size: int) -> Timed:
         began = time.monotonic()
-        both.outputs(fold_in(key, size), size, size=size)
+        both.outputs(both_keys(fold_in(key, size)), size, size=size)
         return Timed(2 * size, time.monotonic() - began)
 
-    both.outputs(fold_in(key, 0), 1, size=1)
+    both.outputs(both_keys(fold_in(key, 0)), 1, size=1)
     taken = timed(1)
     for size in TIMED:
         if taken.seconds < LONG_ENOUGH:

@@ -40,11 +40,18 @@ class BothSides(Protocol):
         ...
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
+        self,
+        keys: tuple[jax.Array, jax.Array],
+        trials: int,
+        *,
+        size: int,
+        deadline: float | None = None,
+        drew: Drew = unheard,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of ``trials`` per side, at most ``size`` at a time; fewer where the deadline passes.
 
-        ``drew`` is told how many more were drawn, of either side and from any thread.
+        ``keys`` are those without and with the record; ``drew`` is told how many more were drawn, of either side and
+        from any thread.
         """
         ...
 

@@ -19,7 +19,6 @@ from audit.trials import remote
 from audit.trials.both_sides import Auditable, BothSides, both_sides
 from audit.trials.remote import REMEDY, Ask, Expected, Key, Payload, UnlikeWorkerError
 from audit.trials.source import Drew, Source, complete, joined, unheard
-from audit.trials.threefry import split
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
 from mechanisms.pairs.neighbours import Neighbours
@@ -234,17 +233,23 @@ class ClusterSides:
         return self._one(ask, None, f"drawing trials {start} to {stop - 1} on the side '{side}'")
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
+        self,
+        keys: tuple[jax.Array, jax.Array],
+        trials: int,
+        *,
+        size: int,
+        deadline: float | None = None,
+        drew: Drew = unheard,
     ) -> tuple[Any, Any]:
         """Full outputs of both sides, in turns, until the trials or the time are used up."""
         found: dict[str, list[Any]] = {"without": [], "with": []}
-        keys = dict(zip(found, map(_travelling, split(key)), strict=True))
+        travelling = dict(zip(found, map(_travelling, keys), strict=True))
         together = size * self._executor.slots
         for start in range(0, trials, together):
             if deadline is not None and time.monotonic() >= deadline:
                 break
             spans = list(_spans(start, min(start + together, trials), size))
-            asks = [Ask("outputs", side, keys[side], *span, size=size) for side in found for span in spans]
+            asks = [Ask("outputs", side, travelling[side], *span, size=size) for side in found for span in spans]
             futures = [self._executor.submit(self._job, None, ask) for ask in asks]
             answers = self._executor.ask(futures, lambda index, asks=asks: _told(asks[index], self._name))
             for ask, answer in zip(asks, answers, strict=True):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from audit.trials.both_sides import BothSides
+from audit.trials.keys import both_keys
 from audit.trials.source import FEWEST, NOT_FINITE_OUTPUT, Drew, NonFiniteScoreError, part_of, piece_size, unheard
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher, Learner
@@ -69,10 +70,11 @@ def learn(
     wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
     key_draw, key_learn = split(key)
     drew = counted(fitting, 2 * wanted)
-    drawn = sides.outputs(key_draw, wanted, size=piece_size(layout), deadline=part_of(deadline), drew=drew)
+    keys = both_keys(key_draw)
+    drawn = sides.outputs(keys, wanted, size=piece_size(layout), deadline=part_of(deadline), drew=drew)
     if _count(drawn) < FEWEST:
         # as with judged trials: however little time there is, some are drawn
-        drawn = sides.outputs(key_draw, FEWEST, size=min(piece_size(layout), FEWEST))
+        drawn = sides.outputs(keys, FEWEST, size=min(piece_size(layout), FEWEST))
     count = _count(drawn)
     without, with_record = (jax.tree.map(lambda leaf: leaf[:count], side) for side in drawn)
     for name, side in (("without", without), ("with", with_record)):

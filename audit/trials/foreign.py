@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from audit.trials.kept_outputs import KeptOutputs
 from audit.trials.keys import trial_number, trials_from
 from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import (
@@ -23,7 +24,6 @@ from audit.trials.source import (
     complete,
     unheard,
 )
-from audit.trials.threefry import split
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import BatchMechanism
@@ -43,6 +43,7 @@ class BatchProgram:
     side: str
     chunk: int
     drawer: Drawer
+    kept: KeptOutputs
     score: Callable[..., jax.Array]
 
     def source(self, key: jax.Array) -> BatchSource:
@@ -66,11 +67,11 @@ class BatchSource(Source):
         """Scores of trials start..stop-1, shape (stop - start, members)."""
         parts: dict[int, np.ndarray] = {}
 
-        def keep(first: int, scores: np.ndarray) -> None:
-            parts[first] = scores
-            drew(len(scores))
+        def add(batch: Batch, outputs: np.ndarray) -> None:
+            parts[batch.start] = self._score(batch.start, outputs)
+            drew(len(outputs))
 
-        self._each(start, stop, keep)
+        self._each(start, stop, add)
         return np.concatenate([parts[first] for first in sorted(parts)])
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
@@ -78,7 +79,9 @@ class BatchSource(Source):
         rows = np.asarray(edges, np.float32)
         counts = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
 
-        def add(first: int, scores: np.ndarray) -> None:
+        def add(batch: Batch, outputs: np.ndarray) -> None:
+            self.program.kept.keep(batch, outputs)
+            scores = self._score(batch.start, outputs)
             for member, row in enumerate(rows):
                 place = np.searchsorted(row, scores[:, member], side="left")
                 counts[member] += np.bincount(place, minlength=counts.shape[1])
@@ -86,11 +89,12 @@ class BatchSource(Source):
         self._each(start, stop, add)
         return complete(counts, stop - start)
 
-    def _each(self, start: int, stop: int, use: Callable[[int, np.ndarray], None]) -> None:
+    def _each(self, start: int, stop: int, use: Callable[[Batch, np.ndarray], None]) -> None:
         firsts = range(start, stop, self.chunk)
         stops = [min(first + self.chunk, stop) for first in firsts]
         batches = [Batch(self.program.side, _data(self.key), *span) for span in zip(firsts, stops, strict=True)]
-        self.program.drawer.draw(batches, lambda first, outputs: use(first, self._score(first, outputs)))
+        by_start = {batch.start: batch for batch in batches}
+        self.program.drawer.draw(batches, lambda first, outputs: use(by_start[first], outputs))
 
     def _score(self, first: int, outputs: np.ndarray) -> np.ndarray:
         wanted = len(outputs)
@@ -122,6 +126,7 @@ class ForeignSides:
             given = materialise(dataset)
             self._datasets[side] = np.asarray(given) if isinstance(given, jax.Array) else given
         self._drawer = drawer(mechanism, self._datasets, workers)
+        self._kept = KeptOutputs()
 
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
@@ -140,31 +145,36 @@ class ForeignSides:
         size = chunk or batch_size(self._coordinates or self.layout().entries)
 
         def program(side: str) -> BatchProgram:
-            return BatchProgram(side=side, chunk=size, drawer=self._drawer, score=score)
+            return BatchProgram(side=side, chunk=size, drawer=self._drawer, kept=self._kept, score=score)
 
         return program("without"), program("with")
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
+        self,
+        keys: tuple[jax.Array, jax.Array],
+        trials: int,
+        *,
+        size: int,
+        deadline: float | None = None,
+        drew: Drew = unheard,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Full outputs of both sides, in turns, until the trials or the time are used up."""
+        """Full outputs of both sides, in turns, until the trials or the time are used up; none is drawn twice."""
         found: dict[str, dict[int, np.ndarray]] = {"without": {}, "with": {}}
         # no more than a judged batch has, for which a worker's time-out is meant
         size = min(size, BATCH_TRIALS)
-        keys = dict(zip(found, split(key), strict=True))
+        words = dict(zip(found, map(_data, keys), strict=True))
         together = size * max(1, self._workers)
         for start in range(0, trials, together):
             firsts = range(start, min(start + together, trials), size)
             for side, pieces in found.items():
                 if deadline is None or time.monotonic() < deadline:
-                    words = _data(keys[side])
-                    batches = [Batch(side, words, first, min(first + size, trials)) for first in firsts]
+                    batches = [Batch(side, words[side], first, min(first + size, trials)) for first in firsts]
 
                     def keep(first: int, rows: np.ndarray, pieces: dict[int, np.ndarray] = pieces) -> None:
                         pieces[first] = rows
                         drew(len(rows))
 
-                    self._drawer.draw(batches, keep)
+                    self._kept.draw(self._drawer, batches, keep)
         without, with_record = (
             np.concatenate([pieces[first] for first in sorted(pieces)]) if pieces else np.zeros((0, 1), np.float32)
             for pieces in found.values()

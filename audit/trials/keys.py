@@ -52,6 +52,12 @@ def audit_keys(key: jax.Array) -> AuditKeys:
     return AuditKeys(fit_without, fit_with, without, with_record, fold_in(own, LEARN))
 
 
+def both_keys(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Keys without and with the record, for outputs that serve a purpose of their own."""
+    without, with_record = split(key)
+    return without, with_record
+
+
 def trial_number(number: int) -> Words:
     """A trial's 64-bit number, as what compiled programs are given."""
     require("trial", 0 <= number < 2**64, "in [0, 2^64)", number)

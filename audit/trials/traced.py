@@ -41,7 +41,6 @@ from audit.trials.source import (
     piece_size,
     unheard,
 )
-from audit.trials.threefry import split
 from audit.trials.user_code_errors import MechanismError, blamed
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
@@ -205,7 +204,13 @@ class TracedSides:
             return layout_of(shapes, self.mechanism.kind)
 
     def outputs(
-        self, key: jax.Array, trials: int, *, size: int, deadline: float | None = None, drew: Drew = unheard
+        self,
+        keys: tuple[jax.Array, jax.Array],
+        trials: int,
+        *,
+        size: int,
+        deadline: float | None = None,
+        drew: Drew = unheard,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, ``size`` at a time on one device, kept on the host."""
 
@@ -222,7 +227,7 @@ class TracedSides:
 
         # two programs to compile, which takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
-            without, with_record = pool.map(side, split(key), ("without", "with"))
+            without, with_record = pool.map(side, keys, ("without", "with"))
         return without, with_record
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:

@@ -14,7 +14,7 @@ from audit.record.derive import Audited
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.suite import Suite
-from audit.trials.both_sides import both_sides, steps_taken
+from audit.trials.both_sides import BothSides, both_sides, steps_taken
 from audit.trials.fit_trials import learn
 from audit.trials.keys import AuditKeys, audit_keys
 from audit.trials.source import Scored, Source
@@ -53,6 +53,7 @@ class _Again:
     learnt_from: int
     steps: int | None
     """Steps that what is built takes."""
+    both: BothSides
     programs: tuple[Scored, Scored]
     keys: AuditKeys
 
@@ -127,6 +128,7 @@ def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
         score=score,
         learnt_from=learnt_from,
         steps=steps_taken(parts.mechanism, parts.neighbours, both),
+        both=both,
         programs=programs,
         keys=keys,
     )
@@ -200,7 +202,7 @@ def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]
         said.append("the diagnoses were not measured again: a time budget may have cut them short")
         return []
     bare = dataclasses.replace(record, verdict="violation", diagnoses=())
-    made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record))
+    made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record), sides=again.both)
     own, recorded = _by_file_names(made.diagnoses), _by_file_names(record.diagnoses)
     return different(plain(recorded), plain(own), "drawn again", key="diagnoses")
 

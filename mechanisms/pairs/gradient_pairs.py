@@ -313,9 +313,12 @@ def gradient_pair(neighbours: Neighbours, gradients: Callable[[Any], ArrayLike])
     ``gradients`` gives one row for every record of a dataset, the same in every trial. A zero_out pair whose null
     record has a gradient is none, and no claim about zero_out speaks about it: a RelationError.
     """
-    sides = (neighbours.without, neighbours.with_record)
-    without, with_record = (_rows_of(gradients(materialise(side)), side) for side in sides)
     place, relation = neighbours.index, neighbours.relation
+    with_record = _rows_of(gradients(materialise(neighbours.with_record)), neighbours.with_record)
+    # a record that is added has nothing in its place, and the common ones are worked out once
+    without = with_record[:0]
+    if relation != "add_remove":
+        without = _rows_of(gradients(materialise(neighbours.without)), neighbours.without)
     if relation == "zero_out":
         length, most = np.linalg.norm(without[place]), np.linalg.norm(with_record, axis=1).max()
         if not length <= ROUNDING * most:
@@ -352,6 +355,11 @@ def told_pair(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism) -> 
         raise GradientsError(f"gradients= of {mechanism.name!r}: {error}") from error
 
 
+def made_of_gradients(pair: Neighbours) -> bool:
+    """Whether ``neighbours_from_gradients`` made it, and with it ``told_pair``."""
+    return pair.name == neighbours_from_gradients.__name__
+
+
 def known_lengths(
     mechanism: Mechanism | BatchMechanism, neighbours: Neighbours, read_as: Neighbours | None = None
 ) -> GradientLengths | None:
@@ -359,7 +367,7 @@ def known_lengths(
 
     ``read_as`` is the pair of gradients that scores made of this one: they are not worked out twice.
     """
-    made = read_as is not None and read_as.name == neighbours_from_gradients.__name__
+    made = read_as is not None and made_of_gradients(read_as)
     try:
         if mechanism.gradients_told and not made:
             read_as, made = told_pair(neighbours, mechanism), True

@@ -10,6 +10,7 @@ import audit
 import guarantees
 import mechanisms
 from audit.trials.both_sides import both_sides
+from audit.trials.keys import both_keys
 from audit.trials.user_code_errors import MechanismError
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
@@ -44,7 +45,7 @@ def changes_form(key, dataset):
 def test_a_released_pytree_is_scored_by_its_flat_view(step):
     sides = both_sides(step, PAIR)
     assert sides.layout() == PARTS
-    without, with_record = sides.outputs(KEY, 6, size=4)
+    without, with_record = sides.outputs(both_keys(KEY), 6, size=4)
     assert without.shape == with_record.shape == (6, 3)
     record = audit.run_audit(step, PAIR, first, claim=guarantees.gaussian(mu=0.5), trials=800, risk=0.05, key=KEY)
     assert (record.verdict, record.releases) == ("violation", "update")
@@ -68,7 +69,7 @@ def test_a_worker_tells_the_layout():
 def test_a_transcript_keeps_its_rounds(step):
     sides = both_sides(step, PAIR)
     assert sides.layout() == Layout(names=PARTS.names, shapes=PARTS.shapes, rounds=4)
-    assert sides.outputs(KEY, 6, size=4)[0].shape == (6, 4, 3)
+    assert sides.outputs(both_keys(KEY), 6, size=4)[0].shape == (6, 4, 3)
     claim = guarantees.gaussian(mu=2.0).compose(4)
     record = audit.run_audit(step, PAIR, lambda key, y: y[:, 0].sum(), claim=claim, trials=400, risk=0.05, key=KEY)
     assert record.releases == "transcript"
