@@ -240,7 +240,8 @@ def after_sum(*, at: Place, origin: Place, readers: set[Frame]) -> Finding:
 
 
 def _called(lead: tuple[Frame, ...], at: Place) -> str:
-    return f" (called at {spelled(Place(lead))})" if lead and lead[0] in at.own[1:] else ""
+    elsewhere = lead and lead[0] != at.nearest and lead[0] in at.own[1:]
+    return f" (called at {spelled(Place(lead))})" if elsewhere else ""
 
 
 def short_of_noise(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 
 from audit.diagnosis.explain.findings import Finding, after_sum
-from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects
+from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects, uncovered
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.trials.threefry import fold_in
 
@@ -21,26 +21,34 @@ SCALES = (50.0, 2500.0)
 """How much larger the record is made: what is clipped moves as far at both."""
 GROWN = 3.0
 """Growth between the two scales that only an unbounded record shows."""
+LONGER = 1.1
+"""Times the length that noise covers from which on a record was not clipped."""
 KEY = 1000
 """Folded into the key of the first runs for those of further looks."""
 
 
-def clipped_together(plain: Run, apart: Run, grown: Sequence[Run]) -> list[Finding]:
+def clipped_together(plain: Run, apart: Run, grown: Sequence[Run], due: float | None) -> list[Finding]:
     """Where what the record adds depends on other records and nothing bounded it before.
 
     The three are runs of one program on the same draws: as it is, among other records, with the record made larger.
+    A network's gradient may not grow with its record: then what it adds is longer than the noise would cover.
     """
     companies = [run.lockstep.company for run in (plain, apart, *grown)]
     if len(grown) < len(SCALES) or any(company is None or company.coarse for company in companies):
         return []
-    small, large = (company.shares for company in companies[2:] if company is not None)
-    bent = suspects(plain.lockstep.meetings.releases, apart.lockstep.meetings.releases)
-    kept = dict.fromkeys(one for one in bent if grows(one, small, large, GROWN))
+    own, _, small, large = (company.shares for company in companies if company is not None)
+    releases = plain.lockstep.meetings.releases
+    bent = suspects(releases, apart.lockstep.meetings.releases)
+    kept = dict.fromkeys(
+        one
+        for one, bends in bent
+        if grows(one, small, large, GROWN) or (due and uncovered(bends, own, releases) * due > LONGER)
+    )
     readers = plain.lockstep.meetings.readers
     return [after_sum(at=one.at, origin=one.origin, readers=readers) for one in kept]
 
 
-def looked_again(program: Program, key: jax.Array, plain: Run) -> list[Finding]:
+def looked_again(program: Program, key: jax.Array, plain: Run, due: float | None) -> list[Finding]:
     """The same with a record that is long enough to be clipped, with one record less, and on other batches.
 
     Only where the first look shows nothing.
@@ -56,7 +64,7 @@ def looked_again(program: Program, key: jax.Array, plain: Run) -> list[Finding]:
         apart = run_once(told, own, scale=scale, others_apart=True, company=_beside(first))
         if suspects(first.lockstep.meetings.releases, apart.lockstep.meetings.releases):
             grown = [run_once(told, own, scale=larger, company=_beside(first)) for larger in SCALES]
-            if findings := clipped_together(first, apart, grown):
+            if findings := clipped_together(first, apart, grown, due):
                 return findings
     return []
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.gains import gain_after
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
 from audit.diagnosis.explain.jaxprs.value import (
@@ -133,6 +134,7 @@ def labelled(
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
     out.noise = _is_noise(name, out, ins, which)
+    out.gain = gain_after(name, params, out, ins)
     return out
 
 

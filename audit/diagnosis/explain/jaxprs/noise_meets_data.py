@@ -97,6 +97,8 @@ class Meetings:
             summed=data.summed,
             summed_by=data.summed_by,
             bent=data.bent,
+            bends=data.bends,
+            gain=data.gain,
             sampled=data.random,
             covering=noise.drawn,
             choosing=data.drawn,

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.jaxprs.value import COUNT, Bent, Release, Slot, Value, host, rounding
+from audit.diagnosis.explain.jaxprs.value import COUNT, Bent, Gain, Release, Slot, Value, host, rounding
 from audit.diagnosis.explain.places import Place
 
 WIDEST = 2**16
@@ -38,6 +38,8 @@ class Share:
     whole: np.ndarray
     """The same of all that stands there with the record."""
     slack: float
+    length: float
+    gain: Gain
 
     @property
     def size(self) -> float:
@@ -60,7 +62,7 @@ class Share:
         return bool(np.array_equal(self.whole, other.whole))
 
 
-NOTHING = Share(np.zeros(VIEWS), np.zeros(VIEWS), 0.0)
+NOTHING = Share(np.zeros(VIEWS), np.zeros(VIEWS), 0.0, 0.0, Gain(None))
 
 
 class Company:
@@ -76,6 +78,7 @@ class Company:
         """Remember what the record adds to the result of an equation, and where that first changed."""
         differing = [value for value in ins if value.differs]
         out.bent = next((value.bent for value in differing if value.bent is not None), None)
+        out.bends = frozenset().union(*(value.bends for value in differing))
         if not out.differs or np.shape(out.a) != np.shape(out.b) or not np.size(out.a):
             return
         self.coarse |= jnp.issubdtype(out.a.dtype, jnp.floating) and out.a.dtype.itemsize < 4
@@ -84,14 +87,14 @@ class Company:
         if self._reference is None:
             return
         if share.like(self._reference.get(slot, NOTHING)):
-            out.bent = None
+            out.bent, out.bends = None, frozenset()
         elif out.bent is None and slot in self._reference and share.replaces(self._reference[slot]):
             out.bent = REPLACED
         elif out.bent is None:
             counted = any(not value.values for value in differing)
             slots = tuple(value.slot for value in differing if value.slot is not None)
             origin = next((value.origin for value in differing if isinstance(value.origin, Place)), at)
-            out.bent = COUNT if counted else Bent(at, origin, slots)
+            out.bent, out.bends = COUNT if counted else Bent(at, origin, slots), frozenset(slots)
 
 
 def share_of(value: Value) -> Share:
@@ -102,7 +105,8 @@ def share_of(value: Value) -> Share:
         moved = added != 0
         size = np.linalg.norm(np.maximum(np.abs(one[moved]), np.abs(other[moved])).astype(np.float64))
         picture, whole = _picture(added), _picture(np.where(moved, other, 0.0))
-    return Share(picture, whole, ROUNDINGS * rounding(value.a) * float(size))
+        length = float(np.linalg.norm(added))
+    return Share(picture, whole, ROUNDINGS * rounding(value.a) * float(size), length, value.gain)
 
 
 def _picture(entries: np.ndarray) -> np.ndarray:
@@ -116,8 +120,8 @@ def _weights() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(VIEWS, WIDEST))
 
 
-def suspects(plain: Sequence[Release], apart: Sequence[Release]) -> list[Bent]:
-    """Where the record's share of a first release changed with the other records."""
+def suspects(plain: Sequence[Release], apart: Sequence[Release]) -> list[tuple[Bent, frozenset[Slot]]]:
+    """Where the record's share of a first release changed with the other records, and all that was read there."""
     if len(plain) != len(apart):
         return []
     found = []
@@ -126,7 +130,7 @@ def suspects(plain: Sequence[Release], apart: Sequence[Release]) -> list[Bent]:
             continue
         size = max(np.linalg.norm(one.moved), np.linalg.norm(other.moved))
         if np.isfinite(size) and np.linalg.norm(one.moved - other.moved) > CHANGED * size:
-            found.append(other.bent)
+            found.append((other.bent, other.bends))
     return found
 
 
@@ -134,3 +138,16 @@ def grows(bent: Bent, small: Mapping[Slot, Share], large: Mapping[Slot, Share], 
     """Whether the record enters there without a bound: a sum of clipped records may be bounded again."""
     pairs: list[tuple[Any, Any]] = [(small.get(slot), large.get(slot)) for slot in bent.before]
     return any(one and other and other.size > least * one.size > 0 for one, other in pairs)
+
+
+def uncovered(bends: frozenset[Slot], shares: Mapping[Slot, Share], releases: Sequence[Release]) -> float:
+    """What the record would cost if nothing bounded the sums it enters there; 0 where that is not known."""
+    cost = 0.0
+    for slot in bends:
+        share = shares.get(slot)
+        own = [one for one in releases if share is not None and one.gain.since is share.gain.since]
+        if share is None or len(own) != 1 or own[0].weighted is not None:
+            return 0.0
+        times = own[0].gain.times / share.gain.times
+        cost += float(np.square(share.length * times) / np.mean(own[0].variance))
+    return float(np.sqrt(cost))

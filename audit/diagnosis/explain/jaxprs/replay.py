@@ -96,8 +96,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
     if compared and not TAKEN_TOGETHER & {one.kind for one in findings}:
-        together = clipped_together(runs[best], apart[0], grown)
-        findings += together or ([] if _has_a_cause(findings) else looked_again(program, key, runs[best]))
+        together = clipped_together(runs[best], apart[0], grown, stated.due)
+        findings += together or ([] if _has_a_cause(findings) else looked_again(program, key, runs[best], stated.due))
     longest = grown[0] if grown else runs[best]
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(_by_round(program, longest).values(), stated.due)

@@ -54,6 +54,14 @@ class Bent:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gain:
+    """By what a value was multiplied since some equation."""
+
+    since: object
+    times: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Weight:
     """The record was multiplied by a number of its own, as clipping does."""
 
@@ -104,6 +112,8 @@ class Release:
     summed_by: float = 0.0
     """How far the record moves the sum over records, before anything is done to the sum."""
     bent: Bent | str | None = None
+    bends: frozenset[Slot] = frozenset()
+    gain: Gain = dataclasses.field(default_factory=lambda: Gain(object()))
     sampled: bool = False
     """Whether what it covers depends on draws, as a sum over a drawn batch does."""
     covering: frozenset[int] = frozenset()
@@ -214,6 +224,9 @@ class Value:
     """Releases whose sum this is, as long as nobody has seen them in another way."""
     bent: Bent | str | None = None
     """Where the record's share began to depend on the other records; COUNT where that is their number's doing."""
+    bends: frozenset[Slot] = frozenset()
+    """All that was read where it began to."""
+    gain: Gain = dataclasses.field(default_factory=lambda: Gain(object()))
     slot: Slot | None = None
     at: Place | None = None
 
