@@ -212,6 +212,14 @@ def earlier_rounds(carried: Place) -> str:
     return f", to which {spelled(carried)} adds the sums of earlier rounds without their noise"
 
 
+def carried_unseen(carried: Place, runs: int) -> str:
+    """That sums of earlier rounds are carried on, and no run shows what that costs: a clause."""
+    return (
+        f"{spelled(carried)} adds sums of earlier rounds without their noise to later ones, and the record was in no "
+        f"two rounds of {runs} runs: how far it would move them is not known"
+    )
+
+
 def too_far(clip: float | None) -> str:
     """That the record moves a sum by more than the clipping norm: a clause."""
     return f", more than the {clip:g} to which records are clipped"

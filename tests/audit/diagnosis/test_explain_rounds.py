@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import jax
@@ -28,6 +29,20 @@ def momentum(key, data):
     weights = velocity = jnp.zeros(COLUMNS)
     for own in jax.random.split(key, ROUNDS):
         velocity = KEPT * velocity + total(weights, data)  # HERE
+        weights = weights - 0.1 * (velocity + jax.random.normal(own, (COLUMNS,)))
+    return weights
+
+
+def momentum_of_batches(key, data, rate=RATE):
+    """In microbatches, in which no axis of records is left."""
+    batch, noise = jax.random.split(key)
+    weights = velocity = jnp.zeros(COLUMNS)
+    for step, own in enumerate(jax.random.split(noise, ROUNDS)):
+        taken = jax.random.bernoulli(jax.random.fold_in(batch, step), rate, (len(data[1]),))
+        columns = [jnp.pad(one, [(0, -len(one) % 8)] + [(0, 0)] * (one.ndim - 1)) for one in (*data, taken)]
+        x, y, present = (one.reshape(-1, 4, *one.shape[1:]) for one in columns)
+        parts = [total(weights, own_rows, kept) for *own_rows, kept in zip(x, y, present, strict=True)]
+        velocity = KEPT * velocity + sum(parts)  # HERE
         weights = weights - 0.1 * (velocity + jax.random.normal(own, (COLUMNS,)))
     return weights
 
@@ -85,6 +100,7 @@ def right_one_order(key, data):
 
 WRONG = {
     momentum: "too_little_noise",
+    momentum_of_batches: "too_little_noise",
     average_in_a_scan: "too_little_noise",
     one_batch_key: "key_used_twice",
     one_batch_key_in_a_transcript: "key_used_twice",
@@ -113,3 +129,15 @@ def test_what_is_right_between_rounds_is_left_alone(step):
 def test_with_half_of_the_noise_in_every_round_the_noise_stands_first():
     found = explain(momentum, PAIR, key=KEY, noise_multiplier=2.0).findings[0]
     assert found.lines[0] == (__file__, here(momentum)[1] + 1)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6)])
+def test_momentum_is_found_whatever_batches_are_drawn(seed):
+    (found,) = explain(momentum_of_batches, PAIR, key=jax.random.key(seed), clip=1.0, noise_multiplier=1.0).findings
+    assert (found.kind, found.lines[0]) == ("too_little_noise", here(momentum_of_batches)), found
+
+
+def test_where_the_record_is_in_one_round_alone_momentum_is_not_judged():
+    rare = functools.partial(momentum_of_batches, rate=0.05)
+    (found,) = explain(rare, PAIR, key=jax.random.key(1), clip=1.0, noise_multiplier=1.0).findings
+    assert (found.kind, found.lines[0]) == ("not_followed", here(momentum_of_batches)), found

@@ -119,6 +119,7 @@ def labelled(
         opaque=first(value.opaque for value in ins),
         drawn=frozenset().union(*(value.drawn for value in ins)),
         carried=first(value.carried for value in differing),
+        joined_again=any(value.joined_again for value in differing),
     )
     _fixed(name, out, ins, at)
     if sized and not values and not others:
@@ -224,8 +225,8 @@ def _differences(
     out.leak = first(value.leak for value in differing)
     if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
         out.leak = (at, _origin(sums[0]))
-    if out.carried is None and name in SUMS and len({value.released for value in sums if value.values}) > 1:
-        out.carried = at
+    if name in SUMS and len({value.released for value in sums if value.values and value.summed}) > 1:
+        out.carried, out.joined_again = out.carried or at, True
     if out.tag is None:
         out.nonlinear = first(value.nonlinear for value in differing)
         told = [value for value in sums if value.summed and value.values]
@@ -294,6 +295,7 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         bent=one.bent or other.bent,
         drawn=one.drawn | other.drawn,
         carried=one.carried or other.carried,
+        joined_again=one.joined_again or other.joined_again,
     )
 
 

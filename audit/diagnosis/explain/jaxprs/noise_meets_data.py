@@ -43,6 +43,9 @@ class Meetings:
     ) -> Value:
         """The result of an equation that reads noise, or a release that more noise may reach."""
         out.open = self.together.carry(name, params, out, ins)
+        if name in SUMS and out.differs and self._adds_earlier_batch(ins):
+            out.carried = out.carried or out.at
+            out.joined_again = out.joined_again or all(value.differs for value in ins)
         if not out.noise:
             return out
         noisy = [value for value in ins if value.noise]
@@ -72,6 +75,13 @@ class Meetings:
             # noise that is added to a release covers it, too, unless data come later and need it themselves
             out.open = (*(part for part in out.open if part.release is not None), _more_noise(out))
         return out
+
+    def _adds_earlier_batch(self, ins: Sequence[Value]) -> bool:
+        """Whether a sum over a batch meets one of earlier batches that was released before, here without its noise."""
+        if not all(value.values and value.drawn and not value.noise for value in ins):
+            return False
+        earlier, later = sorted((value.drawn for value in ins), key=max)
+        return max(earlier) < max(later) and any(earlier <= release.choosing for release in self.releases)
 
     def _release(self, out: Value, data: Value, noise: Value, path: tuple[Any, ...]) -> Value:
         at, draw = out.at or NOWHERE, noise.draw or NOWHERE
@@ -103,6 +113,7 @@ class Meetings:
             covering=noise.drawn,
             choosing=data.drawn,
             carried=data.carried,
+            joined_again=data.joined_again,
         )
         self.releases.append(release)
         self._facts(release, data, noise, drawn)

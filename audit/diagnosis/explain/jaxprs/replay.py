@@ -18,6 +18,7 @@ from audit.diagnosis.explain.findings import (
     Round,
     after_sum,
     broken_off,
+    carried_unseen,
     clipped_apart,
     due_on_the_pair,
     earlier_rounds,
@@ -106,6 +107,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
+    if (carried := _carried_alone(runs)) is not None:
+        findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
     if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
         why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
         findings.append(not_followed(why))
@@ -142,9 +145,19 @@ def _joined(runs: Sequence[Run]) -> bool:
 def _enough(runs: Sequence[Run]) -> bool:
     """Whether other keys would show no more: the record is in every release of a run, or there were many."""
     told = runs[-1].lockstep.meetings.releases if runs else []
+    if len(runs) >= MOST_KEYS:
+        return True
+    if _carried_alone(runs) is not None:
+        return False
     if told and all(release.exact and release.cost > 0 for release in told):
         return True
-    return len(runs) >= MOST_KEYS or (len(runs) >= KEYS and _joined(runs))
+    return len(runs) >= KEYS and _joined(runs)
+
+
+def _carried_alone(runs: Sequence[Run]) -> Place | None:
+    """Where sums are carried into later rounds, if the record joined no later round of a run, too."""
+    told = [one for run in runs for one in run.lockstep.meetings.releases if one.carried is not None]
+    return None if not told or any(one.joined_again for one in told) else told[0].carried
 
 
 def _pool(runs: Sequence[Sequence[Release]]) -> None:

@@ -121,6 +121,7 @@ class Release:
     choosing: frozenset[int] = frozenset()
     """Draws that went into what it covers."""
     carried: Place | None = None
+    joined_again: bool = False
     output: str = ""
     """Where it stands in the output of the program, if it does."""
 
@@ -192,6 +193,8 @@ class Value:
     """Draws that it is made of, by their numbers; a release begins anew."""
     carried: Place | None = None
     """Where a sum that was released before, but here without its noise, was added to a later one."""
+    joined_again: bool = False
+    """Whether the record is in both of them."""
     origin: Origin | None = None
     since: Place | None = None
     """Where a number that is none of a record's began to differ; None for constants of the program."""
