@@ -47,8 +47,12 @@ TOOL = """@misc{dpsgdaudit,
 """
 LONGEST = 120
 """Characters of a name that a table shows; CSV has all of them."""
-NARROW = 28
-"""The same in a table for one column."""
+NARROW = 18
+"""Characters of a name that stand in one line of a table for one column."""
+NAMES = 0.34
+"""The part of the column that longer names have."""
+NONE_FOUND = "none found"
+"""Of one column, in the place of 'no violation found'."""
 CEILING = " Ceiling: what the same trials would prove without an error."
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
@@ -69,16 +73,13 @@ def _short(text: str, longest: int = LONGEST) -> str:
     return escape(text) if len(text) <= longest else escape(text[:longest]) + r"\ldots{}"
 
 
-def _names(records: Sequence[AuditRecord], *, wide: bool) -> list[str]:
-    """As a table shows them: one column leaves out the middle, as the end tells a name from its neighbours."""
-    names, longest, head = [visible(record.name) for record in records], NARROW, 3 * NARROW // 5
-    cut = [
-        escape(name)
-        if len(name) <= longest
-        else escape(name[:head].rstrip()) + r"\ldots{} " + escape(name[head - longest :].lstrip())
-        for name in names
-    ]
-    return cut if not wide and len(set(cut)) == len(set(names)) else [_short(name) for name in names]
+def _name(record: AuditRecord, *, wide: bool) -> str:
+    """As a table shows it: in one column a long name goes on in the next line, after a space or where it may break."""
+    name = visible(record.name)
+    if wide or len(name) <= NARROW:
+        return _short(name)
+    words = re.sub(r"(?<=[=,+])(?=\S)|(?<=[a-z]/)(?=[a-z])|(?<=\\_)", r"\\allowbreak{}", _short(name))
+    return rf"\parbox[t]{{{NAMES}\linewidth}}{{\raggedright {words}\strut}}"
 
 
 def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
@@ -106,24 +107,28 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
         f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}$; claimed values in parentheses"
     )
     caption += f"; {epsilon}." if at else "."
+    if not wide and any(record.verdict == "no_violation_found" for record in records):
+        caption += f" ``{NONE_FOUND.capitalize()}'': no violation found."
     kind, columns = ("table*", "lrrrrrll") if wide else ("table", "@{}lrrl@{}")
     heads = ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
     if wide:
         heads = ["audit", "trials", epsilon, "ceiling", r"$\delta$ at $\varepsilon = 0$", r"$\mu$", "verdict", "claim"]
+    # names that go on in a second line need some room after it
+    end = r" \\" if wide else r" \\[1.5pt]"
     lines = [
         r"% needs \usepackage{booktabs,amsmath,graphicx}; \resizebox only shrinks what is too wide for its column",
         rf"\begin{{{kind}}}",
         r"\centering\small" if wide else r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\caption{{{caption}{CEILING if wide else ''}}}",
         rf"\label{{tab:audit{'-wide' if wide else ''}}}",
+        r"\par\smallskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         " & ".join(heads) + r" \\",
         r"\midrule",
     ]
-    for name, record in zip(_names(records, wide=wide), records, strict=True):
-        lines.append(" & ".join([name, *_cells(record, wide=wide)]) + r" \\")
+    lines += [" & ".join([_name(record, wide=wide), *_cells(record, wide=wide)]) + end for record in records]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", rf"\end{{{kind}}}", ""])
 
 
@@ -140,7 +145,7 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
         lines += [
             r"\begin{figure}",
             r"\centering",
-            rf"\includegraphics[width=\linewidth]{{{name}}}",
+            rf"\includegraphics[width=\linewidth,height=.8\textheight,keepaspectratio]{{{name}}}",
             rf"\caption{{{caption} Bounds hold at risk ${_risk(records)}$ together.}}",
             rf"\label{{fig:audit-{place}}}",
             r"\end{figure}",
@@ -154,6 +159,8 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
     advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
     verdict = escape(readable(record.verdict))
+    if not wide and record.verdict == "no_violation_found":
+        verdict = NONE_FOUND
     if not record.ran:
         return ["0", *["--"] * 4, verdict, formula(record.claim)] if wide else ["--", "--", verdict]
     if not wide:
@@ -222,7 +229,8 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
 def _ran_with(records: tuple[AuditRecord, ...]) -> list[str]:
     """Libraries of the audited code with their versions, where records say."""
     found = sorted({libraries(record) for record in records} - {""})
-    return [f"The audited code ran with {'; '.join(map(escape, map(visible, found)))}."] if found else []
+    said = "; ".join(escape(visible(each).replace("==", " ")) for each in found)
+    return [f"The audited code ran with {said}."] if found else []
 
 
 def _changing(records: tuple[AuditRecord, ...]) -> list[str]:

@@ -17,7 +17,7 @@ import mechanisms
 from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.escaping import markdown_text
-from audit.report.figures import save_figures, save_sweep, value_of, width_in_inches
+from audit.report.figures import save_figures, save_overview, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
@@ -216,7 +216,7 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
     assert "| command | python serve.py dpl:laplace |" in card
     assert f"| audited with | {beside} |" in card
     assert "| unit of privacy | one client |" in card
-    assert f"The audited code ran with {beside}." in methods((record,))
+    assert f"The audited code ran with {beside.replace('==', ' ')}." in methods((record,))
     (row,) = csv.DictReader(io.StringIO(separated((record,))))
     assert (row["command"], row["libraries"], row["repeatable"]) == ("python serve.py dpl:laplace", beside, "False")
     for name in ("statement", "model-card", "latex", "markdown"):
@@ -228,15 +228,14 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
     )
 
 
-def test_long_names_in_one_column_keep_the_end_that_tells_them_apart(violation):
+def test_long_names_in_one_column_go_on_in_the_next_line(violation):
+    """They were cut in the middle of words."""
     names = [f"ASGM: divided by the realised batch rate=0.{digit}" for digit in (7, 9)]
     rows = table([dataclasses.replace(violation, name=name) for name in names], title="t", wide=False)
     assert [row.split(" & ")[0] for row in rows.splitlines() if "rate" in row] == [
-        rf"ASGM: divided by\ldots{{}} tch rate=0.{digit}" for digit in (7, 9)
+        rf"\parbox[t]{{0.34\linewidth}}{{\raggedright {name.replace('=', '=' + chr(92) + 'allowbreak{}')}\strut}}"
+        for name in names
     ]
-    alike = ["a" * 40 + middle + "a" * 40 for middle in "bc"]
-    rows = table([dataclasses.replace(violation, name=name) for name in alike], title="t", wide=False)
-    assert all(name in rows for name in alike)
 
 
 def test_several_audits_are_summed_up_before_each_is_told(violation):
@@ -277,10 +276,14 @@ PAPER = r"""\documentclass[twocolumn]{article}
 @pytest.mark.skipif(not (shutil.which("pdflatex") and shutil.which("bibtex")), reason="LaTeX is not installed")
 def test_a_paper_in_two_columns_has_nothing_that_sticks_out_and_no_warning_of_bibtex(violation, tmp_path):
     other = dataclasses.replace(violation, name="a name that is much longer than a column of a paper has room for")
-    for name, text in files((violation, other), title="Two audits").items():
+    packages = ["diffprivlib==0.6.6", "scikit-learn==1.5.2", "a-rather-long-package-name==2026.11.17"]
+    beside = dataclasses.replace(violation.mechanism, parameters={"packages": packages, "python": "3.11"})
+    records = (violation, dataclasses.replace(other, mechanism=beside))
+    for name, text in files(records, title="Two audits").items():
         (tmp_path / name).write_text(text)
-    drawn = save_figures((violation, other), tmp_path, ending="pdf", width=3.3)
-    (tmp_path / "figures.tex").write_text(figures((violation, other), [path.name for path in drawn]))
+    drawn = save_figures(records[:1], tmp_path, ending="pdf", width=3.3)
+    drawn.append(save_overview(records * 20, tmp_path / "audits.pdf", width=3.3))
+    (tmp_path / "figures.tex").write_text(figures(records[:1], [path.name for path in drawn]))
     (tmp_path / "paper.tex").write_text(PAPER)
 
     def run(*command):
@@ -296,3 +299,4 @@ def test_a_paper_in_two_columns_has_nothing_that_sticks_out_and_no_warning_of_bi
     assert "undefined" not in said
     wide = [float(found) for found in re.findall(r"Overfull .hbox .([0-9.]+)pt", said)]
     assert all(points < 5 for points in wide), wide
+    assert "too large for page" not in said
