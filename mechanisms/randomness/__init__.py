@@ -1,1 +1,1 @@
-"""Where random numbers come from: bits, noise and its kernels, counts, chi-square sums. A record names its version."""
+"""Where random numbers come from: bits, noise and its kernel, counts, chi-square sums. A record names its version."""

@@ -177,19 +177,19 @@ def side_by_side(lanes: tuple[jax.Array, ...], size: int) -> jax.Array:
 
 
 def on_devices(*arguments: Any, cpu: Callable, gpu: Callable, default: Callable) -> Any:
-    """The code of the device that runs it; a kernel for NVIDIA's is traced only where one is.
+    """The code of the device that runs it; the kernel for NVIDIA's is traced only where one is.
 
     Where only CPUs are used, their code is all that is traced; elsewhere it would be slower and as right.
     """
     if jax.default_backend() == "cpu":
         return cpu(*arguments)
-    branches = {"cuda": gpu} if jax.default_backend() == "gpu" and _has_kernels() else {}
+    branches = {"cuda": gpu} if jax.default_backend() == "gpu" and _has_kernel() else {}
     return lax.platform_dependent(*arguments, cpu=cpu, default=default, **branches)
 
 
 @functools.cache
-def _has_kernels() -> bool:
-    """Whether this JAX can still compile them: Pallas' Triton backend is to be removed one day."""
+def _has_kernel() -> bool:
+    """Whether this JAX can still compile it: Pallas' Triton backend is to be removed one day."""
     try:
         import mechanisms.randomness.noise_kernel  # noqa: F401
     except ImportError:

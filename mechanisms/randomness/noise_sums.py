@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from dpsgd_audit.later import jax, jitted, jnp, lax
-from mechanisms.randomness.bits import Block, Stream, Words, blocks, key_words
-from mechanisms.randomness.noise import (
-    FEW,
-    GROUP,
-    RADIUS_BITS,
-    SHORT,
-    minus_log,
-    normal,
-    normals,
-    on_devices,
-    side_by_side,
-)
+from mechanisms.randomness.bits import Stream, Words, blocks, key_words
+from mechanisms.randomness.noise import FEW, GROUP, RADIUS_BITS, SHORT, normal, normals, open_uniform, side_by_side
 
-WIDE = 512
-"""Blocks that a CPU draws at once."""
+TOGETHER = 4
+"""Blocks of which one logarithm is taken: two and eight are slower on CPUs and GPUs (benchmarks/README.md)."""
 
 
 class Sums(NamedTuple):
@@ -43,63 +31,29 @@ def normal_sums(key: jax.Array, size: int, first: int) -> Sums:
     nothing is stored. Only the blocks of the first coordinates and the last few are drawn in full.
     """
     each = 1 if size <= SHORT else GROUP
-    few = size <= FEW or (size <= SHORT and jax.default_backend() == "cpu")
-    if few or first > 4 * each:
+    if size <= FEW or first > 4 * each:
         drawn = normal(key, (size,))
         return Sums(drawn[:first], jnp.sum(drawn[first:] ** 2 - 1.0))
-    ends = functools.partial(_with_ends, size=size, first=first)
-    short = functools.partial(_short_in_a_kernel, size=size, first=first)
-    return on_devices(
-        key_words(key),
-        cpu=functools.partial(ends, middle=_tile_by_tile),
-        gpu=short if size <= SHORT else functools.partial(ends, middle=_in_a_kernel),
-        default=functools.partial(ends, middle=_at_once),
-    )
-
-
-def _with_ends(key: Words, *, size: int, first: int, middle: Callable[..., jax.Array]) -> Sums:
-    """The blocks at both ends drawn in full, those between them summed."""
-    each = 1 if size <= SHORT else GROUP
+    own = key_words(key)
     whole = size // (4 * each) * each
     index = np.r_[:each, whole : whole + each].astype(np.uint32)
-    drawn = side_by_side(normals(blocks(key, Stream.NORMAL, jnp.asarray(index))), size)
+    drawn = side_by_side(normals(blocks(own, Stream.NORMAL, jnp.asarray(index))), size)
     ends = drawn[: size - 4 * (whole - each)]
-    return Sums(ends[:first], middle(key, start=each, stop=whole) + jnp.sum(ends[first:] ** 2 - 1.0))
+    return Sums(ends[:first], _between(own, each, whole) + jnp.sum(ends[first:] ** 2 - 1.0))
 
 
-def _excess(block: Block) -> jax.Array:
-    """The sum of z^2 - 1 over a block's four normals."""
-    first, second = (minus_log(pair.high, pair.low, RADIUS_BITS - 32) for pair in block)
-    return 2.0 * (first + second) - 4.0
+def _between(key: Words, start: int, stop: int) -> jax.Array:
+    """The sum of z^2 - 1 over the normals of blocks ``start`` to ``stop``.
 
-
-def _at_once(key: Words, *, start: int, stop: int) -> jax.Array:
-    return jnp.sum(_excess(blocks(key, Stream.NORMAL, jnp.arange(start, stop, dtype=jnp.uint32))))
-
-
-def _tile_by_tile(key: Words, *, start: int, stop: int) -> jax.Array:
-    """XLA for CPUs computes side by side what it adds tile to tile, and one by one what it sums at once or masks."""
-    tiles, left = divmod(stop - start, WIDE)
-
-    def drawn(begin: jax.Array, size: int) -> jax.Array:
-        return _excess(blocks(key, Stream.NORMAL, begin + lax.iota(jnp.uint32, size)))
-
-    def add(total: jax.Array, tile: jax.Array) -> tuple[jax.Array, None]:
-        return total + drawn(tile * jnp.uint32(WIDE) + jnp.uint32(start), WIDE), None
-
-    total, _ = lax.scan(add, jnp.zeros(WIDE, jnp.float32), lax.iota(jnp.uint32, tiles))
-    return jnp.sum(total) + jnp.sum(drawn(jnp.uint32(stop - left), left))
-
-
-def _in_a_kernel(key: Words, *, start: int, stop: int) -> jax.Array:
-    from mechanisms.randomness.noise_kernel import summed
-
-    return summed(start, stop)(jnp.stack(key))
-
-
-def _short_in_a_kernel(key: Words, *, size: int, first: int) -> Sums:
-    from mechanisms.randomness.noise_kernel import summed_short
-
-    *drawn, excess = summed_short(size)(jnp.stack(key))
-    squares = [value * value - 1.0 for value in drawn[first:]]
-    return Sums(jnp.stack(drawn)[:first], functools.reduce(jnp.add, squares, excess))
+    A pair's squares add up to -2 ln u, so one logarithm of the product of eight uniforms serves sixteen normals. Such a
+    product is below the smallest float32 with probability 1e-28; a uniform near 1 makes its logarithm err by 6e-8.
+    """
+    lanes = -(-(stop - start) // TOGETHER)
+    product, count = jnp.ones(lanes, jnp.float32), jnp.zeros(lanes, jnp.float32)
+    for part in range(TOGETHER):
+        index = jnp.uint32(start + part * lanes) + lax.iota(jnp.uint32, lanes)
+        first, second = blocks(key, Stream.NORMAL, index)
+        drawn = open_uniform(*first, RADIUS_BITS - 32) * open_uniform(*second, RADIUS_BITS - 32)
+        present = index < stop
+        product, count = product * jnp.where(present, drawn, 1.0), count + jnp.where(present, 4.0, 0.0)
+    return jnp.sum(-2.0 * jnp.log(product) - count)

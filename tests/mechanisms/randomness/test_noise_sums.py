@@ -24,6 +24,7 @@ LONG = pytest.mark.long
     ("size", "first"),
     [
         (7, 2),
+        (39, 2),
         (1025, 2),
         (26_010, 1),
         *(pytest.param(size, first, marks=LONG) for size, first in ((1, 1), (17, 4), (100, 5), (1024, 3), (2079, 33))),
