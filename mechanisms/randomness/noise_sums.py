@@ -8,7 +8,7 @@ import numpy as np
 
 from dpsgd_audit.later import jax, jitted, jnp, lax
 from mechanisms.randomness.bits import Stream, Words, blocks, key_words
-from mechanisms.randomness.noise import FEW, GROUP, RADIUS_BITS, SHORT, normal, normals, open_uniform, side_by_side
+from mechanisms.randomness.noise import FEW, GROUP, SHORT, normal, normals, side_by_side, signed_float
 
 TOGETHER = 4
 """Blocks of which one logarithm is taken: two and eight are slower on CPUs and GPUs (benchmarks/README.md)."""
@@ -31,7 +31,7 @@ def normal_sums(key: jax.Array, size: int, first: int) -> Sums:
     nothing is stored. Only the blocks of the first coordinates and the last few are drawn in full.
     """
     each = 1 if size <= SHORT else GROUP
-    if size <= FEW or first > 4 * each:
+    if size <= 2 * FEW or first > 4 * each:
         drawn = normal(key, (size,))
         return Sums(drawn[:first], jnp.sum(drawn[first:] ** 2 - 1.0))
     own = key_words(key)
@@ -49,11 +49,18 @@ def _between(key: Words, start: int, stop: int) -> jax.Array:
     product is below the smallest float32 with probability 1e-28; a uniform near 1 makes its logarithm err by 6e-8.
     """
     lanes = -(-(stop - start) // TOGETHER)
-    product, count = jnp.ones(lanes, jnp.float32), jnp.zeros(lanes, jnp.float32)
+    product, count = jnp.ones(lanes, jnp.float32), 0.0
     for part in range(TOGETHER):
         index = jnp.uint32(start + part * lanes) + lax.iota(jnp.uint32, lanes)
         first, second = blocks(key, Stream.NORMAL, index)
-        drawn = open_uniform(*first, RADIUS_BITS - 32) * open_uniform(*second, RADIUS_BITS - 32)
-        present = index < stop
-        product, count = product * jnp.where(present, drawn, 1.0), count + jnp.where(present, 4.0, 0.0)
+        drawn, four = _uniform(first) * _uniform(second), 4.0
+        if start + (part + 1) * lanes > stop:
+            drawn, four = jnp.where(index < stop, drawn, 1.0), jnp.where(index < stop, 4.0, 0.0)
+        product, count = product * drawn, count + four
     return jnp.sum(-2.0 * jnp.log(product) - count)
+
+
+def _uniform(pair: Words) -> jax.Array:
+    """The uniform of a pair's radius, by fewer operations than where single normals need its digits near 1."""
+    rest = signed_float(pair.low >> jnp.uint32(20))
+    return pair.high.astype(jnp.float32) * 2.0**-32 + (rest * 2.0**-44 + 2.0**-45)
