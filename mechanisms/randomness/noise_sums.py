@@ -11,7 +11,7 @@ from mechanisms.randomness.bits import Stream, Words, blocks, key_words
 from mechanisms.randomness.noise import FEW, GROUP, SHORT, normal, normals, side_by_side, signed_float
 
 TOGETHER = 4
-"""Blocks of which one logarithm is taken: two and eight are slower on CPUs and GPUs (benchmarks/README.md)."""
+"""Blocks of which one logarithm is taken: two and eight are slower in a whole audit (benchmarks/README.md)."""
 
 
 class Sums(NamedTuple):
@@ -49,15 +49,16 @@ def _between(key: Words, start: int, stop: int) -> jax.Array:
     product is below the smallest float32 with probability 1e-28; a uniform near 1 makes its logarithm err by 6e-8.
     """
     lanes = -(-(stop - start) // TOGETHER)
-    product, count = jnp.ones(lanes, jnp.float32), 0.0
+    product, count = jnp.ones(lanes, jnp.float32), jnp.zeros(lanes, jnp.float32)
     for part in range(TOGETHER):
         index = jnp.uint32(start + part * lanes) + lax.iota(jnp.uint32, lanes)
         first, second = blocks(key, Stream.NORMAL, index)
-        drawn, four = _uniform(first) * _uniform(second), 4.0
-        if start + (part + 1) * lanes > stop:
-            drawn, four = jnp.where(index < stop, drawn, 1.0), jnp.where(index < stop, 4.0, 0.0)
-        product, count = product * drawn, count + four
-    return jnp.sum(-2.0 * jnp.log(product) - count)
+        present = index < stop
+        product *= jnp.where(present, _uniform(first) * _uniform(second), 1.0)
+        count += jnp.where(present, 4.0, 0.0)
+    excess = -2.0 * jnp.log(product) - count
+    # XLA for CPUs draws side by side what is kept apart from its sum (and, on ARM, masked), else one by one
+    return jnp.sum(lax.optimization_barrier(excess) if jax.default_backend() == "cpu" else excess)
 
 
 def _uniform(pair: Words) -> jax.Array:
