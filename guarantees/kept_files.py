@@ -47,10 +47,12 @@ def write_whole(file: Path, key: str, content: bytes) -> None:
 
 def remove_oldest(folder: Path, suffix: str, *, most: int) -> None:
     """Remove the oldest files where all of them have more bytes than that."""
-    total = 0
     with contextlib.suppress(OSError):
-        files = [(own.stat().st_mtime, own.stat().st_size, own) for own in folder.glob(f"*{suffix}")]
-        for _, size, own in sorted(files, reverse=True):
-            total += size
+        # asked once a file: every write looks at all files, of which there may be thousands
+        with os.scandir(folder) as found:
+            files = [(own.stat(), own.path) for own in found if own.name.endswith(suffix)]
+        total = sum(told.st_size for told, _ in files)
+        for told, own in sorted(files, key=lambda each: each[0].st_mtime) if total > most else ():
             if total > most:
-                own.unlink(missing_ok=True)
+                Path(own).unlink(missing_ok=True)
+                total -= told.st_size

@@ -354,15 +354,19 @@ def _divergences(log_alpha: Array, b: Array, orders: Array) -> Array:
     log_a, log_not_a, log_b, log_not_b, up, down = _losses(log_alpha, b)
     t = orders[:, None]
     near = np.abs(t - 1) * np.maximum(np.abs(up), np.abs(down)) <= NEAR
+    # most orders are near at all points or at none, and need one of two ways
+    some, others = near.any(axis=1), ~near.all(axis=1)
 
     def logarithm(first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
         """Of the mean of exp((t - 1) loss); next to 1 by what it differs from 1, or orders next to 1 were rounding."""
-        far = np.logaddexp(first[0] + (t - 1) * first[1], second[0] + (t - 1) * second[1])
-        if not near.any():
-            return far
+        found = np.zeros(near.shape)
+        rate = t[others] - 1
+        found[others] = np.logaddexp(first[0] + rate * first[1], second[0] + rate * second[1])
+        rate = t[some] - 1
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            by = sum(np.exp(weight) * np.expm1((t - 1) * loss) for weight, loss in (first, second))
-            return np.where(near, np.log1p(by), far)
+            by = sum(np.exp(weight) * np.expm1(rate * loss) for weight, loss in (first, second))
+            found[some] = np.where(near[some], np.log1p(by), found[some])
+        return found
 
     there = logarithm((log_not_b, up), (log_b, down))
     back = logarithm((log_not_a, -down), (log_a, -up))
