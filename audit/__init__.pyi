@@ -5,9 +5,9 @@ from audit.bounds.clopper_pearson import epsilon_lower_bound as epsilon_lower_bo
 from audit.bounds.clopper_pearson import mu_lower_bound as mu_lower_bound
 from audit.diagnosis.explain.dispatch import explain as explain
 from audit.diagnosis.noise_tails import noise_tails as noise_tails
+from audit.one_run.plan import plan_one_run as plan_one_run
 from audit.one_run.procedure import one_run as one_run
 from audit.one_run.training import one_training as one_training
-from audit.planning.one_run import plan_one_run as plan_one_run
 from audit.planning.plan import plan as plan
 from audit.policies.anytime import Anytime as Anytime
 from audit.policies.chosen import FromTheory as FromTheory

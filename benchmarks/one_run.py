@@ -23,7 +23,7 @@ import audit
 import guarantees
 from audit.bounds.bounds_from_guesses import epsilon_from_guesses, mu_refuted
 from audit.bounds.sharp_guesses import sharp_mu
-from audit.planning import one_run as planning
+from audit.one_run import plan as planning
 from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.search import halved
 

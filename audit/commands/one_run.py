@@ -9,9 +9,9 @@ import numpy as np
 
 from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
+from audit.one_run.plan import plan_one_run
 from audit.one_run.procedure import one_run
 from audit.one_run.result import OneRun
-from audit.planning.one_run import plan_one_run
 from audit.record.record import plain
 from audit.report.escaping import json_text
 from audit.report.table import readable

@@ -110,7 +110,7 @@ def _one_run(arguments: argparse.Namespace) -> int:
     if arguments.suite is not None or arguments.claim is None:
         raise SuiteError("--one-run CANARIES plans one training: give --claim 'gaussian(mu=1)', say, and no suite.")
     from audit.commands.arguments import risk_of
-    from audit.planning.one_run import plan_one_run
+    from audit.one_run.plan import plan_one_run
     from audit.record.record import plain
     from audit.suites.claim_names import claim_from_text
 

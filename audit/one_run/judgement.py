@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import expit, logit
 
 from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.counted_guesses import Guesses
+from audit.bounds.number_of_guesses import risk_split
 from audit.bounds.rounding import at_least
 from audit.bounds.sharp_guesses import SMALLEST, Side, profile_of, sharp_tail
 from audit.one_run.result import OneRunJudgement
@@ -14,8 +19,12 @@ from audit.power.power import EPSILON_FACTOR, OF_THE_ROOM, POWER, TV_EXCESS
 from guarantees.claim import Claim
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.numerics.distributions import binom
-from guarantees.numerics.search import first
+from guarantees.numerics.search import first, halved
 
+MOST_CANARIES = 1_000_000
+"""More are not looked at when it is told how many would be enough."""
+Planned = Callable[[int], tuple[Guesses, ...]]
+"""The guesses about so many canaries, where the procedure knows them beforehand; right ones are not counted."""
 MISSED = 0.5
 """A leak found with less power than this would be missed."""
 EPSILON_CLAIMS = ("epsilon_delta", "randomised_response")
@@ -26,7 +35,7 @@ def by_epsilon(claim: Claim) -> bool:
     return claim.name in EPSILON_CLAIMS and claim.times == 1
 
 
-class _Judge:
+class Judge:
     """P-values of one claim for any guesses: by epsilon and delta where the claim is that, else by its curve."""
 
     def __init__(self, claim: Claim):
@@ -50,6 +59,13 @@ class _Judge:
             return each.p_value(right, epsilon=epsilon, delta=delta)
         return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each.side))
 
+    def refutes(self, each: Guesses, right: int) -> bool:
+        """Whether so many right guesses refute the claim at their share, by what is instant, in one pass."""
+        if self.by_epsilon:
+            return self.instant(each, right) <= each.risk
+        inverse = self._inverse(each.side)
+        return worst.curve_refuted(right, each.guessed, coins=each.coins, inverse=inverse, risk=each.risk)
+
     def _inverse(self, side: Side) -> worst.Inverse:
         law = self.claim.law
         if isinstance(law, GaussianLaw):
@@ -61,9 +77,9 @@ class _Judge:
         return self._inverses[side]
 
 
-def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
-    """The verdict; without a violation, whether a leak of the usual size would have been found."""
-    asked = _Judge(claim)
+def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Planned | None = None) -> OneRunJudgement:
+    """The verdict; without a violation, whether a leak of the usual size would have been found, or what would do it."""
+    asked = Judge(claim)
     p = min(1.0, len(found) * min(asked.p_value(each, each.right) for each in found))
     how = "guesses against epsilon and delta" if asked.by_epsilon else "guesses against the claimed curve"
     if p <= found[0].risk * len(found):
@@ -92,8 +108,57 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJu
         why = f"{leak} would be missed more often than found (power {at_least(power, '.2g')})"
     else:
         why = f"{leak} {sure} only"
-    reason = f"{why}; use more canaries or more trainings."
+    more = _enough(asked, found, chance, planned)
+    reason = f"{why}; {more}."
     return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
+
+
+def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Planned | None) -> str:
+    """How many canaries, or guesses, would show the leak with the usual power."""
+
+    def in_proportion(canaries: int) -> tuple[Guesses, ...]:
+        return tuple(_scaled(each, canaries / each.canaries) for each in found)
+
+    of = planned or in_proportion
+
+    def shown(log_canaries: float) -> bool:
+        return any(each.guessed and _shows(asked, each, chance) for each in of(round(math.exp(log_canaries))))
+
+    least, most = math.log(found[0].canaries), math.log(MOST_CANARIES)
+    if least >= most or not shown(most):
+        return f"even {MOST_CANARIES:,} canaries would not be enough: use more trainings"
+    enough = _two_digits(math.exp(halved(shown, least, most, within=0.01)[1]))
+    if planned is None and any(each.at_delta is not None for each in found):
+        best = max(found, key=lambda each: each.guessed)
+        guesses = _two_digits(enough * best.guessed / best.canaries)
+        return (
+            f"about {guesses:,} guesses would be enough, where these scores allow {best.guessed:,} of "
+            f"{best.canaries:,} canaries: use more canaries, ones that leak more, or more trainings"
+        )
+    return f"about {enough:,} canaries would be enough{'' if planned else ', with the same part of them guessed'}"
+
+
+def refutable(each: Guesses, claim: Claim) -> bool:
+    """Whether the claim would be refuted if all of these guesses were right."""
+    return Judge(claim).refutes(each, each.guessed)
+
+
+def _two_digits(number: float) -> int:
+    unit = 10 ** max(0, len(str(math.ceil(number))) - 2)
+    return math.ceil(number / unit) * unit
+
+
+def _scaled(each: Guesses, factor: float) -> Guesses:
+    """The same part of more canaries guessed."""
+    sizes = ("guessed_in", "guessed_out", "canaries", "revealed", "sampled")
+    more = dataclasses.replace(each, **{name: round(factor * getattr(each, name)) for name in sizes})
+    return more if each.at_delta is None else dataclasses.replace(more, split=risk_split(more.coins * each.at_delta))
+
+
+def _shows(asked: Judge, each: Guesses, chance: float) -> bool:
+    """Whether as many right guesses as the leak gives with the usual power refute the claim."""
+    right = first(lambda right: _power(each, right, chance) < POWER, 0, each.guessed + 1) - 1
+    return right > 0 and asked.refutes(each, right)
 
 
 def _power(each: Guesses, needed: int, chance: float) -> float:
@@ -119,7 +184,7 @@ def _leak(claim: Claim, *, delta: float) -> float:
     return float(max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + more))
 
 
-def _critical(asked: _Judge, each: Guesses) -> int | None:
+def _critical(asked: Judge, each: Guesses) -> int | None:
     """So many right guesses refute the claim, fewer may for a curve; None if even all right would not."""
     if asked.p_value(each, each.guessed) > each.risk:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -93,10 +94,11 @@ def one_run(
         )
     order, shared = from_highest(values, seed=seed), tied(values)
     ordered, deltas = coins[order], _deltas(delta, claim)
-    numbers = NUMBERS
+    numbers, planned = NUMBERS, None
     if guesses is not None:
         found = _count(ordered, _pairs(guesses, len(values)), risk=risk)
     elif claim is not None and not by_epsilon(claim):
+        planned = functools.partial(planned_guesses, claim, delta=deltas[0], risk=risk)
         found = _count(ordered, (guesses_of_claim(claim, len(values), delta=deltas[0], risk=risk),), risk=risk)
         numbers = "the claim, which says how many coins are guessed, was fixed before looking at these scores and coins"
     else:
@@ -115,7 +117,7 @@ def one_run(
         seed=seed,
         tied=shared,
         conditions=_conditions(relation, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
-        judgement=None if claim is None else judge(found, claim, delta=deltas[0]),
+        judgement=None if claim is None else judge(found, claim, delta=deltas[0], planned=planned),
         claim=claim,
         report_delta=deltas[0],
         name=name,
@@ -137,6 +139,12 @@ def guesses_of_claim(claim: Claim, canaries: int, *, delta: float, risk: float) 
     exposed = canaries * delta
     k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=risk_split(exposed))
     return k_in, min(k_out, canaries - k_in)
+
+
+def planned_guesses(claim: Claim, canaries: int, *, delta: float, risk: float) -> tuple[Guesses, ...]:
+    """The guesses that such a claim chooses; none of them is counted yet."""
+    k_in, k_out = guesses_of_claim(claim, canaries, delta=delta, risk=risk)
+    return (Guesses(guessed_in=k_in, guessed_out=k_out, right_in=0, right_out=0, canaries=canaries, risk=risk),)
 
 
 def _deltas(delta: float | None, claim: Claim | None) -> tuple[float, ...]:

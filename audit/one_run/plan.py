@@ -9,8 +9,11 @@ import numpy as np
 
 from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.clopper_pearson import require_risk
+from audit.bounds.counted_guesses import Guesses
 from audit.bounds.number_of_guesses import SAMPLE, best_guesses, risk_split
 from audit.bounds.rounding import at_most
+from audit.one_run.judgement import by_epsilon, refutable
+from audit.one_run.procedure import planned_guesses
 from guarantees.checks import Count, Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
@@ -30,6 +33,10 @@ FEWEST_CLIPPED, MOST_CLIPPED = 0.05, 20_000.0
 TINY = 1e-300
 ALIKE = 1e-6
 """Answers whose log ratio spreads less than this cannot be told apart."""
+NO_VIOLATION = (
+    ". No violation of this claim can be found with so few: even if all guesses were right it would not be refuted; "
+    "`one_run` says how many canaries would be enough"
+)
 POWER = 0.5
 """A limit of the median is one of tests that succeed as often as not."""
 
@@ -47,6 +54,8 @@ class OneRunPlan:
     """Epsilon that the default procedure proves where every count is its expectation; about its median."""
     limit: float
     """Epsilon that no valid test without further assumptions proves with probability above one half."""
+    refutable: bool = True
+    """Whether the claim would be refuted if all guesses were right: if not, no training can be found to break it."""
 
     def __str__(self) -> str:
         claimed = "not known" if self.claimed is None else f"{self.claimed:.2f}"
@@ -54,6 +63,7 @@ class OneRunPlan:
             f"One training with {self.canaries:,} canaries that leak all that is claimed (epsilon {claimed} "
             f"at delta {self.delta:g}): at risk {self.risk:g} expect to prove an epsilon of about {self.expected:.2f}; "
             f"no valid test proves more than {at_most(self.limit, '.2f')} in half of all runs"
+            f"{'' if self.refutable else NO_VIOLATION}"
         )
 
 
@@ -90,7 +100,29 @@ def plan_one_run(*, claim: Claim, canaries: Count, delta: Delta = 1e-5, risk: Sh
         claimed=claim.epsilon_range(delta).claimed,
         expected=_expected(losses, canaries=canaries, delta=delta, risk=risk),
         limit=_limit(losses, canaries=canaries, delta=delta, risk=risk),
+        refutable=_refutable(claim, canaries, delta=delta, risk=risk),
     )
+
+
+def _refutable(claim: Claim, canaries: int, *, delta: float, risk: float) -> bool:
+    """Of guesses that the claim fixes, or of all canaries that may be guessed where revealed coins choose."""
+    if not by_epsilon(claim):
+        (planned,) = planned_guesses(claim, canaries, delta=delta, risk=risk)
+        return planned.guessed > 0 and refutable(planned, claim)
+    promised = float(claim.parameters.get("delta", 0.0))
+    sampled = int(SAMPLE * canaries)
+    every = Guesses(
+        guessed_in=canaries - sampled,
+        guessed_out=0,
+        right_in=0,
+        right_out=0,
+        canaries=canaries,
+        risk=risk if delta == promised else risk / 2,
+        at_delta=promised,
+        sampled=sampled,
+        split=risk_split((canaries - sampled) * promised),
+    )
+    return refutable(every, claim)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,11 +1,13 @@
 """The plan of one training: its expectation is what is proven, its limit is above every valid bound."""
 
+import re
+
 import numpy as np
 import pytest
 
 import audit
 import guarantees
-from audit.planning.one_run import _rejected
+from audit.one_run.plan import _rejected
 
 
 @pytest.mark.few(1)
@@ -33,6 +35,39 @@ def test_expectation_limit_and_claim_are_in_order(claim):
     for canaries in (2, 10_000):
         plan = audit.plan_one_run(claim=claim, canaries=canaries, delta=1e-5, risk=0.05)
         assert plan.expected <= plan.limit <= plan.claimed * 1.001
+
+
+@pytest.mark.parametrize(
+    ("claim", "canaries", "possible"),
+    [
+        (guarantees.gaussian(mu=1.2), 300, False),
+        (guarantees.gaussian(mu=0.5), 300, True),
+        (guarantees.epsilon_delta(epsilon=8.0, delta=1e-5), 500, False),
+        (guarantees.epsilon_delta(epsilon=2.0, delta=1e-5), 500, True),
+    ],
+    ids=str,
+)
+def test_the_plan_says_where_no_violation_can_be_found(claim, canaries, possible):
+    """It said what to expect of epsilon and not that all right guesses would not be enough."""
+    plan = audit.plan_one_run(claim=claim, canaries=canaries)
+    assert plan.refutable is possible
+    assert ("No violation of this claim can be found with so few" in str(plan)) is not possible
+
+
+def test_as_many_canaries_as_are_told_would_be_enough():
+    """It said 'use more canaries', and not how many."""
+
+    def reason(canaries):
+        draw = np.random.default_rng(5)
+        coins = draw.random(canaries) < 0.5
+        claim = guarantees.gaussian(mu=1.2)
+        return audit.one_run(draw.normal(size=canaries) + 1.2 * coins, coins, risk=0.05, claim=claim).judgement
+
+    few = reason(300)
+    assert few.verdict == "inconclusive"
+    told = int(re.search(r"about ([0-9,]+) canaries would be enough\.", few.reason)[1].replace(",", ""))
+    assert reason(told).verdict == "no_violation_found"
+    assert reason(int(0.8 * told)).verdict == "inconclusive"
 
 
 def test_what_a_test_rejects_is_what_simulation_finds():
