@@ -74,6 +74,35 @@ def test_the_confidence_of_the_comparison_is_an_input(tmp_path, given, confidenc
     assert done.stdout.splitlines()[-1] == f"compare b.json report/records.json --confidence {confidence}"
 
 
+SAYS = """#!/usr/bin/env bash
+echo "$1"
+case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exit ${LOOKED:-0} ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "ran", "code"),
+    [
+        ({}, "run", 0),
+        ({"EXPLAIN": "yes"}, "run explain", 0),
+        ({"EXPLAIN": "yes", "LOOKED": "1"}, "run explain", 1),
+        ({"EXPLAIN": "yes", "LOOKED": "4"}, "run explain", 0),
+        ({"EXPLAIN": "strict", "LOOKED": "4"}, "run explain", 4),
+        ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "1"}, "run explain", 3),
+        ({"EXPLAIN": "yes", "BASELINE": "b.json", "COMPARED": "1"}, "run compare explain", 1),
+        ({"BASELINE": "b.json", "RUN": "1"}, "run", 1),
+        ({"EXPLAIN": "maybe"}, "", 2),
+        ({"EXPLAIN": "yes", "SUITE": "", "PYTEST": "-q"}, "", 2),
+    ],
+)
+def test_explain_is_run_where_it_is_asked_for_and_fails_what_the_audits_let_pass(tmp_path, given, ran, code):
+    (tmp_path / "dpsgd-audit").write_text(SAYS)
+    (tmp_path / "dpsgd-audit").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    done = audit(tmp_path, **{"SUITE": "s.toml", "PATH": path, **given})
+    assert (done.stdout.split(), done.returncode) == (ran.split(), code), done.stderr
+
+
 def test_tests_are_run_and_an_input_is_no_program(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
     assert audit(tmp_path, PYTEST="-q test_it.py").returncode == 0

@@ -1,18 +1,41 @@
 #!/usr/bin/env bash
-# SUITE or PYTEST, BASELINE, COMPARE_CONFIDENCE, OPTIONS, REPORT: see action.yml. The exit code is the audit's own, then the comparison's.
+# SUITE or PYTEST, EXPLAIN, BASELINE, COMPARE_CONFIDENCE, OPTIONS, REPORT: see action.yml.
+# The exit code is that of the audits, then of the comparison, then of explain; explain runs whatever the audits found.
 set -euo pipefail
 read -r -a options <<<"${OPTIONS:-}"
 if [[ -n "${SUITE:-}" && -n "${PYTEST:-}" ]] || [[ -z "${SUITE:-}${PYTEST:-}" ]]; then
   echo "dpsgd-audit: give either suite or pytest." >&2
   exit 2
 fi
+case "${EXPLAIN:-no}" in
+  no) ;;
+  yes | strict)
+    if [[ -z "${SUITE:-}" ]]; then
+      echo "dpsgd-audit: explain goes with suite; in tests use dp_explain." >&2
+      exit 2
+    fi
+    ;;
+  *)
+    echo "dpsgd-audit: explain is yes, strict or no, got '$EXPLAIN'." >&2
+    exit 2
+    ;;
+esac
 if [[ -n "${SUITE:-}" ]]; then
+  code=0
   like=(${BASELINE:+--like "$BASELINE" --fresh-seed})
   dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$REPORT/audit.sarif" \
-    ${like[@]+"${like[@]}"} ${options[@]+"${options[@]}"}
-  [[ -z "${BASELINE:-}" ]] || exec dpsgd-audit compare "$BASELINE" "$REPORT/records.json" \
-    --confidence "${COMPARE_CONFIDENCE:-0.999}"
-  exit 0
+    ${like[@]+"${like[@]}"} ${options[@]+"${options[@]}"} || code=$?
+  if [[ -n "${BASELINE:-}" && $code -eq 0 ]]; then
+    dpsgd-audit compare "$BASELINE" "$REPORT/records.json" --confidence "${COMPARE_CONFIDENCE:-0.999}" || code=$?
+  fi
+  if [[ "${EXPLAIN:-no}" != no ]]; then
+    looked=0
+    dpsgd-audit explain "$SUITE" || looked=$?
+    # 4: some code could not be judged
+    if [[ $looked -eq 4 && "$EXPLAIN" == yes ]]; then looked=0; fi
+    if [[ $code -eq 0 ]]; then code=$looked; fi
+  fi
+  exit "$code"
 fi
 if [[ -n "${BASELINE:-}" ]]; then
   echo "dpsgd-audit: baseline goes with suite." >&2
