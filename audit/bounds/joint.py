@@ -28,6 +28,10 @@ PEAKS = 3
 FAN = 65
 
 
+Edge = tuple[Array, Array]
+"""False-alarm rates, increasing, and miss rates of a line on which T is one number."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Region:
     """All counts that speak against the claim at least as strongly as T: ``misses <= limit(false alarms)``.
@@ -106,19 +110,28 @@ def region_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, fir
     Where T is less, the set of rates (p, q) is convex, since KL is and the claim is. Its lower edge is traced through
     the corners of the claim, and chords between traced points stay inside it: the region found is never too small.
     """
+    return region_below(edge_of(statistic, lines, counts), counts, first, last)
+
+
+def edge_of(statistic: float, lines: SupportingLines, counts: ErrorCounts) -> Edge | None:
+    """The line of rates with T at ``statistic``, for so many trials; None where not even two clean sheets reach it."""
     claim = corners(lines)
     most = -counts.trials_without * np.log1p(-claim.x) - counts.trials_with * np.log1p(-claim.y)
-    if not most.size or most.min() < statistic:
-        # Not even two clean sheets would reach this.
+    return None if not most.size or most.min() < statistic else _level_set(statistic, claim, counts)
+
+
+def region_below(edge: Edge | None, counts: ErrorCounts, first: Array, last: Array) -> Region:
+    """``region_of`` a statistic whose edge is known."""
+    if edge is None:
         return Region(first=first, last=last, limit=np.full(np.shape(first), -1, np.int64))
-    p, q = _level_set(statistic, claim, counts)
+    p, q = edge
     rate = np.asarray(first, float) / counts.trials_without
     limit = np.floor(counts.trials_with * np.interp(rate, p, q) * (1 + 1e-12) + 1e-6)
     beyond = rate > p[-1]
     return Region(first=first, last=last, limit=np.where(beyond, -1, limit).astype(np.int64))
 
 
-def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> tuple[Array, Array]:
+def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> Edge:
     """Points (p, q), by increasing p, with T(p, q) = statistic, and where that line meets the axes.
 
     The points nearest to (x, y) on a curve of slope c lie on the ray ``p = x - s (n1/n0) c x(1-x)``,

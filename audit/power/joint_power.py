@@ -24,7 +24,7 @@ LINES = 1024
 FEW_TRIALS = 64
 """Fewer trials per side are not left to the normal approximation."""
 NEAR = 0.5
-"""False-alarm rates whose logarithms differ by less share their critical value."""
+"""False-alarm rates whose logarithms differ by less share their critical value, and its edge."""
 
 
 def joint_power(
@@ -33,8 +33,13 @@ def joint_power(
     """Probability that the joint test refutes the claim at these error rates, with one critical value of T."""
     if critical is None:
         critical = critical_statistic(lines, point, trials_per_side=trials_per_side, risk=risk)
+    return _beyond(joint.edge_of(critical, lines, _typical(point, trials_per_side)), point, trials_per_side)
+
+
+def _beyond(edge: joint.Edge | None, point: Point, trials_per_side: int) -> float:
+    """Probability of counts on or beyond the edge, at these error rates."""
     counts = _typical(point, trials_per_side)
-    region = joint.region_of(critical, lines, counts, *joint.groups(point[0], point[0], trials_per_side))
+    region = joint.region_below(edge, counts, *joint.groups(point[0], point[0], trials_per_side))
     return float(joint.probability(region, np.array(point[:1]), np.array(point[1:]), counts)[0])
 
 
@@ -59,11 +64,8 @@ def jointly_refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: flo
 
     def power(alpha: Array, beta: Array) -> Array:
         if trials_per_side < FEW_TRIALS:
-            exact = [
-                joint_power(lines, point, trials_per_side=trials_per_side, risk=risk, critical=_near(point))
-                for point in zip(alpha.tolist(), beta.tolist(), strict=True)
-            ]
-            found = np.array(exact)
+            points = zip(alpha.tolist(), beta.tolist(), strict=True)
+            found = np.array([_beyond(near(point), point, trials_per_side) for point in points])
         else:
             first, second = ((trials_per_side * rate + 0.5) / (trials_per_side + 1) for rate in (alpha, beta))
             distance = joint.evidence_at_all(first, second, lines, trials=(trials_per_side, trials_per_side))
@@ -76,13 +78,14 @@ def jointly_refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: flo
         return joint.joint_p_value(counts, claim, gamma=GAMMA_SHARE * risk) <= risk
 
     @functools.cache
-    def critical(step: int) -> float:
+    def edge(step: int) -> joint.Edge | None:
         alpha = float(np.clip(np.exp(NEAR * step), 1 / trials_per_side, 1.0))
         beta = float(lines.below(np.array([alpha]))[0])
-        return critical_statistic(lines, (alpha, beta), trials_per_side=trials_per_side, risk=risk)
+        critical = critical_statistic(lines, (alpha, beta), trials_per_side=trials_per_side, risk=risk)
+        return joint.edge_of(critical, lines, _typical((alpha, beta), trials_per_side))
 
-    def _near(point: Point) -> float:
-        return critical(round(np.log(max(point[0], 1 / trials_per_side)) / NEAR))
+    def near(point: Point) -> joint.Edge | None:
+        return edge(round(np.log(max(point[0], 1 / trials_per_side)) / NEAR))
 
     return power
 
