@@ -125,10 +125,11 @@ def run_audit(
     both = execution.executor.sides(step, neighbours)
     taken = steps_taken(step, neighbours, both)
     _check_steps(step, claim, taken)
+    costly = is_foreign(step)
     chosen, learnt_from = learn(
-        given, both, trials=trials, key=keys.learn, deadline=deadline, fitting=execution.fitting
+        given, both, trials=trials, key=keys.learn, costly=costly, deadline=deadline, fitting=execution.fitting
     )
-    rule = policy if policy is not None else default_policy(chosen.curve, trials)
+    rule = policy if policy is not None else default_policy(chosen.curve, trials, costly=costly)
     rule = rule if target is None else rule.aimed_at(target)
     goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
     without, with_record = both.scored(chosen, chunk=execution.chunk, learnt=learnt_from > 0)

@@ -10,6 +10,8 @@ from audit.policies.reused import Reused
 from audit.policies.simultaneous import Simultaneous
 from guarantees.trade_off import TradeOff
 
+FEWEST = 20
+"""Fit trials of a split, however few are judged."""
 _ALL: tuple[type[Policy], ...] = (
     Anytime,
     Fixed,
@@ -23,12 +25,14 @@ RECORDED: dict[str, type[Policy]] = {**POLICIES, Reused.kind: Reused}
 """The same and the one that only `run --like` makes."""
 
 
-def default_policy(curve: TradeOff | None, trials: int) -> Policy:
+def default_policy(curve: TradeOff | None, trials: int, *, costly: bool = False) -> Policy:
     """From theory where the distinguisher knows its curve, otherwise on a split of a tenth of the trials or so.
 
     Few trials are split less finely: at least 1000 of them choose the test, but a third of what is judged, or 100.
+    Where trials are ``costly``, as those of foreign code may be, half of what is judged does if that is less than 100.
     """
     if curve is not None:
         return FromTheory()
-    least = min(1000, max(100, trials // 3))
+    fewest = max(FEWEST, min(100, trials // 2)) if costly else 100
+    least = min(1000, max(fewest, trials // 3))
     return Split(fit_trials=2 * (max(least, min(trials // 10, 100_000)) // 2))

@@ -17,8 +17,8 @@ from audit.planning.refutable import refutable
 from audit.policies.catalogue import default_policy
 from audit.power.less_noise import in_its_place, in_so_many_runs, sampled
 from audit.suites.build import Built
-from audit.trials.both_sides import both_sides
-from audit.trials.fit_trials import learn
+from audit.trials.both_sides import both_sides, is_foreign
+from audit.trials.fit_trials import fit_trials, learn
 from audit.trials.foreign import BATCH_TRIALS
 from audit.trials.keys import both_keys
 from audit.trials.threefry import fold_in, split
@@ -153,13 +153,16 @@ def _finds(claim: Claim, plan: Plan) -> str:
 def trials_drawn(audit: Built) -> int:
     """Outputs of an audit in all: those that are judged, and those that scores and thresholds are chosen on."""
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
-    learnt = given.fit_trials(audit.spec.trials) if isinstance(given, Learner) else 0
+    learner, costly = isinstance(given, Learner), is_foreign(audit.mechanism)
+    learnt = fit_trials(given, audit.spec.trials, costly=costly) if learner else 0
     return audit.spec.trials + learnt + _fit_trials(audit)
 
 
 def _fit_trials(audit: Built) -> int:
     """Outputs on which the thresholds are chosen."""
-    rule = audit.policy or default_policy(known_curve(audit.distinguisher), audit.spec.trials)
+    rule = audit.policy or default_policy(
+        known_curve(audit.distinguisher), audit.spec.trials, costly=is_foreign(audit.mechanism)
+    )
     return rule.fit_trials
 
 
@@ -177,7 +180,8 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pil
     both = both_sides(audit.mechanism, audit.neighbours)
     *own, key_learn = split(key, 3)
     began = time.monotonic()
-    chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn)
+    costly = is_foreign(audit.mechanism)
+    chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn, costly=costly)
     before = time.monotonic() - began
     sides = both.scored(chosen, learnt=learnt_from > 0)
     sources = [side.source(one) for side, one in zip(sides, own, strict=True)]

@@ -50,16 +50,23 @@ class Learnt(NamedTuple):
     fit_trials: int
 
 
+def fit_trials(learner: Learner, trials: int, *, costly: bool) -> int:
+    """Outputs that it learns from, of both sides together: where each may be a training, no more than are judged."""
+    wanted = learner.fit_trials(trials)
+    return min(wanted, 2 * max(trials // 2, FEWEST)) if costly else wanted
+
+
 def learn(
     chosen: Distinguisher | Learner,
     sides: BothSides,
     *,
     trials: int,
     key: jax.Array,
+    costly: bool,
     deadline: float | None = None,
     fitting: Fitting = unfollowed,
 ) -> Learnt:
-    """A learner's distinguisher; any other is what it is.
+    """A learner's distinguisher; any other is what it is. Trials of foreign code are ``costly``.
 
     The same key gives the same distinguisher, unless the deadline or the memory leave fewer outputs: a count that was
     begun with another one is never continued, since its grid of scores differs.
@@ -67,7 +74,7 @@ def learn(
     if not isinstance(chosen, Learner):
         return Learnt(chosen, 0)
     layout = sides.layout()
-    wanted = min(chosen.fit_trials(trials) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
+    wanted = min(fit_trials(chosen, trials, costly=costly) // 2, max(MOST_ENTRIES // layout.entries, FEWEST))
     key_draw, key_learn = split(key)
     drew = counted(fitting, 2 * wanted)
     keys = both_keys(key_draw)

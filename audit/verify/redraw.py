@@ -14,7 +14,7 @@ from audit.record.derive import Audited
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, Part, plain
 from audit.suites.suite import Suite
-from audit.trials.both_sides import BothSides, both_sides, steps_taken
+from audit.trials.both_sides import BothSides, both_sides, is_foreign, steps_taken
 from audit.trials.fit_trials import learn
 from audit.trials.keys import AuditKeys, audit_keys
 from audit.trials.source import Scored, Source
@@ -117,7 +117,8 @@ def _parts(record: AuditRecord, suite: Suite | None) -> Parts:
 
 def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
     keys, both = audit_keys(key_of(record)), both_sides(parts.mechanism, parts.neighbours)
-    score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn)
+    costly = is_foreign(parts.mechanism)
+    score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn, costly=costly)
     if not _is_recorded(score, record.distinguisher, ""):
         raise _other_score(score, record.distinguisher, learnt=learnt_from > 0)
     programs = both.scored(score, learnt=learnt_from > 0)
