@@ -153,8 +153,8 @@ def _finds(claim: Claim, plan: Plan) -> str:
 def trials_drawn(audit: Built) -> int:
     """Outputs of an audit in all: those that are judged, and those that scores and thresholds are chosen on."""
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
-    learner, costly = isinstance(given, Learner), is_foreign(audit.mechanism)
-    learnt = fit_trials(given, audit.spec.trials, costly=costly) if learner else 0
+    costly = is_foreign(audit.mechanism)
+    learnt = fit_trials(given, audit.spec.trials, costly=costly) if isinstance(given, Learner) else 0
     return audit.spec.trials + learnt + _fit_trials(audit)
 
 
