@@ -233,6 +233,8 @@ def divergence(p: Array | float, x: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         above = x * _excess((p - x) / x)
         below = (1 - x) * _excess((x - p) / (1 - x))
+    if ((x > 0) & (x < 1)).all():
+        return above + below
     above = np.where(x > 0, above, np.where(np.asarray(p) > 0, np.inf, 0.0))
     return above + np.where(x < 1, below, np.where(np.asarray(p) < 1, np.inf, 0.0))
 
@@ -240,8 +242,12 @@ def divergence(p: Array | float, x: Array) -> Array:
 def _excess(u: Array) -> Array:
     """``(1 + u) ln(1 + u) - u`` for u >= -1."""
     near = np.abs(u) < 0.02
+    whole = 1 + u
+    far = xlogy(whole, whole) - u
+    if not near.any():
+        return far
     series = u * u * (1 / 2 - u * (1 / 6 - u * (1 / 12 - u * (1 / 20 - u / 30))))
-    return np.where(near, series, xlogy(1 + u, 1 + u) - u)
+    return np.where(near, series, far)
 
 
 def _fan(claim: Corners) -> tuple[Array, Array, Array]:
