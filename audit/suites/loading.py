@@ -28,16 +28,24 @@ def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
         if _names_no_module(error, module):
             raise UnbuiltError(f"{where}: cannot import {word} = {path!r} ({sentence(error)}); {HOW}") from error
         told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-        mend = "install what it imports, or fix" if isinstance(error, ImportError) else "fix"
         raise UnbuiltError(
             f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed{raised_at(error)} "
-            f"({told}); {mend} the module: importing it must only define things."
+            f"({told}); {_mend(error)}."
         ) from error
     if not name or not hasattr(found, name):
         known = [each for each in vars(found) if not each.startswith("_")]
         lacks = f"module {module!r} has no {name!r}{did_you_mean(name, known)}"
         raise UnbuiltError(f"{where}: cannot import {word} = {path!r} ({lacks}); {HOW}")
     return getattr(found, name)
+
+
+def _mend(error: BaseException) -> str:
+    """What to do about an error inside the module: it is found, and what it does fails."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"install {error.name.partition('.')[0]!r}, which that line imports, or correct the line"
+    if isinstance(error, ImportError):
+        return "correct that import, or install the version that has it"
+    return "fix the module: importing it must only define things"
 
 
 def _names_no_module(error: BaseException, module: str) -> bool:

@@ -195,11 +195,13 @@ def _counted(again: _Again) -> list[str]:
 
 
 def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]:
-    """The diagnoses measured again, where no time budget may have cut them short."""
+    """The diagnoses measured again, where no time budget may have cut them short; a refutation ends trials alone."""
     record = again.record
     if not record.diagnoses:
         return []
-    if record.trials < record.trials_planned or (suite is not None and suite.time_budget is not None):
+    refuted = record.stops_early and record.verdict == "violation"
+    cut = record.trials < record.trials_planned and not refuted
+    if cut or (suite is not None and suite.time_budget is not None):
         said.append("the diagnoses were not measured again: a time budget may have cut them short")
         return []
     bare = dataclasses.replace(record, verdict="violation", diagnoses=())

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from toys import First
 
+import distinguishers
 import guarantees
 import mechanisms
 from audit.cli import main
+from audit.policies.anytime import Anytime
 from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
 from audit.record.record import Part
@@ -368,6 +370,24 @@ policy = {{ kind = "fixed", thresholds = [0.0] }}
     other = redrawn(dataclasses.replace(record, diagnoses=(moved, *record.diagnoses[1:])), suite=suite)
     assert other.state == "wrong"
     assert "diagnoses[0].lines[0][1]: 5 recorded, 6 drawn again" in other.says
+
+
+def test_diagnoses_after_an_early_end_are_measured_again():
+    """It said that a time budget may have cut them short, where a refutation had ended the trials."""
+    pair, step = mechanisms.scalar_pair(), mechanisms.gaussian_mechanism(noise_multiplier=0.5)
+    given = {"claim": guarantees.gaussian(mu=0.5), "trials": 400, "risk": 0.05, "key": key_from_seed(1)}
+    score = distinguishers.likelihood_ratio(step, pair)
+    record = run_audit(step, pair, score, **given, policy=Anytime())
+    assert record.trials < record.trials_planned
+    found = redrawn(record)
+    assert found.state == "right"
+    assert "not measured again" not in found.says
+    first = dataclasses.replace(record.diagnoses[0], p_value=0.123)
+    changed = dataclasses.replace(record, diagnoses=(first, *record.diagnoses[1:]))
+    assert "diagnoses[0].p_value: 0.123 recorded" in redrawn(changed).says
+    # one that found nothing before its last trial was ended by a time budget
+    cut = dataclasses.replace(record, verdict="no_violation_found", violated_at=None)
+    assert "a time budget may have cut them short" in redrawn(cut).says
 
 
 @pytest.mark.parametrize("part", [Part(name="command_step", parameters={"command": ["./x"]}), OTHER_OPACUS])
