@@ -102,6 +102,8 @@ class Round:
     """Where noise meets data."""
     exact: bool = True
     """Whether the deviation is known from the program; else it is estimated from draws."""
+    judged: bool = True
+    """Whether the multiplier is what the round costs; else something of the round was not followed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -348,7 +350,7 @@ def _counted(number: int, what: str) -> str:
 def _table(rounds: tuple[Round, ...]) -> str:
     rows = [
         f"  {one.number:>5}  {one.sensitivity:>11.4g}  {one.noise_deviation:>15.4g}  {one.multiplier:>10.4g}"
-        f"{'' if one.exact else '  (deviation estimated)'}"
+        f"{'' if one.exact else '  (deviation estimated)'}{'' if one.judged else '  (not judged)'}"
         for one in rounds
     ]
     return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])

@@ -55,8 +55,16 @@ MIDDLE = [("to the back", 1), ("reversed", 2), ("permutation", 2), ("filled up",
 
 @pytest.mark.parametrize(("taking", "seed"), MIDDLE)
 def test_batches_in_which_the_taken_records_move_are_not_judged(taking, seed):
-    found = told(padded.NOT_JUDGED[taking], seed).findings
-    assert [one.kind for one in found] == ["not_followed"], found
+    explanation = told(padded.NOT_JUDGED[taking], seed)
+    assert [one.kind for one in explanation.findings] == ["not_followed"], explanation.findings
+    assert not any(one.judged for one in explanation.rounds)
+    assert str(explanation).count("(not judged)") == 1
+
+
+def test_a_round_that_is_followed_is_judged_beside_one_that_is_not():
+    explanation = told(padded.half_the_noise_later)
+    assert [one.kind for one in explanation.findings] == ["too_little_noise", "not_followed"], explanation.findings
+    assert [one.judged for one in explanation.rounds] == [False, True]
 
 
 @pytest.mark.long

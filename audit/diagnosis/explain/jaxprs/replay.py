@@ -190,6 +190,10 @@ def _unrolled(number: int, rounds: dict[tuple[Any, ...], list[Release]]) -> dict
     return {name: [dataclasses.replace(one, unknown=one.unknown or why) for one in releases]}
 
 
+def _is_judged(releases: Sequence[Release]) -> bool:
+    return not any(release.unknown for release in releases)
+
+
 def _cost(releases: Sequence[Release]) -> float:
     return float(np.sqrt(sum(release.cost**2 for release in releases)))
 
@@ -203,11 +207,15 @@ def _deviation(releases: Sequence[Release]) -> float:
 
 
 def _rounds(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
-    """Of every round the run in which it cost most."""
+    """Of every round the run in which it cost most, among those in which all of it was followed if there are any."""
     worst: dict[tuple[Any, ...], list[Release]] = {}
+
+    def rank(releases: Sequence[Release]) -> tuple[bool, float]:
+        return _is_judged(releases), _cost(releases)
+
     for run in runs:
         for number, releases in _by_round(program, run).items():
-            if number not in worst or _cost(releases) > _cost(worst[number]):
+            if number not in worst or rank(releases) > rank(worst[number]):
                 worst[number] = releases
     told = []
     for number, releases in enumerate(worst.values(), start=1):
@@ -220,6 +228,7 @@ def _rounds(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
                 multiplier=1 / cost if cost else float("inf"),
                 lines=(*top.at.own[:1], *top.at.library),
                 exact=all(one.exact for one in releases),
+                judged=_is_judged(releases),
             )
         )
     return tuple(told)
@@ -299,8 +308,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     worst: tuple[float, list[Release], set[Frame]] = (0.0, [], set())
     for run in runs:
         for releases in _by_round(program, run).values():
-            judged = not any(release.unknown for release in releases)
-            if judged and _cost(releases) > worst[0]:
+            if _is_judged(releases) and _cost(releases) > worst[0]:
                 worst = _cost(releases), releases, run.lockstep.meetings.readers
     cost, releases, readers = worst
     if cost * due <= 1 + _slack(releases):
@@ -365,7 +373,8 @@ def _slack(releases: Sequence[Release]) -> float:
 
 def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:
     if uncoupled:
-        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA}
+        # a round that was followed has the noise that it has, whatever is not known of others
+        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA, Kind.TOO_LITTLE_NOISE}
         return [finding for finding in findings if finding.kind in kept]
     # what one step releases without noise changes every record of the next one
     # its lines: where others get their noise, if they do, and where it was summed
