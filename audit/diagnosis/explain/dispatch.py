@@ -149,6 +149,11 @@ def explain(
     """
     step = as_mechanism(mechanism)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
+    return replayed(step, neighbours, key=key, stated=stated)
+
+
+def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
+    """The same of a mechanism and of what is known to be stated."""
     if step.tracer not in TRACERS:
         why = f"{step.name} runs code that cannot be followed operation by operation"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(step.name,)))

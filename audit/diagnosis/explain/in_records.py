@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.explain.dispatch import TRACERS, Stated, explain
+from audit.diagnosis.explain.dispatch import TRACERS, Stated, replayed
 from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
 from audit.diagnosis.explain.places import Frame
 from audit.record.diagnosis_answer import Diagnosis
@@ -48,8 +48,7 @@ def _findings(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: St
         return (not_followed("code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"),)
     if entries(neighbours.with_record) > MOST_ENTRIES:
         return (not_followed(f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"),)
-    told = explain(mechanism, neighbours, key=key, clip=stated.clip, noise_multiplier=stated.noise_multiplier)
-    return told.findings
+    return replayed(mechanism, neighbours, key=key, stated=stated).findings
 
 
 def entries(dataset: Any) -> int:

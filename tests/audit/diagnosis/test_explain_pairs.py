@@ -10,6 +10,8 @@ import pytest
 import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
+from audit.diagnosis.explain.dispatch import stated_by
+from audit.diagnosis.explain.in_records import line_answers
 
 KEY = jax.random.key(0)
 ROWS = 3 * np.random.default_rng(0).normal(size=(5, 6)).astype("f4")
@@ -96,3 +98,18 @@ def test_too_little_noise_in_code_that_clips_together_is_not_called_clipped_apar
     (finding,) = explained(step, ADDED, guarantees.gaussian(mu=0.5), clip=1.0)
     assert "a multiplier of 1, where 2 is stated" in finding.says
     assert "clipped by itself" not in finding.says
+
+
+def test_after_a_violation_mu_is_due_on_the_pair_as_in_explain():
+    """One record for another moves the sum by 2: mu 1 needs noise of deviation 2, and not of 1 for each bound."""
+    rows = np.eye(3, dtype=np.float32)
+    pair = mechanisms.pair(rows, rows * np.array([[1], [1], [-1]], np.float32), relation="substitution")
+    claim = guarantees.gaussian(mu=1.0)
+
+    def step(key, data):
+        return clipped(data).sum(0) + 1.4 * jax.random.normal(key, (3,))
+
+    (found,) = explain(step, pair, key=jax.random.key(0), claim=claim).findings
+    stated = stated_by(claim, {}, pair)
+    (answer,) = line_answers(mechanisms.mechanism(step), pair, key=jax.random.key(0), stated=stated)
+    assert (answer.code, answer.says) == ("line:too_little_noise", found.says)
