@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import multiprocessing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
+from mechanisms.adapters.pytorch.after_the_step import SAYS, AfterTheStep
 from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
 from mechanisms.adapters.pytorch.for_opacus import quiet
 from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, gradients_by_runs
@@ -86,11 +88,21 @@ class TorchTraining(Described):
         return self._watched(dataset, 0).taken
 
     def seen_on(self, dataset: Any) -> Mapping[str, str]:
-        """Its sampler, and the divisor of Opacus's optimizer, as the first step of one run shows them."""
-        seen = BatchesSeen()
+        """Its sampler, and the divisor of Opacus's optimizer, as the first step of one run shows them.
+
+        Of updates also, with a warning, whether the loop changes the weights between steps.
+        """
+        seen, after = BatchesSeen(), AfterTheStep()
         with seen.watched():
             self._run(Watch(seed=0, steps=1), dataset)
-        return seen.told
+        if self.releases == "final":
+            return seen.told
+        with after.watched():
+            self._run(Watch(seed=0, steps=0), dataset)
+        if not after.changed:
+            return seen.told
+        warnings.warn(f"{self.name}: {SAYS}.", UserWarning, stacklevel=2)
+        return {**seen.told, "after_step": SAYS}
 
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials but the initial weights, which need no sharing."""

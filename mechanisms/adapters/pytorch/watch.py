@@ -24,7 +24,7 @@ BUILDING = ("__init__", "create_accountant")
 """Functions of Opacus's accountants that are also on the way when an engine makes its own."""
 
 
-class _Enough(BaseException):
+class Enough(BaseException):
     """All steps that were asked for are taken. Not an Exception: a user's ``except Exception`` must not catch it."""
 
 
@@ -96,7 +96,7 @@ class Watch:
             stack.enter_context(seeding_what_there_is())
             stack.enter_context(generators_kept())
             seed_all(self.seed)
-            with contextlib.suppress(_Enough):
+            with contextlib.suppress(Enough):
                 self.given = train(dataset, self.seed)
 
     @property
@@ -166,7 +166,7 @@ class Watch:
             # a hook on every call of every module costs a fifth of a small training
             self._forwards.remove()
             if self._asks["called"]:
-                raise _Enough
+                raise Enough
         self._switch()
 
     def _differentiated(self, grad: Callable[..., Any], tensors: Any, weights: Any) -> None:
@@ -190,7 +190,7 @@ class Watch:
 
     def _keep(self, gradient: list[Any]) -> None:
         self.first_gradient = [part.detach().cpu().float().numpy().copy() for part in gradient]
-        raise _Enough
+        raise Enough
 
     def _step(self, optimizer: Any) -> None:
         self._stepped.append(id(optimizer))
@@ -211,7 +211,7 @@ class Watch:
                     self._tell(f"{name} of step {len(self.updates) + 1}", part)
         self.updates.append([_array(part, p) for part, p in zip(update, self.parameters, strict=True)])
         if len(self.updates) >= self.steps:
-            raise _Enough
+            raise Enough
 
     def _watch_accountants(self) -> contextlib.AbstractContextManager[None]:
         try:

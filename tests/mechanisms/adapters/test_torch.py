@@ -586,3 +586,21 @@ def train_in_order(data, seed):
 )
 def test_a_run_shows_its_sampler_and_its_divisor(own, seen):
     assert torch_training(own).seen_on(dataset(10)) == seen
+
+
+def noised_after_the_step(data, seed):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in DataLoader(data, batch_size=3):
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        for parameter in model.parameters():
+            parameter.data += torch.randn(parameter.shape)
+
+
+@pytest.mark.parametrize("records", [3, 10], ids=["one step", "several"])
+def test_noise_that_the_loop_adds_after_the_step_is_warned_of(records):
+    with pytest.warns(UserWarning, match="noised_after_the_step: the loop changes the weights after optimizer.step"):
+        seen = torch_training(noised_after_the_step).seen_on(dataset(records))
+    assert "releases='final'" in seen["after_step"]
+    assert "after_step" not in torch_training(noised_after_the_step, releases="final").seen_on(dataset(records))
