@@ -135,8 +135,9 @@ def four(bug):
     def clip_one(g):
         if bug:
             return jax.tree.map(
-                lambda leaf: leaf * jnp.minimum(1, C / jnp.maximum(jnp.linalg.norm(leaf.ravel()), 1e-9)), g
-            )  # BUG
+                lambda leaf: leaf * jnp.minimum(1, C / jnp.maximum(jnp.linalg.norm(leaf.ravel()), 1e-9)),  # BUG
+                g,
+            )
         n = jnp.sqrt(jax.tree.reduce(lambda a, leaf: a + jnp.vdot(leaf, leaf), g, 0.0))
         return jax.tree.map(lambda leaf: leaf / jnp.maximum(1, n / C), g)
 
