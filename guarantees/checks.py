@@ -193,6 +193,11 @@ def _is_array(value: Any) -> bool:
         return False
 
 
+def _as_numpy(value: Any) -> Any:
+    """A tensor of another library as an array, where it can be one."""
+    return np.asarray(value) if hasattr(value, "__array__") else value
+
+
 def _in_range(base: Rule | None, ranges: list[Within]) -> Rule:
     assert base is not None
 
@@ -244,5 +249,5 @@ PLAIN: dict[Any, Rule | None] = {
     os.PathLike: Rule("a path", lambda value: isinstance(value, os.PathLike)),
     Mapping: Rule("a mapping", lambda value: isinstance(value, Mapping)),
     np.ndarray: Rule("an array of real numbers", _is_array),
-    ArrayLike: Rule("an array of real numbers", _is_array),
+    ArrayLike: Rule("an array of real numbers", lambda value: _is_array(value) or _is_array(_as_numpy(value))),
 }

@@ -236,6 +236,53 @@ def test_the_divisor_of_opacus_is_found_in_its_own_file():
     assert told.lines == ((optimizer.__file__, divides),)
 
 
+def written_over(seed, data, write):
+    """Noise of which a part is written over before it is added."""
+    torch.manual_seed(seed)
+    noise = steps.noise()
+    write(noise)
+    return steps.clipped(steps.gradients(steps.START, *data)).sum(0) + noise
+
+
+LAST = torch.arange(steps.COLUMNS) == steps.COLUMNS - 1
+ZEROED = {
+    "a number": lambda noise: noise[-1:].fill_(0.0),
+    "zero_": lambda noise: noise[-1:].zero_(),
+    "a tensor": lambda noise: noise[-1:].copy_(torch.zeros(1)),
+    "a mask": lambda noise: noise.masked_fill_(LAST, 0.0),
+    "an index": lambda noise: noise.index_put_((LAST,), torch.zeros(())),
+}
+
+
+@pytest.mark.parametrize("way", ZEROED)
+def test_noise_that_is_written_over_covers_nothing(way):
+    told = explained(functools.partial(written_over, write=ZEROED[way]), noise_multiplier=steps.NOISE).findings
+    assert [one.kind for one in told] == ["released_without_noise"], told
+    assert "1 of 5 coordinates" in told[0].says
+
+
+def drawn_in_parts(seed, data):
+    torch.manual_seed(seed)
+    noise = torch.zeros(steps.COLUMNS)
+    noise[:2] = steps.CLIP * steps.NOISE * torch.randn(2)
+    noise[2:] = steps.CLIP * steps.NOISE * torch.randn(steps.COLUMNS - 2)
+    return steps.clipped(steps.gradients(steps.START, *data)).sum(0) + noise
+
+
+def written_where_nothing_moves(seed, data):
+    torch.manual_seed(seed)
+    noise = steps.noise()
+    noise[-1] = 0.0
+    total = steps.clipped(steps.gradients(steps.START, *data)).sum(0)
+    return torch.where(LAST, torch.zeros(()), total) + noise
+
+
+@pytest.mark.parametrize("step", [drawn_in_parts, written_where_nothing_moves])
+def test_noise_in_parts_is_no_fault(step):
+    told = explained(step, noise_multiplier=steps.NOISE)
+    assert not told.findings, told.findings[0].says
+
+
 def numpy_noise(seed, data):
     torch.manual_seed(seed)
     drawn = np.random.default_rng(seed).normal(size=steps.COLUMNS).astype("f4")

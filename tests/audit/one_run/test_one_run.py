@@ -62,6 +62,13 @@ def test_no_right_guesses_prove_more_than_their_number_allows():
     assert found.epsilon(1e-6) == pytest.approx(8.81, abs=0.01)
 
 
+def test_tensors_are_scores_too():
+    torch = pytest.importorskip("torch")
+    scores, coins = quantiles(2.0, side=50)
+    told = audit.one_run(torch.tensor(scores), torch.tensor(coins), risk=0.05)
+    assert told.epsilon(1e-6) == audit.one_run(scores, coins, risk=0.05).epsilon(1e-6) > 0
+
+
 def reveals_all(rng, coins, *, epsilon, delta):
     """(epsilon, delta)-DP: shows every coin with probability delta, else answers each by randomised response."""
     if rng.random() < delta:

@@ -151,6 +151,13 @@ def shadow(tensor: torch.Tensor, values: Any, before: torch.Tensor | None = None
     return found
 
 
+def overwritten(old: Cell | None, out: torch.Tensor) -> Cell | None:
+    """What is known of a storage when constants were written over all or a part of it."""
+    if old is None or covers(out):
+        return None
+    return old if old.variance is None else dataclasses.replace(old, variance=shadow(out, 0.0, old.variance))
+
+
 def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
     """What is known of a storage when a part of it was written and the rest is as it was."""
     if old is None:

@@ -35,6 +35,8 @@ MOVING = frozenset(
         "stack",
         "index_select",
         "index",
+        "index_put",
+        "index_fill",
         "gather",
         "repeat",
         "flip",
@@ -110,15 +112,21 @@ def _carried(done: Operation) -> Any:
     if name in ("sum", "mean"):
         share = max(1, args[0].numel() // max(1, done.out.numel())) if name == "mean" else 1
         return torch.sum(done.variance(args[0]), *args[1:]) / share**2
-    if name in MOVING:
-        moved = tree_map(lambda part: _known(part, done) if _is_real(part) else part, args)
-        return getattr(torch.ops.aten, name)(*moved, **done.kwargs)
+    if (moving := name.removesuffix("_")) in MOVING:
+        return getattr(torch.ops.aten, moving)(*tree_map(lambda part: _moved(part, done), args), **done.kwargs)
     if name in ("mm", "mv", "bmm", "dot"):
         noisy = [_is_noisy(part, done) for part in args]
         if sum(noisy) == 1:
             squares = (_known(part, done) if own else part.float() ** 2 for part, own in zip(args, noisy, strict=True))
             return getattr(torch, name)(*squares)
     return None
+
+
+def _moved(part: Any, done: Operation) -> Any:
+    """The variance of what is moved; numbers that are filled in have none."""
+    if isinstance(part, float):
+        return 0.0
+    return _known(part, done) if _is_real(part) else part
 
 
 def _is_real(part: Any) -> bool:

@@ -33,6 +33,17 @@ class Meeting:
     result: torch.Tensor
 
 
+@dataclasses.dataclass(frozen=True)
+class Uncovered:
+    """A part of a sum that the record moves and no noise covers."""
+
+    origin: Stack
+    where: Stack
+    """Where noise met the rest."""
+    count: int
+    of: int
+
+
 class Releases:
     """The releases of one run, compared with those of a run before it."""
 
@@ -48,6 +59,8 @@ class Releases:
         """Where noise was scaled otherwise on the two sides, where it was drawn, and where its scale comes from."""
         self.leaked: list[Stack] = []
         """Where something released became different on the two sides."""
+        self.uncovered: list[Uncovered] = []
+        """Parts of sums that were released while noise met the rest."""
         self.reached: list[Stack] = []
         """Those of them that came into a later release."""
         self.ended = False
@@ -142,6 +155,8 @@ class Releases:
         ):
             self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         hidden = meeting.variance != 0
+        if count := int((_is_moved(meeting, other, difference) & ~hidden).sum()):
+            self.uncovered.append(Uncovered(cell.summed or done.where, done.where, count, hidden.numel()))
         done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
         if cell.changed and cell.changed in self.leaked:
             self.reached.append(cell.changed)
@@ -161,7 +176,7 @@ class Releases:
             bounded=cell.bounded,
             covering=covering.draws,
             choosing=cell.draws,
-            moved=_moved(meeting, other, difference),
+            moved=bool(_is_moved(meeting, other, difference).any()),
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )
         self.events.append(event)
@@ -206,8 +221,9 @@ def _size(tensor: torch.Tensor) -> float:
     return float(tensor.abs().sum())
 
 
-def _moved(meeting: Meeting, other: Meeting, difference: torch.Tensor) -> bool:
+def _is_moved(meeting: Meeting, other: Meeting, difference: torch.Tensor) -> torch.Tensor:
+    """Which coordinates the record moves, by more than rounding."""
     if not difference.numel():
-        return False
+        return torch.zeros(difference.shape, dtype=torch.bool)
     largest = max(float(other.value.abs().max()), float(meeting.value.abs().max()))
-    return float(difference.abs().max()) > 0.02 * traces.tolerance(meeting.value) * largest
+    return difference.abs() > 0.02 * traces.tolerance(meeting.value) * largest

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, covers, merged, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, covers, merged, overwritten, shadow
 from mechanisms.adapters.pytorch.replay.draws import (
     CONTINUOUS,
     DRAWS,
@@ -209,8 +209,7 @@ class Run(TorchDispatchMode):
             if result.untyped_storage()._cdata in looked_at:
                 continue
             if name in noise.NEW or not pairs:
-                if covers(result):
-                    self.memory.put(result, None)
+                self.memory.put(result, overwritten(self.memory.get(result), result))
                 continue
             done = Operation(
                 name=name, args=args, before=before, kwargs=kwargs, out=result, known=known, pairs=pairs, where=where
