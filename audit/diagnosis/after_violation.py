@@ -1,8 +1,12 @@
-"""After a verdict 'violation': look at a few hundred outputs and put what looks wrong into the record."""
+"""After a verdict 'violation': look at a few hundred outputs and put what looks wrong into the record.
+
+After another verdict PyTorch code is replayed alone, which takes as long as a few dozen trials of it at most.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from typing import Any
 
@@ -81,9 +85,12 @@ def explain(
     the probability of a violation and a false answer together, and says nothing about those violations alone.
     What fails in a diagnosis is said in its place and never costs the record. ``sides`` are those that the audit drew
     from, ``read_as`` the pair of gradients that its scores read, where there is one.
+    Without a violation there are only lines of code that look wrong in a replay.
     """
-    if record.verdict != "violation" or record.diagnoses:
+    if record.diagnoses:
         return record
+    if record.verdict != "violation":
+        return _replayed(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline)
     began = time.monotonic()
     try:
         with contained():
@@ -102,6 +109,21 @@ def explain(
     answers = (*_lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline), *answers)
     seconds = record.seconds + time.monotonic() - began
     return dataclasses.replace(record, diagnoses=(*answers, direction(record)), seconds=seconds)
+
+
+def _replayed(
+    record: AuditRecord, mechanism: Auditable, neighbours: Neighbours, key: jax.Array, deadline: float | None
+) -> AuditRecord:
+    """Without a violation: what a replay finds wrong, if it costs little beside the trials.
+
+    Replaying JAX code compiles dozens of small programs, for seconds: ``audit.explain`` does that when it is asked to.
+    """
+    # a function that has drawn its trials has imported what it uses
+    if mechanism.tracer != "torch" or "torch" not in sys.modules:
+        return record
+    began = time.monotonic()
+    lines = tuple(answer for answer in _lines(record, mechanism, neighbours, key, deadline) if answer.wrong)
+    return dataclasses.replace(record, diagnoses=lines, seconds=record.seconds + time.monotonic() - began)
 
 
 def _lines(

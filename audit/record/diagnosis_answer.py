@@ -10,7 +10,9 @@ NOT_ASKED = "not_asked"
 
 NOT_TOLD = "not_told"
 """The same where the user can change that by telling more of the code: reports show it."""
-LINE_NOT_FOLLOWED = "line:not_followed"
+LINE = "line:"
+"""How the codes of answers begin that a replay of the code gives."""
+LINE_NOT_FOLLOWED = f"{LINE}not_followed"
 """The code of an answer that says why no line of the code was looked for."""
 
 

@@ -290,7 +290,7 @@ class AuditRecord:
     seconds: float
     """How long it took."""
     diagnoses: tuple[Diagnosis, ...] = ()
-    """After a violation: what looks wrong. They explain and never decide."""
+    """After a violation: what looks wrong; otherwise what a replay of the code shows. They never decide."""
     violated_at: ViolatedAt | None = None
     """What a violation exceeds, and by how much: the message leads with it."""
     exact_epsilon: float | None = None
@@ -306,7 +306,7 @@ class AuditRecord:
     suite: SuitePart | None = None
     """Where it was run in a suite: then risk and key follow from this, and the adjusted p-value from all its audits."""
     diagnose: bool | None = None
-    """Whether a violation was to be explained; None in records that did not say."""
+    """Whether a violation was to be explained, and code replayed; None in records that did not say."""
     repeatable: bool | None = None
     """Whether a few trials, drawn twice, came out the same; None where that was not tried."""
     gradient_lengths: GradientLengths | None = None

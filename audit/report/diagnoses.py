@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from audit.record.diagnosis_answer import LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, Diagnosis
+from audit.record.record import AuditRecord
+
+REPLAYED = "a replay of the code shows what no trial did (the verdict counts trials and stands)"
+"""What stands before lines of code that look wrong where no violation was found."""
+
+
+def heading(record: AuditRecord) -> str:
+    """What stands before the diagnoses of a record."""
+    return "what looks wrong" if record.verdict == "violation" else REPLAYED
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

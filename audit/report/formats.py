@@ -12,7 +12,7 @@ from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import NOT_REPEATABLE, command, libraries
 from audit.report.ceiling import ceiling
-from audit.report.diagnoses import asked, code_lines, looks_wrong
+from audit.report.diagnoses import asked, code_lines, heading, looks_wrong
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.places import places_of
 from audit.report.table import proven_delta, proven_epsilon, readable
@@ -45,7 +45,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
             counted = asked(record.diagnoses)
             lines += [
                 "",
-                f"**{markdown_text(record.name)}**, what looks wrong: {said}" + (f" ({counted}.)" if counted else ""),
+                f"**{markdown_text(record.name)}**, {heading(record)}: {said}" + (f" ({counted}.)" if counted else ""),
             ]
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]

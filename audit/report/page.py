@@ -16,7 +16,7 @@ from audit.record.of_one_run import as_record
 from audit.record.record import AuditRecord
 from audit.report.caveats import learned_note, trials_note
 from audit.report.ceiling import Ceiling, ceiling
-from audit.report.diagnoses import asked, looks_wrong, remarks, untold
+from audit.report.diagnoses import asked, heading, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import shown, visible
 from audit.report.promises import covered
@@ -81,7 +81,13 @@ def write_report(
     environment.filters.update(proven_epsilon=proven_epsilon, proven_delta=proven_delta, learned_note=learned_note)
     environment.filters.update(trials_note=trials_note, covered=covered, spent=spent)
     environment.filters.update(
-        looks_wrong=looks_wrong, remarks=remarks, untold=untold, asked=asked, at_least=at_least, at_most=at_most
+        looks_wrong=looks_wrong,
+        heading=heading,
+        remarks=remarks,
+        untold=untold,
+        asked=asked,
+        at_least=at_least,
+        at_most=at_most,
     )
     opened = len(records) <= MOST_OPEN
     page = environment.get_template("index.html").render(

@@ -142,6 +142,10 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
 
 def remedy(record: AuditRecord) -> str:
     """What to do about it."""
+    if record.verdict != "violation" and (shown := looks_wrong(record.diagnoses)):
+        # no trial shows it, and trials alone decide
+        passed = "" if record.verdict == "no_violation_found" else "Do not read it as a pass. "
+        return f"{passed}Look at this line, which a replay found and no trial shows: {shown[0]}"
     if record.verdict == "inconclusive" and record.one_run is not None:
         return "Do not read it as a pass. Train again with more canaries."
     if record.verdict == "inconclusive":
@@ -347,6 +351,10 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return f"Nothing is proven either way. {look_again(open_ones)}"
     if surprises:
         return "An expected violation was not found: check whether the suite or the code has changed."
+    if shown := [
+        repr(record.name) for record in records if record.verdict != "violation" and looks_wrong(record.diagnoses)
+    ]:
+        return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."
     known = sum(record.verdict == "violation" for record in records)
     if known:
         found = (

@@ -11,7 +11,7 @@ from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.caveats import close_call, ended_early
-from audit.report.diagnoses import looks_wrong, not_followed, untold
+from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
@@ -106,7 +106,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             console.print(f"{record.name}: {record.violated_at.says}", highlight=False, markup=False)
         if said := looks_wrong(record.diagnoses):
             lines = "".join(f"\n  {says}" for says in said)
-            console.print(f"{record.name}, what looks wrong:{lines}", highlight=False, markup=False)
+            console.print(f"{record.name}, {heading(record)}:{lines}", highlight=False, markup=False)
         for says in not_followed(record.diagnoses):
             console.print(f"{record.name}, which line? {says}", highlight=False, markup=False)
         for says in untold(record.diagnoses):

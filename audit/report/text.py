@@ -5,7 +5,7 @@ from __future__ import annotations
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, OneRunPart
 from audit.report.caveats import close_call, ended_early, learned_note, trials_note
-from audit.report.diagnoses import asked, looks_wrong, not_followed, untold
+from audit.report.diagnoses import REPLAYED, asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.promises import unchecked_steps
 from audit.report.repeat import NOT_REPEATABLE
@@ -73,7 +73,10 @@ def _broken_lines(record: AuditRecord) -> list[str]:
 def _code_lines(record: AuditRecord) -> list[str]:
     """The lines of code that look wrong: what a reader opens first; or why none was looked for."""
     with_lines = tuple(answer for answer in record.diagnoses if answer.lines)
-    return [f"  line:    {says}" for says in looks_wrong(with_lines) + not_followed(record.diagnoses)]
+    said = looks_wrong(with_lines) + not_followed(record.diagnoses)
+    if record.verdict != "violation" and said:
+        return [f"  replay:  {REPLAYED}:", *(f"           {says}" for says in said)]
+    return [f"  line:    {says}" for says in said]
 
 
 def _step_lines(record: AuditRecord) -> list[str]:

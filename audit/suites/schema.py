@@ -48,7 +48,11 @@ NAMED = {
     },
     "expect": {"enum": list(VERDICTS), "default": "no_violation_found"},
     "target": {"enum": list(ALL_TARGETS), "description": "Spend the whole risk on this number."},
-    "diagnose": {"type": "boolean", "default": True, "description": "After a violation, say what looks wrong."},
+    "diagnose": {
+        "type": "boolean",
+        "default": True,
+        "description": "After a violation, say what looks wrong; otherwise replay PyTorch code.",
+    },
     "environment": {"type": "string", "description": "Of a command_step: the name of one of [environments]."},
     "environments": {
         "type": "object",

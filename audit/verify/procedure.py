@@ -264,12 +264,12 @@ def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> 
     known = primary_keys(
         record, theory_known=own is None or own.theory_known, source_told=source_is_told(record.claim.name)
     )
-    last = f"diagnoses[{len(record.diagnoses) - 1}]"
+    last = f"diagnoses[{len(record.diagnoses) - 1}]" if record.verdict == "violation" else None
     found: Counter[str] = Counter()
     for path, _ in leaves(record.to_json()):
         head = under(key_of(path), dict(known))
-        # the last diagnosis is read off the points
-        if head is not None and not path.startswith(last):
+        # after a violation the last diagnosis is read off the points
+        if head is not None and not (last and path.startswith(last)):
             found[head] += 1
     return [
         Primary(

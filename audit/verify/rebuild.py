@@ -16,7 +16,7 @@ from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Policy, Test
 from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
 from audit.record.record import AuditRecord
@@ -93,8 +93,11 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
 def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
     """Those that were measured as they are, and the one that is read off the points, which nobody measures."""
     asked = bool(record.diagnoses) if record.diagnose is None else record.diagnose
-    if made.verdict != "violation" or not asked:
+    if not asked:
         return ()
+    if made.verdict != "violation":
+        # only a replay is made then, and only what it finds wrong is kept
+        return tuple(each for each in record.diagnoses if each.wrong and each.code.startswith(LINE))
     own = direction(made)
     return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)
 

@@ -204,7 +204,7 @@ def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]
     if cut or (suite is not None and suite.time_budget is not None):
         said.append("the diagnoses were not measured again: a time budget may have cut them short")
         return []
-    bare = dataclasses.replace(record, verdict="violation", diagnoses=())
+    bare = dataclasses.replace(record, diagnoses=())
     made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record), sides=again.both)
     own, recorded = _by_file_names(made.diagnoses), _by_file_names(record.diagnoses)
     return different(plain(recorded), plain(own), "drawn again", key="diagnoses")

@@ -9,7 +9,7 @@ import jax
 from audit.diagnosis.explain.dispatch import TRACERS, Stated, replayed
 from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
 from audit.diagnosis.explain.places import Frame
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.trials.both_sides import is_foreign
 from audit.trials.library_files import INSTALLED, is_ours, relative
 from audit.trials.user_code_errors import contained
@@ -60,7 +60,7 @@ def entries(dataset: Any) -> int:
 
 def _answer(finding: Finding) -> Diagnosis:
     return Diagnosis(
-        code=f"line:{finding.kind}",
+        code=f"{LINE}{finding.kind}",
         question=QUESTION,
         wrong=finding.kind != Kind.NOT_FOLLOWED,
         says=finding.says,

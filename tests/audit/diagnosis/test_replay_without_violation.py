@@ -1,0 +1,119 @@
+"""Without a violation PyTorch code is replayed: what the replay shows is told, and the verdict stays as counted."""
+
+import dataclasses
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+import distinguishers
+import guarantees
+import mechanisms
+from audit.policies.fixed import Fixed
+from audit.procedure import run_audit
+from audit.report.diagnoses import REPLAYED
+from audit.report.formats import markdown
+from audit.report.page import write_report
+from audit.report.table import print_table
+from audit.report.text import record_lines
+from audit.suites.read import parse_suite
+from audit.suites.run import run_suite
+from audit.verify.procedure import verify
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+PAIR = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+
+
+def right(seed, rows, *, noise=1.0):
+    """A clipped sum with noise of deviation 1."""
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    rows = torch.tensor(np.asarray(rows))
+    total = (rows / torch.clamp(rows.norm(dim=1, keepdim=True), min=1.0)).sum(0)
+    return total + noise * torch.randn(total.shape, generator=generator)
+
+
+def half(seed, rows):
+    """The same with half of it."""
+    return right(seed, rows, noise=0.5)
+
+
+def audited(step, **more):
+    return run_audit(
+        mechanisms.callable_step(step, clip=1.0, noise_multiplier=1.0),
+        PAIR,
+        distinguishers.projection(PAIR),
+        claim=guarantees.gaussian(mu=1.0),
+        trials=20,
+        risk=0.05,
+        key=jax.random.key(2),
+        policy=Fixed(thresholds=(0.0,), method="rectangle"),
+        name="sum",
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def record():
+    return audited(half)
+
+
+def test_what_a_replay_finds_is_kept_and_the_verdict_stays_as_counted(record):
+    assert record.verdict != "violation"
+    (found,) = record.diagnoses
+    assert found.code == "line:too_little_noise"
+    assert found.lines[0][0].endswith("test_replay_without_violation.py")
+    source, start = inspect.getsourcelines(right)
+    assert (found.lines[0][0], start + len(source) - 1) in found.lines
+    assert "multiplier of 0.5, where 1 is stated" in found.says
+    silent = audited(half, diagnose=False)
+    assert silent.diagnoses == ()
+    same = dataclasses.replace(silent, diagnoses=record.diagnoses, diagnose=True)
+    assert dataclasses.replace(same, seconds=0.0, started="") == dataclasses.replace(record, seconds=0.0, started="")
+
+
+def test_right_code_is_not_accused():
+    assert audited(right).diagnoses == ()
+
+
+def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
+    print_table((record,), suite_risk=0.05)
+    terminal = " ".join(capsys.readouterr().out.split())
+    page = write_report((record,), tmp_path, title="t").read_text()
+    for text in (terminal, "\n".join(record_lines(record)), markdown((record,), title="t")):
+        assert REPLAYED in text
+        assert "multiplier of 0.5, where 1 is stated" in " ".join(text.split())
+    assert "What a replay shows" in page
+    assert REPLAYED[1:] in page
+    assert "Look at this line, which a replay found and no trial shows" in page
+    passed = dataclasses.replace(record, verdict="no_violation_found", expect="no_violation_found")
+    assert (
+        "Look at the lines that a replay of &#39;sum&#39; shows"
+        in write_report((passed,), tmp_path, title="t").read_text()
+    )
+
+
+SUITE = f"""
+seed = 3
+trials = 20
+[[audit]]
+name = "sum"
+mechanism = {{ kind = "callable_step", function = "{__name__}:half", clip = 1.0, noise_multiplier = 1.0 }}
+neighbours = {{ kind = "worst_case_pair", records = 3, dimension = 4, clip = 1.0 }}
+claim = {{ kind = "gaussian", mu = 1.0 }}
+distinguisher = "projection"
+policy = {{ kind = "fixed", thresholds = [0.0], method = "rectangle" }}
+expect = "inconclusive"
+"""
+
+
+def test_verify_checks_it():
+    suite = parse_suite(SUITE, "suite.toml")
+    (record,) = run_suite(suite)
+    assert record.diagnoses
+    assert {check.state for check in verify((record,), rerun=1.0, suite=suite).checks} == {"right"}
+    changed = dataclasses.replace(record.diagnoses[0], estimate=0.3)
+    found = verify((dataclasses.replace(record, diagnoses=(changed,)),), rerun=1.0, suite=suite)
+    assert "wrong" in {check.state for check in found.checks}
+    invented = dataclasses.replace(record.diagnoses[0], code="ratio")
+    assert "wrong" in {check.state for check in verify((dataclasses.replace(record, diagnoses=(invented,)),)).checks}
