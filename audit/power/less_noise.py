@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from audit.bounds.supporting_lines import tabulate
 from audit.power.best_threshold import LEVELS, is_found
-from audit.power.power import POWER, TestKind
+from audit.power.power import POWER, TestKind, fewest
 from guarantees.claim import Claim
 from guarantees.laws.group import group_law
 from guarantees.laws.kept import kept
@@ -75,6 +76,8 @@ class Sampled:
 def sampled(claim: Described) -> Sampled | None:
     """What a claim says about batches and noise; None where it says neither, or not in these words."""
     told = claim.parameters
+    if claim.name == "claim_from_history":
+        return _of_history(claim)
     rate, noise = told.get("rate", told.get("sample_rate")), told.get("noise_multiplier")
     relation = told.get("relation", "add_remove")
     if claim.name not in CLAIMS or not rate or not noise or relation not in PAIR_RELATIONS:
@@ -87,6 +90,22 @@ def sampled(claim: Described) -> Sampled | None:
         steps=int(told.get("steps", 1)) * claim.times,
         relation=relation,
         group=int(told.get("group", 1)),
+    )
+
+
+def _of_history(claim: Described) -> Sampled | None:
+    """Of an accountant's history: None where its entries differ in noise or rate."""
+    history = claim.parameters["history"]
+    kinds = {(float(noise), float(rate)) for noise, rate, _ in history}
+    if len(kinds) > 1:
+        return None
+    ((noise, rate),) = kinds
+    return Sampled(
+        rate=rate,
+        noise_multiplier=noise,
+        steps=sum(int(steps) for _, _, steps in history) * claim.times,
+        relation=claim.parameters.get("relation", "add_remove"),
+        group=1,
     )
 
 
@@ -123,6 +142,30 @@ def most_noise_found(
     return None if math.isnan(found) else found
 
 
+def trials_that_find_no_noise(claim: Claim, *, risk: float, test: TestKind, more_than: int) -> int | None:
+    """Fewest trials, both sides together, that find releases without any noise; None where no feasible number does.
+
+    To two per cent, looked for above ``more_than`` per side, for a claim about sampled batches.
+    """
+    promised = sampled(claim)
+    if promised is None:
+        return None
+
+    def enough(trials_per_side: int) -> bool:
+        power = test(claim, trials_per_side=trials_per_side, risk=risk)
+        return bool(power(np.zeros(1), np.array([promised.never_drawn]))[0] >= POWER)
+
+    lines = tabulate(claim)
+    found = kept(
+        f"trials that find no noise, {test.__name__}",
+        (lines.x, lines.y, lines.slope, promised.never_drawn, risk, more_than),
+        lambda: fewest(enough, more_than),
+        holds=lambda trials: isinstance(trials, int) and trials >= 0 and trials % 2 == 0,
+        package="audit",
+    )
+    return found or None
+
+
 def _largest(found_with: Callable[[float], bool]) -> float:
     """The largest share of the noise that is found, from below; 0 where none of those tried is."""
     high = 1.0
@@ -145,6 +188,12 @@ def in_its_place(noise: float, promised: Sampled) -> str:
         return f"a noise multiplier of 0 in place of {told}"
     unit = 10.0 ** (math.floor(math.log10(noise)) - 1)
     return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:g} or less in place of {told}"
+
+
+def told_in(reason: str) -> str | None:
+    """What ``in_its_place`` says in a record's reason; None where it says nothing."""
+    found = re.search(r"a noise multiplier of \S+(?: or less)? in place of [^\s,]+", reason)
+    return None if found is None else found[0]
 
 
 def in_so_many_runs(power: float) -> str:

@@ -322,14 +322,14 @@ def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, mo
     found = kept(
         f"trials enough, {test.__name__}",
         decided_by,
-        lambda: _fewest(conclusive, more_than),
+        lambda: fewest(conclusive, more_than),
         holds=lambda trials: isinstance(trials, int) and trials >= 0 and trials % 2 == 0,
         package="audit",
     )
     return found or None
 
 
-def _fewest(conclusive: Callable[[int], bool], more_than: int) -> int:
+def fewest(conclusive: Callable[[int], bool], more_than: int) -> int:
     """Twice the fewest per side, to two per cent; 0 where none would do."""
     low, high = more_than, 2 * more_than
     while not conclusive(high):

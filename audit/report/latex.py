@@ -7,7 +7,11 @@ import unicodedata
 from collections.abc import Sequence
 from importlib import resources
 
+import numpy as np
+
 from audit.bounds.rounding import at_least, at_most
+from audit.power.less_noise import in_so_many_runs, sampled, told_in
+from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import ceiling
@@ -240,20 +244,42 @@ def _changing(records: tuple[AuditRecord, ...]) -> list[str]:
 
 
 def _power(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Which leaks every audit without a violation would have found, in a sentence."""
+    """Which leaks every audit without a violation would have found, and where they have to show, in a sentence."""
     green = [record for record in records if record.verdict == "no_violation_found"]
-    leaks = {
-        "an advantage of ${:.2g}$ above its claim": [record.detectable_advantage_excess for record in green],
-        "a Gaussian mechanism with $\\varepsilon = {:.3g}$": [record.detectable_epsilon for record in green],
-    }
-    found = [
-        words.format(max(sizes))
-        for words, each in leaks.items()
-        if len(sizes := [size for size in each if size is not None]) == len(green) > 0
-    ]
+    found = [_less_noise(green)]
+    found += [_largest(r"an advantage of ${:.2g}$ above its claim", [r.detectable_advantage_excess for r in green])]
+    if not any(sampled(record.claim) for record in green):
+        found += [_gaussian_leak(green)]
+    told = [leak for leak in found if leak]
     which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
-    said = f"With power 0.8, {which} without a violation would have found {' or '.join(found)}"
-    return [f"{said} (on its pair, with its scores)."] if found else []
+    said = f"{in_so_many_runs(POWER).capitalize()}, {which} without a violation would have found, at its thresholds,"
+    return [f"{said} {' or '.join(told)} (on its pair, with its scores)."] if told else []
+
+
+def _less_noise(green: list[AuditRecord]) -> str:
+    """The noise multiplier that all of them tell, where it is one and the same."""
+    told = {told_in(record.reason) for record in green}
+    (only,) = told if len(told) == 1 else {None}
+    return "" if only is None else f"{only}, if the pair and the threshold show it in full,"
+
+
+def _gaussian_leak(green: list[AuditRecord]) -> str:
+    """The largest of the smallest Gaussian leaks: in mu where all claims are."""
+    epsilons = [record.detectable_epsilon for record in green]
+    where = ", if it shows most there"
+    if not all(record.claim.name == "gaussian" for record in green):
+        return _largest(rf"a Gaussian mechanism with $\varepsilon = {{:.3g}}${where}", epsilons)
+    mus = [
+        None if epsilon is None else float(1 / noise_at(np.array([epsilon]), record.report_delta)[0])
+        for epsilon, record in zip(epsilons, green, strict=True)
+    ]
+    return _largest(rf"a Gaussian mechanism with $\mu = {{:.3g}}${where}", mus)
+
+
+def _largest(words: str, sizes: list[float | None]) -> str:
+    """Nothing where one of them has no size."""
+    known = [size for size in sizes if size is not None]
+    return words.format(max(known)) if len(known) == len(sizes) > 0 else ""
 
 
 def _one_training(record: AuditRecord) -> str:

@@ -12,9 +12,16 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
+from audit.bounds.rounding import at_most
 from audit.power import power
 from audit.power.joint_power import FEW_TRIALS, jointly_refuting
-from audit.power.less_noise import in_its_place, in_so_many_runs, most_noise_found, sampled
+from audit.power.less_noise import (
+    in_its_place,
+    in_so_many_runs,
+    most_noise_found,
+    sampled,
+    trials_that_find_no_noise,
+)
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
@@ -30,7 +37,8 @@ BELOW = "a proven point of the trade-off curve lies below the claim."
 PLAINEST = ("number", "point", "curve")
 """Of several statements that refute a claim the message leads with the first of these."""
 RUNS = in_so_many_runs(power.POWER)
-MISSED = "; releases without any noise would be missed too, since few of these trials draw the record"
+NOISELESS = "releases without any noise, since few of them draw the record"
+MISSED = f"; they would miss {NOISELESS}"
 JOINTLY = "the two error counts together are too small for the claim."
 
 
@@ -234,20 +242,21 @@ def conclude(
     noise = most_noise_found(claim, trials_per_side=trials_per_side, risk=risk, test=test)
     less = "" if promised is None or noise is None else in_its_place(noise, promised)
     nothing = promised is not None and noise is None
-    if found.conclusive:
+    if found.conclusive and not nothing:
         return Judgement(
             verdict="no_violation_found",
             p_value=p,
             detectable=found,
             trials_needed=None,
-            reason=_findable(found, claimed=claim.epsilon_range(delta).promised, less=less)
-            + (f"{MISSED}." if nothing else "."),
+            reason=f"{_findable(found, claim, delta=delta, less=less)}.",
         )
     # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
     known = max(trials_per_side, FEW_TRIALS) if jointly else trials_per_side
-    needed = power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=known)
+    needed = _enough(claim, delta=delta, risk=risk, test=test, more_than=known, nothing=nothing, found=found)
     if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0:
         why = "no counts of this size could refute the claim"
+    elif found.conclusive:
+        why = f"these trials would too often miss {NOISELESS}"
     else:
         why = f"these trials would too often miss {_moderate(claim, delta)}"
         why += f"; {RUNS} they find {less}" if less else MISSED if nothing else ""
@@ -257,15 +266,50 @@ def conclude(
     )
 
 
+def _enough(
+    claim: Claim,
+    *,
+    delta: float,
+    risk: float,
+    test: power.TestKind,
+    more_than: int,
+    nothing: bool,
+    found: power.Detectable,
+) -> int | None:
+    """Trials that find a moderate leak and, of sampled batches, releases without any noise."""
+    each = []
+    if not found.conclusive:
+        each.append(power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=more_than))
+    if nothing:
+        each.append(trials_that_find_no_noise(claim, risk=risk, test=test, more_than=more_than))
+    known = [trials for trials in each if trials is not None]
+    return max(known) if len(known) == len(each) else None
+
+
+def _mu(epsilon: float, delta: float) -> float:
+    """Of the Gaussian mechanism that has this epsilon at a delta."""
+    (noise,) = power.noise_at(np.array([epsilon]), delta)
+    return float(1 / noise)
+
+
+def _claimed_mu(claim: Claim) -> float | None:
+    """The mu of a claim that is made in it."""
+    mu = claim.parameters.get("mu") if claim.name == "gaussian" else None
+    return None if mu is None else float(mu) * math.sqrt(claim.times)
+
+
 def _moderate(claim: Claim, delta: float) -> str:
     """The leak that an audit of this claim should find."""
     wanted, claimed = power.moderate(claim, delta=delta), claim.epsilon_range(delta).promised
     if wanted.tv_excess is not None:
         return f"an advantage {wanted.tv_excess:.2g} above the claim"
+    mu = _claimed_mu(claim)
+    if mu is not None and wanted.epsilon is not None:
+        return f"a Gaussian leak with mu {_mu(wanted.epsilon, delta):.3g}, where {mu:.3g} is claimed"
     return f"a Gaussian leak with epsilon {wanted.epsilon:.3g} at delta {delta:.3g}, where {claimed:.3g} is claimed"
 
 
-def _findable(found: power.Detectable, *, claimed: float, less: str) -> str:
+def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str) -> str:
     """What a verdict without a violation is worth. Another threshold, pair, score or release may leak more.
 
     An advantage is hardest to see at the claim's own best level, for which power is computed; less noise, or a
@@ -274,12 +318,16 @@ def _findable(found: power.Detectable, *, claimed: float, less: str) -> str:
     leaks = []
     if found.tv_excess is not None:
         leaks.append(f"an advantage of {found.tv_excess:.2g} or more above the claim")
+    claimed, mu = claim.epsilon_range(delta).promised, _claimed_mu(claim)
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     elsewhere = found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}")
     if less:
         leaks.insert(0, f"{less}, if the pair and the threshold show it in full,")
-    elif elsewhere:
-        leaks.append(f"a Gaussian leak with epsilon {found.epsilon:.3g} or more, if it shows most there")
+    elif elsewhere and found.epsilon is not None:
+        size = f"epsilon {found.epsilon:.3g} or more"
+        if mu is not None:
+            size = f"mu {at_most(_mu(found.epsilon, delta), '.3g')} or more in place of {mu:.3g}"
+        leaks.append(f"a Gaussian leak with {size}, if it shows most there")
     return (
         f"{RUNS} this audit would have found, at its thresholds, {' or '.join(leaks)} "
         "(on this pair, with these scores, in one release)"

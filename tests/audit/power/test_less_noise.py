@@ -56,6 +56,9 @@ def test_only_claims_about_poisson_batches_with_noise_are_told_so():
     assert sampled(guarantees.gaussian(mu=1.0)) is None
     assert sampled(guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)) is None
     assert sampled(STEP).steps == 1
+    history = guarantees.claim_from_history([(1.0, 0.1, 3), (1.0, 0.1, 2)])
+    assert sampled(history) == dataclasses.replace(sampled(STEP), steps=5)
+    assert sampled(guarantees.claim_from_history([(1.0, 0.1, 3), (2.0, 0.1, 2)])) is None
     assert sampled(TRAINING).steps == 10
     assert most_noise_found(guarantees.gaussian(mu=1.0), trials_per_side=1000, risk=0.02, test=refuting) is None
 

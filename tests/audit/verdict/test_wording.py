@@ -8,9 +8,10 @@ from joint_judge import judge_jointly
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.power import power
-from audit.verdict.judgement import conclude
+from audit.verdict.judgement import NOISELESS, conclude
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)
+RARE = guarantees.subsampled_gaussian(rate=1e-4, noise_multiplier=1.0)
 
 
 def reason(claim, trials_per_side=10_000):
@@ -22,8 +23,15 @@ def test_power_is_claimed_for_the_thresholds_used_these_scores_this_pair_and_one
     assert told.startswith(
         "in 8 of 10 runs this audit would have found, at its thresholds, an advantage of 0.023 or more"
     )
-    assert "or a Gaussian leak with epsilon 4.73 or more, if it shows most there" in told
+    assert "or a Gaussian leak with mu 1.07 or more in place of 1, if it shows most there" in told
     assert told.endswith("(on this pair, with these scores, in one release).")
+
+
+def test_a_claim_in_mu_is_told_in_mu_and_one_in_epsilon_in_epsilon():
+    assert "miss a Gaussian leak with mu 1.41, where 1 is claimed" in reason(GAUSSIAN, 60)
+    assert "in place of 2, if" in reason(guarantees.gaussian(mu=1.0).compose(4))
+    pair = guarantees.epsilon_delta(epsilon=4.377, delta=1e-5)
+    assert re.search(r"a Gaussian leak with epsilon \d", reason(pair, 10**6))
 
 
 def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
@@ -40,10 +48,19 @@ def test_less_noise_than_a_sampled_claim_names_is_told_as_its_noise_multiplier_a
     assert "noise" not in reason(GAUSSIAN)
 
 
-def test_a_sampled_claim_of_which_not_even_missing_noise_is_found_says_so():
-    assert "releases without any noise would be missed too" in reason(
-        guarantees.subsampled_gaussian(rate=1e-4, noise_multiplier=1.0), 2000
-    )
+@pytest.mark.parametrize("claim", [RARE, guarantees.claim_from_history([(1.0, 1e-4, 1)])], ids=lambda own: own.name)
+def test_an_audit_that_would_miss_a_step_without_noise_is_inconclusive(claim):
+    """Although it would find a Gaussian leak of moderate size, which a rare record cannot show."""
+    size = {"refuted": None, "p": 1.0, "risk": 0.05, "delta": 1e-5}
+    found = conclude(claim, **size, trials_per_side=2000)
+    assert found.detectable.conclusive
+    assert found.verdict == "inconclusive"
+    assert found.reason.startswith(f"these trials would too often miss {NOISELESS}; ")
+    assert found.reason.endswith(f"{found.trials_needed:,} trials would be enough.")
+    enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
+    assert enough.verdict == "no_violation_found"
+    assert "noise multiplier of" in enough.reason
+    assert conclude(claim, **size, trials_per_side=int(0.97 * found.trials_needed / 2)).verdict == "inconclusive"
 
 
 @pytest.mark.long
