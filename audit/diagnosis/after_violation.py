@@ -11,9 +11,11 @@ import time
 from typing import Any
 
 import jax
+import numpy as np
 
 from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose, drawn_in_time
-from audit.diagnosis.claim_alone import allowed_deviations, moves_more_than_allowed
+from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.claim_alone import allowed_deviations, beyond_what_was_told, is_laplace, moves_more_than_allowed
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.noise import Array
@@ -37,6 +39,10 @@ TELL = (
     "clipping and the divisor are asked about one by one."
 )
 """What to do where nothing is known of the code."""
+FEWEST_COORDINATES = 2
+"""Of which the record's own gradient leaves fewer than two, however few the others are."""
+DRAWN_ALIKE = 10
+"""Fresh outputs per side that are compared where no score ever varied."""
 PURPOSE = 0xD1A6
 """Folded into the audit's key: the audit's own keys come from splitting it."""
 
@@ -90,7 +96,7 @@ def explain(
     if record.diagnoses:
         return record
     if record.verdict != "violation":
-        return _replayed(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline)
+        return _replayed(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
     began = time.monotonic()
     try:
         with contained():
@@ -111,13 +117,56 @@ def explain(
     return dataclasses.replace(record, diagnoses=(*answers, direction(record)), seconds=seconds)
 
 
+def _never_varied(record: AuditRecord) -> bool:
+    """Whether every score of every trial was the same on both sides."""
+    sides = [side for grid in record.grids for side in (grid.without, grid.with_record)]
+    return bool(sides) and all(max(cells) == sum(cells) for cells in sides)
+
+
+def _constant(
+    record: AuditRecord,
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    key: jax.Array,
+    deadline: float | None,
+    executor: Executor,
+) -> AuditRecord:
+    """Where no score ever varied: whether the release itself does not, which is a fault of the wiring as a rule."""
+    try:
+        with contained():
+            sides = executor.sides(mechanism, neighbours).outputs(key, DRAWN_ALIKE, size=DRAWN_ALIKE, deadline=deadline)
+    except Exception:
+        # the trials came through; why these do not is no finding
+        return record
+    rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in sides])
+    if len(rows) < DRAWN_ALIKE or (rows != rows[0]).any():
+        return record
+    found = answer(
+        "constant",
+        wrong=True,
+        measured=f"the release is constant: {len(rows)} fresh outputs are equal, with the record and without it. It "
+        "neither varies with the seed nor depends on the data; check that the function returns what it trained",
+        p_value=1.0,
+        risk=0.0,
+        assumes="nothing: no trial tests it and it decides no verdict",
+    )
+    return dataclasses.replace(record, diagnoses=(found,))
+
+
 def _replayed(
-    record: AuditRecord, mechanism: Auditable, neighbours: Neighbours, key: jax.Array, deadline: float | None
+    record: AuditRecord,
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    key: jax.Array,
+    deadline: float | None,
+    executor: Executor,
 ) -> AuditRecord:
     """Without a violation: what a replay finds wrong, if it costs little beside the trials.
 
     Replaying JAX code compiles dozens of small programs, for seconds: ``audit.explain`` does that when it is asked to.
     """
+    if _never_varied(record):
+        return _constant(record, mechanism, neighbours, key, deadline, executor)
     # a function that has drawn its trials has imported what it uses
     if mechanism.tracer != "torch" or "torch" not in sys.modules:
         return record
@@ -158,6 +207,8 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
             return (not_asked(f"{reason}."),)
         spans = f"the pair's gradients span {len(signal.basis)} of {signal.dimension}"
         few = f"{reason}: {spans}; audit a pair of fewer records."
+        if signal.dimension <= FEWEST_COORDINATES:
+            few = f"{reason}: a release of {signal.dimension} beside the record's gradient has no more."
         return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
     clip, noise_multiplier, rate = stated(record)
     # where no number of the noise is known, the claim alone is asked as well: they share the risk
@@ -174,8 +225,10 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         law=law(record),
         epsilon=positive(record.claim.parameters.get("epsilon")) if record.claim.times == 1 else None,
     )
-    if not untold or any(answer.wrong for answer in answers):
+    if any(answer.wrong for answer in answers):
         return answers
+    if not untold:
+        return (*answers, *beyond_what_was_told(record, clip, noise_multiplier, rate, signal))
     answers += _of_the_claim(asked, share, place=1)
     if any(answer.wrong for answer in answers):
         return answers
@@ -204,8 +257,10 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagno
         return ()
     try:
         first, second = asked.outputs(coordinates, place=place)
-        allowed = allowed_deviations(asked.record.claim, delta=asked.record.report_delta)
-        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk),)
+        claim = asked.record.claim
+        allowed = allowed_deviations(claim, delta=asked.record.report_delta)
+        noise = "Laplace" if is_laplace(claim) else "normal"
+        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk, law=noise),)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()

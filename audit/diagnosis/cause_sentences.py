@@ -28,6 +28,8 @@ QUESTIONS = {
     "tails": "does the noise end too early?",
     "normal": "is the noise normal?",
     "laplace": "is the noise Laplace?",
+    "claim": "does the claim promise no more than what was told?",
+    "constant": "does the release vary?",
     "l1_ratio": "is the Laplace noise over the movement in the l1 norm what is due?",
 }
 

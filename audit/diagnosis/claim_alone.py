@@ -5,38 +5,49 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
+from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.explain.dispatch import positive
 from audit.diagnosis.noise import Array
+from audit.diagnosis.signal import Signal
+from audit.power.less_noise import sampled
 from audit.power.power import noise_at
 from audit.record.diagnosis_answer import Diagnosis
-from audit.record.record import ClaimPart
+from audit.record.record import AuditRecord, ClaimPart
 from guarantees.checks import require
 
+CLOSE = 1e-3
+"""By which two numbers of a promise may differ: rounding."""
 FEWEST = 10
 """Outputs per side in each half."""
 
 
-PURE = ("laplace", "randomised_response")
-"""Claims that no normal noise keeps, beside epsilons at delta 0: only their advantage says how far is allowed."""
+def is_laplace(claim: ClaimPart) -> bool:
+    """Whether the claim is what one release with Laplace noise gives."""
+    return claim.name == "laplace" and claim.times == 1
 
 
 def allowed_deviations(claim: ClaimPart, *, delta: float) -> float:
     """How many noise deviations the record may move a release with normal noise: mu, where the claim is Gaussian.
 
+    With Laplace noise where that is claimed: ``epsilon`` scales, each of which is ``1 / sqrt(2)`` deviations.
     Unit normals ``s`` deviations apart have total variation ``2 Phi(s / 2) - 1``, which must not exceed the claim's
     advantage, and at the record's delta the epsilon of ``s``-GDP, which must not exceed the claim's.
     """
+    if is_laplace(claim):
+        return float(claim.parameters["epsilon"]) / float(np.sqrt(2))
     by_advantage = float(2 * ndtri((1 + claim.advantage) / 2)) if claim.advantage < 1 else float("inf")
-    pure = claim.name in PURE or (claim.name == "epsilon_delta" and not claim.parameters.get("delta"))
-    if claim.name == "laplace" and claim.times == 1:
-        # Laplace noise keeps it where the record moves the release by epsilon scales; its deviation is sqrt(2) scales
-        return max(by_advantage, float(claim.parameters["epsilon"]) / float(np.sqrt(2)))
+    # no normal noise keeps a pure epsilon: only its advantage says how far is allowed
+    pure = claim.name in ("laplace", "randomised_response")
+    pure |= claim.name == "epsilon_delta" and not claim.parameters.get("delta")
     if pure or not claim.epsilon or not np.isfinite(claim.epsilon) or delta <= 0:
         return by_advantage
     (noise,) = noise_at(np.array([claim.epsilon]), delta)
     return min(by_advantage, float(1 / noise))
 
 
-def moves_more_than_allowed(first: Array, second: Array, *, allowed: float, risk: float) -> Diagnosis:
+def moves_more_than_allowed(
+    first: Array, second: Array, *, allowed: float, risk: float, law: str = "normal"
+) -> Diagnosis:
     """How many noise deviations lie between the means of both sides, and how many the claim allows.
 
     One half of the outputs chooses the direction (mean difference over variance, coordinate by coordinate), the other
@@ -67,7 +78,43 @@ def moves_more_than_allowed(first: Array, second: Array, *, allowed: float, risk
         else f"{says}: not too much.",
         p_value=1.0,
         risk=risk,
-        assumes="normal noise, and a direction learned from other outputs",
+        assumes=f"{law} noise, and a direction learned from other outputs",
         estimate=moved,
         interval=(moved - error, moved + error),
+    )
+
+
+def beyond_what_was_told(
+    record: AuditRecord, clip: float | None, noise_multiplier: float | None, rate: float, signal: Signal
+) -> tuple[Diagnosis, ...]:
+    """Where the outputs are as told: whether the claim promises more than that, by arithmetic alone.
+
+    Without sampling: the record may move the sum by its clipped length, over the noise's deviation, against
+    ``allowed_deviations``. With sampling: the claim's own rate and noise multiplier against those told.
+    """
+    if clip is None or noise_multiplier is None or not positive(record.mechanism.parameters.get("noise_multiplier")):
+        return ()
+    promised = sampled(record.claim)
+    if promised is not None:
+        more = noise_multiplier < (1 - CLOSE) * promised.noise_multiplier or rate > (1 + CLOSE) * promised.rate
+        told = f"noise multiplier {noise_multiplier:g} at rate {rate:g} was told, and the claim is for "
+        told += f"{promised.noise_multiplier:g} at {promised.rate:g}"
+    else:
+        moved = signal.length / (clip * noise_multiplier)
+        allowed = allowed_deviations(record.claim, delta=record.report_delta)
+        more = rate == 1 and record.claim.times == 1 and moved > (1 + CLOSE) * allowed
+        told = f"with what was told the record of this pair may move the release by {moved:.3g} deviations of its noise"
+        told += f", and the claim allows {allowed:.3g}"
+    if not more:
+        return ()
+    return (
+        answer(
+            "claim",
+            wrong=True,
+            measured=f"the implementation does what was told, as far as its outputs show; the claim promises more than "
+            f"that: {told}",
+            p_value=1.0,
+            risk=0.0,
+            assumes="the code does what was told; no trial tests it",
+        ),
     )

@@ -10,6 +10,8 @@ NOT_ASKED = "not_asked"
 
 NOT_TOLD = "not_told"
 """The same where the user can change that by telling more of the code: reports show it."""
+CONSTANT = "constant"
+"""The code of an answer that says that the release never varies."""
 LINE = "line:"
 """How the codes of answers begin that a replay of the code gives."""
 LINE_NOT_FOLLOWED = f"{LINE}not_followed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.diagnosis_answer import LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, Diagnosis
+from audit.record.diagnosis_answer import LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, Diagnosis
 from audit.record.record import AuditRecord
 
 REPLAYED = "a replay of the code shows what no trial did (the verdict counts trials and stands)"
@@ -11,7 +11,8 @@ REPLAYED = "a replay of the code shows what no trial did (the verdict counts tri
 
 def heading(record: AuditRecord) -> str:
     """What stands before the diagnoses of a record."""
-    return "what looks wrong" if record.verdict == "violation" else REPLAYED
+    replayed = any(answer.code.startswith(LINE) for answer in record.diagnoses)
+    return REPLAYED if record.verdict != "violation" and replayed else "what looks wrong"
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

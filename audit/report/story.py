@@ -13,7 +13,7 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
 from audit.report.caveats import close_call, ended_early
 from audit.report.ceiling import Ceiling
-from audit.report.diagnoses import looks_wrong
+from audit.report.diagnoses import code_lines, looks_wrong
 from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
@@ -145,7 +145,8 @@ def remedy(record: AuditRecord) -> str:
     if record.verdict != "violation" and (shown := looks_wrong(record.diagnoses)):
         # no trial shows it, and trials alone decide
         passed = "" if record.verdict == "no_violation_found" else "Do not read it as a pass. "
-        return f"{passed}Look at this line, which a replay found and no trial shows: {shown[0]}"
+        where = " line, which a replay found and no trial shows" if code_lines(record.diagnoses) else ""
+        return f"{passed}Look at this{where}: {shown[0]}"
     if record.verdict == "inconclusive" and record.one_run is not None:
         return "Do not read it as a pass. Train again with more canaries."
     if record.verdict == "inconclusive":
@@ -351,9 +352,8 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return f"Nothing is proven either way. {look_again(open_ones)}"
     if surprises:
         return "An expected violation was not found: check whether the suite or the code has changed."
-    if shown := [
-        repr(record.name) for record in records if record.verdict != "violation" and looks_wrong(record.diagnoses)
-    ]:
+    replayed = [record for record in records if record.verdict != "violation" and code_lines(record.diagnoses)]
+    if shown := [repr(record.name) for record in replayed]:
         return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."
     known = sum(record.verdict == "violation" for record in records)
     if known:

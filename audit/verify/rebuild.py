@@ -16,7 +16,7 @@ from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Policy, Test
 from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
-from audit.record.diagnosis_answer import LINE, Diagnosis
+from audit.record.diagnosis_answer import CONSTANT, LINE, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
 from audit.record.record import AuditRecord
@@ -96,8 +96,9 @@ def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
     if not asked:
         return ()
     if made.verdict != "violation":
-        # only a replay is made then, and only what it finds wrong is kept
-        return tuple(each for each in record.diagnoses if each.wrong and each.code.startswith(LINE))
+        # only what a replay finds wrong is kept then, or that the release never varied
+        kept = (each for each in record.diagnoses if each.wrong)
+        return tuple(each for each in kept if each.code.startswith(LINE) or each.code == CONSTANT)
     own = direction(made)
     return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)
 

@@ -16,7 +16,9 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.diagnosis import after_violation as after
-from audit.diagnosis.claim_alone import allowed_deviations
+from audit.diagnosis.claim_alone import allowed_deviations, beyond_what_was_told
+from audit.diagnosis.signal import read_signal
+from audit.policies.fixed import Fixed
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.record import plain
@@ -387,5 +389,72 @@ def test_normal_noise_is_held_to_the_whole_claim_and_other_noise_to_its_advantag
     pair, pure = (guarantees.epsilon_delta(epsilon=1.0, delta=delta) for delta in (1e-5, 0.0))
     exact = brentq(lambda mu: guarantees.gaussian(mu=mu).epsilon(1e-5) - 1.0, 0.1, 1.0)
     assert allowed(pair) == pytest.approx(exact, rel=1e-6)
-    assert allowed(guarantees.laplace(epsilon=10.0)) == pytest.approx(10 / 2**0.5)
+    for epsilon in (1.0, 10.0):
+        assert allowed(guarantees.laplace(epsilon=epsilon)) == pytest.approx(epsilon / 2**0.5)
     assert allowed(pure) == pytest.approx(2 * norm.ppf((1 + pure.total_variation) / 2))
+
+
+AT_ZERO = Fixed(thresholds=(0.0,), method="rectangle")
+
+
+def noisy_sum(seed, rows):
+    rows = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    return rows.sum(0) + 2.0 * np.random.default_rng(seed).standard_normal(rows.shape[1])
+
+
+def test_a_claim_that_promises_more_than_what_was_told_is_named_where_the_outputs_are_as_told():
+    """Noise multiplier 2, as told, on a record that is exchanged: mu 1."""
+    step = mechanisms.callable_step(noisy_sum, clip=1.0, noise_multiplier=2.0, gradients=lambda rows: rows)
+    pair = mechanisms.replace_record(np.eye(4, 12, dtype=np.float32), 0, -np.eye(1, 12, dtype=np.float32)[0])
+    given = {"claim": guarantees.gaussian(mu=0.5), "trials": 1600, "risk": 0.05, "key": KEY, "policy": AT_ZERO}
+    record = audit.run_audit(step, pair, lambda output: -output[0], **given)
+    assert record.verdict == "violation"
+    (says,) = looks_wrong(record.diagnoses)
+    assert "the implementation does what was told" in says
+    assert "may move the release by 1 deviations of its noise, and the claim allows 0.5" in says
+
+
+def test_a_claim_for_what_was_told_is_not_named(record):
+    def beyond(claim, rate):
+        told = dataclasses.replace(record, claim=claim_part(claim, 1e-5))
+        signal = read_signal(mechanisms.pair(np.eye(1, 4), np.eye(2, 4)), clip=1.0)
+        return beyond_what_was_told(told, 1.0, 2.0, rate, signal)
+
+    assert beyond(guarantees.gaussian(mu=0.5), 1.0) == ()
+    step = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=2.0)
+    assert beyond(step, 0.1) == ()
+    (found,) = beyond(step, 0.2)
+    assert "noise multiplier 2 at rate 0.2 was told, and the claim is for 2 at 0.1" in found.says
+
+
+def test_one_coordinate_has_no_pair_of_fewer_records_and_laplace_noise_its_own_limit():
+    def half(seed, rows):
+        return rows.sum(0) + 0.5 * np.random.default_rng(seed).laplace(size=1)
+
+    step = mechanisms.callable_step(half, gradients=lambda rows: rows)
+    pair = mechanisms.pair(np.zeros((1, 1), np.float32), np.array([[0.0], [1.0]], np.float32))
+    given = {"claim": guarantees.laplace(epsilon=1.0), "trials": 1500, "risk": 0.05, "key": KEY}
+    record = audit.run_audit(step, pair, lambda output: output[0], **given)
+    assert record.verdict == "violation"
+    assert not any("fewer records" in answer.says for answer in record.diagnoses)
+    assert "a release of 1 beside the record's gradient has no more" in untold(record.diagnoses)[0]
+    (moved,) = (answer for answer in record.diagnoses if answer.code == "moves_more_than_allowed")
+    assert "the claim allows 0.71" in moved.says
+    assert moved.assumes.startswith("Laplace noise")
+
+
+def test_a_release_that_never_varies_is_told_so():
+    def constant(seed, rows):
+        return np.full(3, 0.3, np.float32)
+
+    def by_record(seed, rows):
+        return np.full(3, len(rows), np.float32)
+
+    given = {"claim": guarantees.gaussian(mu=1.0), "trials": 40, "risk": 0.05, "key": KEY, "policy": AT_ZERO}
+    found = audit.run_audit(mechanisms.callable_step(constant), PAIR, lambda output: output[0], **given)
+    assert found.verdict == "inconclusive"
+    (says,) = looks_wrong(found.diagnoses)
+    assert says.startswith("the release is constant: 20 fresh outputs are equal")
+    assert any(line.startswith("  wrong:   the release is constant") for line in record_lines(found))
+    unseen = audit.run_audit(mechanisms.callable_step(by_record), PAIR, lambda output: 0 * output[0], **given)
+    assert unseen.diagnoses == ()

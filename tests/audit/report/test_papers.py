@@ -198,8 +198,14 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     assert f"{each} or a Gaussian mechanism with $\\varepsilon = 1.5$, if it shows most there (on" in methods(
         (violation, *loose)
     )
-    tight = dataclasses.replace(green, claim=dataclasses.replace(green.claim, name="gaussian"))
-    assert "a Gaussian mechanism with $\\mu = 0.428$, if it shows most there (on" in methods((tight,))
+    assert "a Gaussian mechanism with $\\mu = 0.387$, if it shows most there (on" in methods((green,))
+    told = "a noise multiplier of 0.44 or less in place of 1"
+    step = dataclasses.replace(
+        green.claim, name="subsampled_gaussian", parameters={"rate": 0.1, "noise_multiplier": 1.0}
+    )
+    rare = dataclasses.replace(green, claim=step, reason=f"in 8 of 10 runs, {told}, if the pair shows it.")
+    assert f"at its thresholds, {told}, if the pair and the threshold show it in full, or an adv" in methods((rare,))
+    assert "Gaussian mechanism" not in methods((rare,))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
     assert f"3 configurations of {escape(name)} with" in methods((violation, green, wider))
