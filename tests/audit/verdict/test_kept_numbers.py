@@ -58,7 +58,7 @@ def rates():
 SEARCHES = {
     "band": (band, local_levels, "_spend", 0.0),
     "leaks": (leaks, power, "_smallest", 99.0),
-    "enough": (enough, power, "_fewest", 7),
+    "enough": (enough, power, "fewest", 7),
     "noise": (noise, less_noise, "_largest", 2.0),
     "ends": (ends, candidates, "_ends", np.array([0.0, 1.0])),
     "epsilon": (epsilon, TradeOff, "_epsilon", np.array([-1.0])),
