@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+import warnings
 from typing import Any
 
 import jax
@@ -171,7 +172,10 @@ def _replayed(
     if mechanism.tracer != "torch" or "torch" not in sys.modules:
         return record
     began = time.monotonic()
-    lines = tuple(answer for answer in _lines(record, mechanism, neighbours, key, deadline) if answer.wrong)
+    with warnings.catch_warnings():
+        # the code has warned while its trials were drawn
+        warnings.simplefilter("ignore")
+        lines = tuple(answer for answer in _lines(record, mechanism, neighbours, key, deadline) if answer.wrong)
     return dataclasses.replace(record, diagnoses=lines, seconds=record.seconds + time.monotonic() - began)
 
 
