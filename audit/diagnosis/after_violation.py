@@ -42,8 +42,6 @@ TELL = (
 """What to do where nothing is known of the code."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
-DRAWN_ALIKE = 10
-"""Fresh outputs per side that are compared where no score ever varied."""
 PURPOSE = 0xD1A6
 """Folded into the audit's key: the audit's own keys come from splitting it."""
 
@@ -97,7 +95,7 @@ def explain(
     if record.diagnoses:
         return record
     if record.verdict != "violation":
-        return _replayed(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline, executor)
+        return _without_violation(record, mechanism, neighbours, key, deadline, sides)
     began = time.monotonic()
     try:
         with contained():
@@ -124,24 +122,17 @@ def _never_varied(record: AuditRecord) -> bool:
     return bool(sides) and all(max(cells) == sum(cells) for cells in sides)
 
 
-def _constant(
-    record: AuditRecord,
-    mechanism: Auditable,
-    neighbours: Neighbours,
-    key: jax.Array,
-    deadline: float | None,
-    executor: Executor,
-) -> AuditRecord:
+def _constant(sides: BothSides, key: jax.Array, deadline: float | None) -> tuple[Diagnosis, ...]:
     """Where no score ever varied: whether the release itself does not, which is a fault of the wiring as a rule."""
     try:
         with contained():
-            sides = executor.sides(mechanism, neighbours).outputs(key, DRAWN_ALIKE, size=DRAWN_ALIKE, deadline=deadline)
+            drawn = drawn_in_time(sides, both_keys(key), FEWEST_TRIALS, deadline=deadline)
     except Exception:
         # the trials came through; why these do not is no finding
-        return record
-    rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in sides])
-    if len(rows) < DRAWN_ALIKE or (rows != rows[0]).any():
-        return record
+        return ()
+    rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in drawn])
+    if (rows != rows[0]).any():
+        return ()
     found = answer(
         "constant",
         wrong=True,
@@ -151,23 +142,25 @@ def _constant(
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",
     )
-    return dataclasses.replace(record, diagnoses=(found,))
+    return (found,)
 
 
-def _replayed(
+def _without_violation(
     record: AuditRecord,
     mechanism: Auditable,
     neighbours: Neighbours,
     key: jax.Array,
     deadline: float | None,
-    executor: Executor,
+    sides: BothSides | None,
 ) -> AuditRecord:
-    """Without a violation: what a replay finds wrong, if it costs little beside the trials.
+    """What a replay finds wrong, if it costs little beside the trials; or that the release never varies.
 
     Replaying JAX code compiles dozens of small programs, for seconds: ``audit.explain`` does that when it is asked to.
     """
+    key = fold_in(key, PURPOSE)
     if _never_varied(record):
-        return _constant(record, mechanism, neighbours, key, deadline, executor)
+        told = both_sides(mechanism, neighbours) if sides is None else sides
+        return dataclasses.replace(record, diagnoses=_constant(told, key, deadline))
     # a function that has drawn its trials has imported what it uses
     if mechanism.tracer != "torch" or "torch" not in sys.modules:
         return record
