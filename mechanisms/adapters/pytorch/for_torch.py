@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -97,7 +98,8 @@ class TorchTraining(Described):
             self._run(Watch(seed=0, steps=1), dataset)
         if self.releases == "final":
             return seen.told
-        with after.watched():
+        # what follows the first step may fail, and no trial of an update comes to it
+        with after.watched(), contextlib.suppress(Exception):
             self._run(Watch(seed=0, steps=0), dataset)
         if not after.changed:
             return seen.told

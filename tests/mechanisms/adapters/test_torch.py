@@ -598,6 +598,15 @@ def noised_after_the_step(data, seed):
             parameter.data += torch.randn(parameter.shape)
 
 
+def fails_after_the_step(data, seed):
+    train_in_order(TensorDataset(*data[:3]), seed)
+    raise ValueError("no second step")
+
+
+def test_what_a_run_shows_is_kept_where_it_fails_after_its_step():
+    assert "sampler" in torch_training(fails_after_the_step).seen_on(dataset(10))
+
+
 @pytest.mark.parametrize("records", [3, 10], ids=["one step", "several"])
 def test_noise_that_the_loop_adds_after_the_step_is_warned_of(records):
     with pytest.warns(UserWarning, match="noised_after_the_step: the loop changes the weights after optimizer.step"):
