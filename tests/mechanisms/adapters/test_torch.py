@@ -470,6 +470,7 @@ def test_versions_are_part_of_what_a_record_says():
     said = torch_training(train, releases="transcript", steps=2).parameters
     # a build's suffix, such as +cu130, is part of torch.__version__ and not always of what was installed
     said["torch"], installed = (version.partition("+")[0] for version in (said["torch"], torch.__version__))
+    assert said.pop("train").endswith("test_torch:train")
     assert said == {"steps": 2, "torch": installed, "opacus": opacus.__version__}
 
 
