@@ -9,7 +9,7 @@ import pytest
 
 import mechanisms
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
-from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism
+from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, place_of
 from mechanisms.pairs.neighbours import materialise, prepare
 from mechanisms.simulators import textbook
 
@@ -110,7 +110,7 @@ def test_a_users_function_becomes_a_mechanism_under_its_own_name():
     step = mechanisms.mechanism(noisy_mean, scale=1.0)
     assert isinstance(step, Mechanism)
     assert step.name == "noisy_mean"
-    assert step.parameters == {"scale": 1.0}
+    assert step.parameters == {"scale": 1.0, "given": place_of(noisy_mean)}
     assert step(jax.random.key(0), np.ones((3, 2), np.float32)).shape == (2,)
 
 
