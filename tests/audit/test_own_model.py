@@ -113,9 +113,9 @@ def test_the_example_names_us_in_its_last_ten_lines_alone():
 @pytest.mark.parametrize(
     ("gradients", "message"),
     [
-        (lambda rows: rows[1:], r"gradients= of 'noisy'.* a row for each of the 3 records, got .*\(2, 785\)"),
-        (lambda rows: rows.sum(), r"a row for each of the 3 records, got .*\(\)"),
-        (lambda rows: {"w": rows, "b": rows[:1]}, r"a row for each of the 3 records, got .*\(1, 785\) of 'b'"),
+        (lambda rows: rows[1:], r"gradients= of 'noisy'.* a row for each of the 4 records, got .*\(3, 785\)"),
+        (lambda rows: rows.sum(), r"a row for each of the 4 records, got .*\(\)"),
+        (lambda rows: {"w": rows, "b": rows[:1]}, r"a row for each of the 4 records, got .*\(1, 785\) of 'b'"),
         (lambda rows: rows * np.nan, "must be finite, got nan"),
         (lambda rows: rows @ np.ones((3, 3)), "gradients= of 'noisy'.*matmul"),
         (lambda rows: rows[:, 1:], r"784 coordinates.* 785;.*or leave gradients= out"),
@@ -136,7 +136,7 @@ def test_gradients_of_a_training_are_checked_too():
         gradients=lambda rows: rows[:-1],
     )
     claim = guarantees.gaussian(mu=2.0)
-    with pytest.raises(GradientsError, match=r"gradients= of 'lambda of .*test_own_model'.*each of the 3 records"):
+    with pytest.raises(GradientsError, match=r"gradients= of 'lambda of .*test_own_model'.*each of the 4 records"):
         audit.run_audit(training, PAIR, claim=claim, trials=40, risk=0.05, key=KEY)
 
 
