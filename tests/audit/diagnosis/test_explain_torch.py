@@ -379,6 +379,12 @@ def test_batches_that_hold_other_records_are_not_called_clipped_after_the_sum(sh
     assert (inspect.getsourcefile(steps.two_batches), line) in wrong.findings[0].lines
 
 
+def test_the_last_records_of_a_stacked_copy_are_another_batch():
+    told = training_explained(steps.last_records, records=8)
+    assert not told.suspicions, told.suspicions[0].says
+    assert "differ in more than the one record" in told.not_judged[0].says
+
+
 def test_noise_of_an_optimizers_own_step_is_seen():
     assert not training_explained(steps.by_subclass, releases="update").suspicions
     told = training_explained(steps.half_noise_by_subclass, releases="update").findings

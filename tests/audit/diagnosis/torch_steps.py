@@ -412,6 +412,13 @@ def half_noise_by_subclass(data, seed):
     return by_subclass(data, seed, CLIP * NOISE / 2)
 
 
+def last_records(dataset, seed):
+    """The last four records of the dataset, which is read record by record into one tensor."""
+    torch.manual_seed(seed)
+    x, y = (torch.stack([dataset[place][column] for place in range(len(dataset))]) for column in (0, 1))
+    return START - LEARNING * (clipped(gradients(START, x[-4:], y[-4:])).sum(0) + noise())
+
+
 def two_batches(dataset, seed, *, clip_sum=False, shuffled=True):
     """One epoch of two batches of n // 2 records, each clipped by itself; or else their sum."""
     torch.manual_seed(seed)

@@ -33,6 +33,8 @@ from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
 
+COPYING = frozenset(("stack", "cat"))
+"""What single records are put together by."""
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
 AVERAGING = frozenset(("lerp", "lerp_"))
@@ -111,6 +113,10 @@ class Run(TorchDispatchMode):
         out = func(*args, **kwargs)
         if args and id(args[0]) in self._records:
             self.batches[self.ledger.phase] |= rows_read(name, args)
+        elif cells and name in COPYING and self._is_copy(out):
+            # whoever puts all records into one tensor has not taken a batch yet
+            self._records[id(out)] = out
+            self.batches[self.ledger.phase].clear()
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
             # made of NumPy's numbers or Python's
             self.memory.put(out, Cell(data=True))
@@ -124,6 +130,16 @@ class Run(TorchDispatchMode):
                     if isinstance(part, torch.Tensor):
                         self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
+
+    def _is_copy(self, tensor: torch.Tensor) -> bool:
+        """Whether it holds all records, in their order."""
+        return tensor.dim() > 0 and any(
+            len(tensor) == len(own)
+            and tensor.numel() == own.numel()
+            and torch.equal(tensor.flatten().to(own.dtype), own.flatten())
+            for own in self._records.values()
+            if own.dim()
+        )
 
     def _cell(self, tensor: torch.Tensor) -> Cell | None:
         found = self.memory.get(tensor)
