@@ -1,14 +1,16 @@
 """What everyday use costs: a first audit, the next with other numbers, a 4 x 4 grid, and the commands.
 
-    python benchmarks/everyday.py [--beside CHECKOUT] [--commands | --quick]
+    python benchmarks/everyday.py [--beside CHECKOUT] [--commands | --quick | --trainings]
 
 CPU seconds of each, compilation included, imports not. Commands are run as a user runs them, imports included, from
 bytecode, as installers leave it: CPU seconds and seconds by the clock, suites first with nothing kept and then again.
-``--commands``: those alone; ``--quick``: a step with and without a quick look first. With ``--beside`` another checkout
-does the same jobs in turns, so that both meet the same machine.
+``--commands``: those alone; ``--quick``: a step with and without a quick look first; ``--trainings``: the Opacus CNN of
+examples/own_opacus.py, its first step and its 18. With ``--beside`` another checkout does the same jobs in turns, so
+that both meet the same machine.
 """
 
 import argparse
+import importlib
 import json
 import os
 import resource
@@ -27,6 +29,8 @@ QUICK = {
     "right step, quick": (2.0, True),
 }
 """Noise, and whether there is a quick look first."""
+TRAININGS = {"Opacus CNN, one step": ("update", 1, 400), "Opacus CNN, 18 steps": ("transcript", 6, 100)}
+"""What is released, epochs of three steps, and trials."""
 
 
 def collapsed(rate, noise):
@@ -101,6 +105,41 @@ def one_line(noise, quick):
     return (quick_audit if quick else audit.run_audit)(step, pair, **stated)
 
 
+def opacus_cnn(releases, epochs, trials):
+    """The example's network on 11 images and 12: Opacus divides by another number, which is found and diagnosed."""
+    import jax
+    import torch
+
+    import audit
+    import mechanisms
+
+    sys.path.insert(0, str(Path("examples").resolve()))
+    import own_opacus
+
+    def train(dataset, seed):
+        torch.manual_seed(seed)
+        model = own_opacus.Net()
+        model, optimizer, loader = own_opacus.PrivacyEngine().make_private(
+            module=model,
+            optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
+            data_loader=own_opacus.DataLoader(dataset, batch_size=4, shuffle=True),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )
+        for _ in range(epochs):
+            for images, labels in loader:
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(images), labels).backward()
+                optimizer.step()
+        return model
+
+    images, labels = own_opacus.load_images()
+    pair = mechanisms.add_record(own_opacus.TensorDataset(images[:11], labels[:11]), (images[11], labels[11]))
+    training = mechanisms.torch_training(train, releases=releases)
+    claim = training.claim(pair)
+    return audit.run_audit(training, pair, claim=claim, trials=trials, risk=0.05, key=jax.random.key(0))
+
+
 def timed(job, *numbers):
     """CPU seconds of one call, all threads together."""
     began = time.process_time()
@@ -128,6 +167,9 @@ def measure(job):
         return {"4 x 4 grid": timed(lambda: [collapsed(rate, noise) for rate in RATES for noise in NOISES])}
     if job in QUICK:
         return {job: timed(one_line, *QUICK[job])}
+    if job in TRAININGS:
+        importlib.import_module("opacus")
+        return {job: timed(opacus_cnn, *TRAININGS[job])}
     run, first, second = {
         "collapsed": (collapsed, (0.005, 10.0), (0.006, 9.0)),
         "vector": (vector, (0.05, 10.0), (0.06, 9.0)),
@@ -209,6 +251,7 @@ def main():
     parser.add_argument("--beside", type=Path, help="another checkout to do the same jobs")
     parser.add_argument("--commands", action="store_true", help="time the commands alone")
     parser.add_argument("--quick", action="store_true", help="time quick looks alone")
+    parser.add_argument("--trainings", action="store_true", help="time trainings of one's own alone")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -219,7 +262,9 @@ def main():
     columns = [{} for _ in checkouts]
     print(f"| job | {' | '.join(path.name for path in checkouts)} |\n{'|---' * (1 + len(checkouts))}|", flush=True)
     every = ("collapsed", "vector", "user's function", "grid", "commands")
-    for job in ("commands",) if arguments.commands else tuple(QUICK) if arguments.quick else every:
+    chosen = {"commands": arguments.commands, **dict.fromkeys(QUICK, arguments.quick)}
+    chosen |= dict.fromkeys(TRAININGS, arguments.trainings)
+    for job in [job for job, asked in chosen.items() if asked] or every:
         known = set(columns[0])
         for checkout, column in zip(checkouts, columns, strict=True):
             if job == "commands":
