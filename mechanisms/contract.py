@@ -357,8 +357,9 @@ def mechanism(
       >>> import jax, mechanisms
       >>> def noisy_sum(key, gradients):
       ...     return gradients.sum(0) + 2.0 * jax.random.normal(key, gradients.shape[1:])
-      >>> mechanisms.mechanism(noisy_sum, clip=1.0, noise_multiplier=2.0).parameters
-      {'clip': 1.0, 'noise_multiplier': 2.0, 'given': '__main__:noisy_sum'}
+      >>> step = mechanisms.mechanism(noisy_sum, clip=1.0, noise_multiplier=2.0)
+      >>> step.name, step.parameters["noise_multiplier"]
+      ('noisy_sum', 2.0)
     """
     own = releases is None and gradients is None and not parameters
     releases = _asked(given, "releases") if releases is None else releases
