@@ -283,6 +283,17 @@ def test_noise_in_parts_is_no_fault(step):
     assert not told.findings, told.findings[0].says
 
 
+def cubed_noise(seed, data):
+    torch.manual_seed(seed)
+    return steps.clipped(steps.gradients(steps.START, *data)).sum(0) + steps.noise() ** 3
+
+
+def test_noise_whose_deviation_is_unknown_is_not_judged():
+    told = explained(cubed_noise, noise_multiplier=steps.NOISE)
+    assert not told.suspicions
+    assert "the deviation of the noise could not be followed" in told.not_judged[0].says
+
+
 def numpy_noise(seed, data):
     torch.manual_seed(seed)
     drawn = np.random.default_rng(seed).normal(size=steps.COLUMNS).astype("f4")

@@ -91,6 +91,7 @@ class Replay:
         costs = [list(round_costs(run.releases.events)) for run in largest]
         if not self._about_tensors(one, other):
             self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
+        self._about_unknown(other)
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
@@ -359,6 +360,13 @@ class Replay:
                 cost=worst,
                 due=self._stated,
             )
+
+    def _about_unknown(self, other: Run) -> None:
+        """Noise of which nobody knows the deviation: no multiplier is told, and silence would read as a right one."""
+        unknown = [event for event in other.releases.events if event.moved and not event.superseded and not event.known]
+        if unknown and not self._facts:
+            why = "the deviation of the noise could not be followed from where it is drawn to where it is added"
+            self._say("not_followed", {"at": unknown[0].stack}, why=why)
 
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""
