@@ -95,6 +95,7 @@ def test_what_a_report_advises_after_too_few_trials_is_paid_for():
             "seconds": 1.0,
             "trials": 20,
             "fit_trials": 0,
+            "diagnoses": (),
         }
         open_one = SimpleNamespace(verdict="inconclusive", one_run=None, trials_needed=needed, look=look, **asked)
         says = remedy(open_one)
