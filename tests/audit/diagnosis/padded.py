@@ -16,9 +16,18 @@ def drawn(key, records, fill):
     return index, jnp.arange(records) < taken.sum()
 
 
+PUBLIC = {
+    "every third": lambda records: jnp.arange(records) % 3 == 2,
+    "one batch": lambda records: jax.random.bernoulli(jax.random.key(5), RATE, (records,)),
+}
+"""Batches that neither the key nor what records hold changes."""
+
+
 def sorted_first(key, records, places, *, taking="taken"):
     """The same with the records that are taken sorted to the front of ``places`` that do not depend on their number."""
     taken = jax.random.bernoulli(key, RATE, (records,))
+    if taking in PUBLIC:
+        taken = PUBLIC[taking](records)
     order = jnp.argsort(~taken, stable=True)
     if taking == "to the back":
         order = jnp.argsort(taken, stable=True)
@@ -26,15 +35,20 @@ def sorted_first(key, records, places, *, taking="taken"):
         order = order[::-1]
     elif taking == "permutation":
         order, taken = jax.random.permutation(key, records), jnp.ones(records, bool)
+    elif taking == "in an order":
+        order, taken = jnp.argsort(jnp.arange(records) * 5 % 7), jnp.ones(records, bool)
+    elif taking == "by their number":
+        order, taken = jnp.argsort(jnp.arange(records) * 5 % records), jnp.ones(records, bool)
     missing = places - records
     if missing < 0:
         return order[:places], taken[order][:places]
     return jnp.pad(order, (0, missing)), jnp.pad(taken[order], (0, missing))
 
 
-def sorted_step(key, data, *, places, scale=NOISE, clip=clipped, taking="taken", parts=1, masked=True):
-    """Noisy sum over a sorted batch, or over each of its parts."""
+def sorted_step(key, data, *, places=None, scale=NOISE, clip=clipped, taking="taken", parts=1, masked=True):
+    """Noisy sum over a sorted batch, or over each of its parts; ``places`` are as many as records unless told."""
     first, second = jax.random.split(key)
+    places = places or len(data[0])
     index, present = sorted_first(first, len(data[0]), places, taking=taking)
     weight = present.astype(jnp.float32) if masked else jnp.ones(places)
     found = weight[:, None] * clip(gradients(WEIGHTS, tuple(column[index] for column in data)))
@@ -79,7 +93,7 @@ SORTED = {
     "padded": functools.partial(sorted_step, places=12),
     "in parts": functools.partial(sorted_step, places=12, parts=3),
     "cut": functools.partial(sorted_step, places=7),
-}
+} | {taking: functools.partial(sorted_step, taking=taking) for taking in (*PUBLIC, "in an order")}
 SORTED_FAULTY = {
     "too_little_noise": functools.partial(sorted_step, places=12, scale=0.8 * NOISE),
     "records_mixed_before_sum": functools.partial(sorted_step, places=12, clip=together),
@@ -89,6 +103,7 @@ NOT_JUDGED = {
     taking: functools.partial(sorted_step, places=12, parts=3, taking=taking)
     for taking in ("to the back", "reversed", "permutation")
 }
+NOT_JUDGED["by their number"] = functools.partial(sorted_step, taking="by their number")
 NOT_JUDGED["filled up"] = functools.partial(sorted_step, places=7, masked=False)
 """Where fewer are taken than there are places, others stand in for them: the record drives one of them out."""
 UNMASKED = functools.partial(step, masked=False)

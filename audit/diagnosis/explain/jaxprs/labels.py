@@ -99,7 +99,7 @@ def labelled(
         tag = axes.by_structure(name, params, ins, a, b)
     values, random = any(value.values for value in ins), any(value.random for value in ins)
     sized = tag is not None and np.shape(a) != np.shape(b)
-    if tag is not None and sized and random:
+    if tag is not None and sized and (random or _moves_rows(name, tag, ins)):
         # records that look padded were mixed, unless they were picked by padded numbers
         picked = name == "gather" or any(value.tag is not None and value.tag.padding for value in ins)
         tag = axes.inserted(tag, a, b, padded=picked or not values)
@@ -137,6 +137,16 @@ def labelled(
     out.noise = _is_noise(name, out, ins, which)
     out.gain = gain_after(name, params, out, ins)
     return out
+
+
+def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
+    """Whether an order that no record's values make has moved rows, here or before."""
+    if name == "sort" and not any(value.values for value in ins):
+        return True
+    if name == "gather" and ins[1].differs and not ins[1].values:
+        return True
+    sized = [value.tag for value in ins if np.shape(value.a) != np.shape(value.b)]
+    return any(own is not None and own.slots != tag.slots for own in sized)
 
 
 def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
@@ -235,7 +245,7 @@ def _differences(
         return
     if not others or scaled_by_count(out.a, out.b, out.tag, counts):
         return
-    if out.random and not out.values:
+    if (out.random or name == "sort") and not out.values:
         out.uncoupled = out.uncoupled or at
         return
     out.mixed = first(value.mixed for value in ins) or Mixed(
