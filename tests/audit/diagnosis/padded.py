@@ -56,6 +56,14 @@ def sorted_step(key, data, *, places=None, scale=NOISE, clip=clipped, taking="ta
     return total + CLIP * scale * jax.random.normal(second, total.shape)
 
 
+def marked_first(key, data):
+    """Noisy sum over the records that their own column marks, sorted to the front."""
+    taken = data[1] < 0
+    order = jnp.argsort(~taken, stable=True)
+    found = taken[order, None] * clipped(gradients(WEIGHTS, tuple(column[order] for column in data)))
+    return found.sum(axis=0, keepdims=True) + CLIP * NOISE * jax.random.normal(key, WEIGHTS.shape)
+
+
 def half_the_noise_later(key, data):
     """A round whose batch is not followed, and one with half of its noise that reads it."""
     first, second = jax.random.split(key)
@@ -94,6 +102,7 @@ SORTED = {
     "in parts": functools.partial(sorted_step, places=12, parts=3),
     "cut": functools.partial(sorted_step, places=7),
 } | {taking: functools.partial(sorted_step, taking=taking) for taking in (*PUBLIC, "in an order")}
+SORTED["by a column"] = marked_first
 SORTED_FAULTY = {
     "too_little_noise": functools.partial(sorted_step, places=12, scale=0.8 * NOISE),
     "records_mixed_before_sum": functools.partial(sorted_step, places=12, clip=together),

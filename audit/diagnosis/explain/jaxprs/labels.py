@@ -140,10 +140,8 @@ def labelled(
 
 
 def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
-    """Whether an order that no record's values make has moved rows, here or before."""
-    if name == "sort" and not any(value.values for value in ins):
-        return True
-    if name == "gather" and ins[1].differs and not ins[1].values:
+    """Whether rows were put into another order, here or before."""
+    if name == "sort" or (name == "gather" and ins[1].differs):
         return True
     sized = [value.tag for value in ins if np.shape(value.a) != np.shape(value.b)]
     return any(own is not None and own.slots != tag.slots for own in sized)
