@@ -52,6 +52,11 @@ def mean_clipped(array, draw, rows):
     return noisy(draw, mean * array.minimum(1 / size, array.ones(())))
 
 
+def half_of_the_noise(array, draw, rows):
+    total = cut(array, rows[:, :4])
+    return noisy(draw, total, 0.5)
+
+
 def of_jax(step):
     def released(key, rows):
         keys = iter(jax.random.split(key, 4))
@@ -88,3 +93,13 @@ def test_the_line_that_clips_stands_first(step, library, told):
     near = {line, line - 1} if function else {line}
     assert found.lines[0][0] == __file__
     assert found.lines[0][1] in near, found
+
+
+def test_a_record_of_equal_coordinates_is_not_called_clipped_coordinate_by_coordinate():
+    # each of four is half of the bound, which is as much as half of the noise would cover
+    rows = np.concatenate([ROWS[:-1], np.full((1, 7), 9.0, "f4")])
+    pair = mechanisms.pair(rows[:-1], rows)
+    (found,) = explain(of_jax(half_of_the_noise), pair, key=KEY, noise_multiplier=1.0).findings
+    assert (found.kind, "clipped by itself" in found.says) == ("too_little_noise", False), found.says
+    _, start = inspect.getsourcelines(half_of_the_noise)
+    assert found.lines[0] == (__file__, start + 2), found

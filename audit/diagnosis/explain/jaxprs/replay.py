@@ -349,7 +349,9 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
 def _apart(releases: Sequence[Release], bound: float | None) -> str:
     entries = np.concatenate([np.abs(release.moved).ravel() for release in releases])
     lengths, most = [float(np.linalg.norm(release.moved)) for release in releases], float(entries.max())
-    many = int(np.sum(entries > (1 - SLACK) * most))
+    # multiplied by one number of its own, a record was not clipped coordinate by coordinate
+    whole = any(one.weighted is not None and one.weighted.by < 1 - SLACK for one in releases)
+    many = 1 if whole else int(np.sum(entries > (1 - SLACK) * most))
     return clipped_apart(lengths, most, many, bound=bound, slack=SLACK)
 
 
