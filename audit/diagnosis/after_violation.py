@@ -40,6 +40,12 @@ TELL = (
     "clipping and the divisor are asked about one by one."
 )
 """What to do where nothing is known of the code."""
+SEVERAL_STEPS = (
+    "what is released is the end of several steps, or nobody says of how many, and later ones may see what earlier "
+    "ones released: one step's noise, clipping, divisor and rate are not judged, and none of them is excluded. Audit "
+    "one step, releases='update', to have them asked about one by one."
+)
+"""What is said of an output in which steps are added up."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
 PURPOSE = 0xD1A6
@@ -188,6 +194,8 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (not_asked("the time budget is over."),)
+    if _adds_up_steps(record, mechanism):
+        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
     try:
         seen = _gradients(asked, read_as)
         signal = read_signal(seen)
@@ -231,6 +239,20 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
     return (*answers, not_asked(f"{reason} {TELL}", code=NOT_TOLD))
+
+
+def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
+    """Whether one output holds several steps, or nobody says how many, whose gradients may follow earlier steps.
+
+    Simulators without a network add up gradients that stay as they are.
+    """
+    follows = mechanism.gradients_told is not None or mechanism.coordinates is not None
+    return follows and record.releases == "final" and _steps(record) != 1
+
+
+def _steps(record: AuditRecord) -> int | None:
+    """Of the training, as it was counted or else as the claim counts them."""
+    return record.claim.steps if record.steps is None else record.steps
 
 
 def law(record: AuditRecord) -> Law:
@@ -285,13 +307,14 @@ def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
 
-    All are unknown where the claim is about several outputs. A number chosen beforehand may divide them.
+    All are unknown where one output is made of several. A number chosen beforehand may divide them.
     """
     own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
     source, clip = (own, own.get("clip")) if positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
     clip, noise = positive(clip), positive(source.get("noise_multiplier"))
     rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
     rate = next((found for found in map(positive, rates) if found is not None), 1.0)
-    if clip is None or noise is None or (record.claim.times > 1 and record.releases != "transcript"):
+    several = record.claim.times > 1 or (record.releases == "final" and (_steps(record) or 1) > 1)
+    if clip is None or noise is None or (several and record.releases != "transcript"):
         return None, None, 1.0
     return clip, noise, min(rate, 1.0)

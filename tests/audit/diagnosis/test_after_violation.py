@@ -219,6 +219,40 @@ def test_no_noise_is_due_where_one_output_is_made_of_several(record):
     assert after.stated(record) != (None, None, 1.0)
 
 
+def taken_too_often(seed, rows, steps=3, rate=0.75):
+    """Weights after steps whose gradients follow them; noise and clipping are right, the rate is not."""
+    draws, weights = np.random.default_rng(seed), np.zeros(rows.shape[1], np.float32)
+    for _ in range(steps):
+        gradients = rows + 0.5 * weights
+        gradients /= np.maximum(1.0, np.linalg.norm(gradients, axis=1, keepdims=True))
+        weights = weights + (draws.random(len(rows)) < rate) @ gradients + draws.standard_normal(len(weights))
+    return weights
+
+
+def test_of_the_end_of_several_steps_no_single_step_is_judged_and_the_rate_is_not_excluded():
+    rows = np.eye(4, 12, dtype=np.float32)
+    told = {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}
+    step = mechanisms.callable_step(taken_too_often, releases="final", **told)
+    claim = guarantees.poisson_training(rate=0.05, noise_multiplier=1.0, steps=3)
+    pair = mechanisms.pair(rows[:3], rows)
+    record = audit.run_audit(step, pair, lambda output: output[3], claim=claim, trials=1000, risk=0.05, key=KEY)
+    assert record.verdict == "violation"
+    codes = {answer.code for answer in record.diagnoses}
+    assert not codes & {"ratio", "rate", "batches", "direction", "shared", "scale_without"}, codes
+    (reason,) = untold(record.diagnoses)
+    assert reason.startswith("not asked: what is released is the end of several steps")
+    assert not any("clipped" in answer.says for answer in record.diagnoses if answer.wrong)
+    one = dataclasses.replace(record, diagnoses=(), steps=1)
+    assert "ratio" in {answer.code for answer in after.explain(one, step, pair, key=KEY).diagnoses}
+
+
+def test_a_simulator_whose_end_adds_up_steps_is_not_held_to_the_noise_of_one(record):
+    claim = dataclasses.replace(record.claim, steps=3)
+    end = dataclasses.replace(record, releases="final", claim=claim, steps=None)
+    assert after.stated(end) == (None, None, 1.0)
+    assert after.stated(dataclasses.replace(end, steps=1)) == after.stated(record)
+
+
 def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
     bare = dataclasses.replace(record, diagnoses=())
     step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser", workers=1)
