@@ -21,6 +21,7 @@ from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.noise import Array
 from audit.diagnosis.signal import read_signal
+from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
@@ -279,7 +280,9 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagno
         claim = asked.record.claim
         allowed = allowed_deviations(claim, delta=asked.record.report_delta)
         noise = "Laplace" if is_laplace(claim) else "normal"
-        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk, law=noise),)
+        batches = sampled(claim)
+        rate = batches.rate if batches is not None else 1.0
+        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk, law=noise, rate=rate),)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()

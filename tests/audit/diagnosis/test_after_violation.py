@@ -367,6 +367,20 @@ def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
     assert "Tell clip=" in "\n".join(record_lines(record))
 
 
+def test_a_record_that_is_always_taken_may_be_the_cause_where_the_claim_samples():
+    records = np.vstack([np.eye(3), np.ones(3)]).astype(np.float32)
+
+    def everybody(seed, rows):
+        return np.repeat(rows.sum(0), 2) + np.random.default_rng(seed).standard_normal(6)
+
+    step = mechanisms.callable_step(everybody)
+    claim = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.7)
+    given = {"claim": claim, "trials": 600, "risk": 0.05, "key": KEY}
+    record = audit.run_audit(step, mechanisms.pair(records[:3], records), lambda output: output.sum(), **given)
+    (moved,) = (answer for answer in record.diagnoses if answer.code == "moves_more_than_allowed")
+    assert moved.says.endswith("bound, or one that is taken more often than at the claim's rate of 0.1."), moved.says
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("family", "words"), [("epsilon_delta", {"epsilon": 1.0, "delta": 1e-5}), ("zcdp", {"rho": 0.125})]
