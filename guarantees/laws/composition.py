@@ -125,7 +125,12 @@ def _beside(laws: Sequence[tuple[LossLaw, int]], silent: Sequence[bool], toleran
     apart = list(itertools.compress(laws, silent))
     rest = [part for part, one in zip(laws, silent, strict=True) if not one]
     error = sum(times * law.error for law, times in apart)
-    told = _composed(rest, tolerance, most_points) if rest else dataclasses.replace(NOTHING_TOLD, error=error)
+    if rest:
+        told = _composed(rest, tolerance, most_points)
+    else:
+        closed = all(law.certificate is None for law, _ in apart)
+        certificate = None if closed else estimate("the composed laws", error)
+        told = dataclasses.replace(NOTHING_TOLD, error=error, certificate=certificate)
     with np.errstate(divide="ignore"):
         revealed = float(-np.expm1(sum(times * np.log1p(-_at_infinity(law)) for law, times in apart)))
     return MixtureLaw((told, ALL_TOLD), (1 - revealed, revealed)) if revealed else told
