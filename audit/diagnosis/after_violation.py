@@ -20,6 +20,7 @@ from audit.diagnosis.claim_alone import allowed_deviations, beyond_what_was_told
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.noise import Array
+from audit.diagnosis.rank import without_praise
 from audit.diagnosis.signal import read_signal
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -118,9 +119,9 @@ def explain(
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
-    answers = (*_lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline), *answers)
-    seconds = record.seconds + time.monotonic() - began
-    return dataclasses.replace(record, diagnoses=(*answers, direction(record)), seconds=seconds)
+    lines = _lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline)
+    answers = (*lines, *without_praise(answers, lines), direction(record))
+    return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
 
 
 def _never_varied(record: AuditRecord) -> bool:

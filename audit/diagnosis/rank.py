@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from audit.diagnosis.cause_sentences import consequence
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LINE, Diagnosis
 
 SLIGHT = 0.95
 
@@ -22,6 +23,11 @@ EXPLAINS = {
 }
 """What follows from the others, in the order in which they are said."""
 
+NO_FRESH_NOISE = (f"{LINE}key_used_twice", f"{LINE}released_without_noise")
+"""Lines after which what varies from trial to trial is not the noise that the questions take it for."""
+WITHDRAWN = "not judged: a replay of the code found noise that is missing or used again, and this question takes it for"
+WITHDRAWN += " fresh noise."
+
 
 def ranked(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """The most telling first: wrong answers that stand for themselves, those that follow, and the rest as asked."""
@@ -31,6 +37,19 @@ def ranked(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
         wrong |= slight
     told = [answer if not answer.wrong else _explained(answer, wrong) for answer in answers]
     return tuple(sorted(told, key=_place))
+
+
+def without_praise(answers: Sequence[Diagnosis], lines: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """The answers to outputs, none of them 'right' where a line says that the noise is not fresh; estimates go."""
+    if not any(line.code in NO_FRESH_NOISE for line in lines):
+        return tuple(answers)
+    return tuple(
+        dataclasses.replace(answer, says=WITHDRAWN, estimate=None, interval=None)
+        if answer.risk > 0 and not answer.wrong
+        else answer
+        for answer in answers
+        if answer.code not in ("scale_without", "scale_with")
+    )
 
 
 def _slight(answer: Diagnosis) -> bool:

@@ -253,6 +253,20 @@ def test_a_simulator_whose_end_adds_up_steps_is_not_held_to_the_noise_of_one(rec
     assert after.stated(dataclasses.replace(end, steps=1)) == after.stated(record)
 
 
+@pytest.mark.parametrize("kind", ["key_used_twice", "released_without_noise", "not_clipped"])
+def test_no_question_about_the_noise_is_answered_right_where_a_replay_found_none_that_is_fresh(
+    record, kind, monkeypatch
+):
+    line = Diagnosis(code=f"line:{kind}", question="", wrong=True, says="", p_value=1.0, risk=0.0, assumes="")
+    monkeypatch.setattr(after, "_lines", lambda *_: (line,))
+    first, *told, _ = after.explain(dataclasses.replace(record, diagnoses=()), STEP, PAIR, key=KEY).diagnoses
+    assert first == line
+    right = [answer for answer in told if not answer.wrong]
+    assert all("not judged" in answer.says for answer in right) == (kind != "not_clipped")
+    assert ("scale_without" in {answer.code for answer in right}) == (kind == "not_clipped")
+    assert len([answer for answer in told if answer.risk > 0]) == sum(d.risk > 0 for d in record.diagnoses)
+
+
 def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
     bare = dataclasses.replace(record, diagnoses=())
     step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser", workers=1)

@@ -172,6 +172,28 @@ def test_noise_of_a_fixed_seed_is_found_and_other_seeds_are_not(step):
     assert f"drawn at test_explain_torch.py:{noisy.__code__.co_firstlineno + 2}" in finding.says
 
 
+def seeded_before_every_step(seed, rows):
+    """The batches come from the trial's seed, the noise of both steps from a constant."""
+    taken = torch.rand((2, len(rows)), generator=torch.Generator().manual_seed(seed)) < 0.75
+    generator = torch.Generator()
+    released = []
+    for step in range(2):
+        generator.manual_seed(7)
+        released.append(noisy(rows * taken[step][:, None], generator))
+    return torch.stack(released)
+
+
+def test_a_constant_seed_of_every_step_is_noise_used_again_and_the_same_in_every_run():
+    rows = torch.tensor(np.random.default_rng(2).normal(size=(6, steps.COLUMNS)).astype("f4"))
+    neighbours = Neighbours(without=rows[:-1], with_record=rows, relation="add_remove")
+    step = callable_step(seeded_before_every_step, releases="transcript")
+    again, same, *_ = explain(step, neighbours, key=KEY, noise_multiplier=steps.NOISE).findings
+    line = (__file__, seeded_before_every_step.__code__.co_firstlineno + 6)
+    assert (again.kind, again.lines[0]) == ("key_used_twice", line)
+    assert (same.kind, same.lines[0]) == ("released_without_noise", line)
+    assert "the same in every run and hides nothing" in same.says
+
+
 def initial_weights_of_one_seed(dataset, seed, *, later=False):
     torch.manual_seed(0)
     weights = torch.nn.Linear(steps.COLUMNS, 1, bias=False)

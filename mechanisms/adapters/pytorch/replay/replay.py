@@ -83,7 +83,8 @@ class Replay:
                 return self._answer(one, other, ())
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
-        if not self._facts and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
+        reused = all(fact.kind == "key_used_twice" for fact in self._facts)
+        if reused and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
             again = self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
             self._facts += [] if again is None else same_in_every_run(other, again, together([*other.outputs]))
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
