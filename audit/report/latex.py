@@ -172,7 +172,7 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     return [
         (f"{record.trials:,}" if record.one_run is None else record.sample).replace(",", "{,}"),
         epsilon,
-        "--" if most is None else f"{most:.2f}",
+        "--" if most is None else at_most(most, ".2f"),
         advantage,
         at_least(record.mu, ".2f"),
         verdict,

@@ -14,7 +14,7 @@ WORDS = {
     "{noise_multiplier:g}",
     "deterministic_batches": "DP-SGD on fixed batches with noise multiplier {noise_multiplier:g}",
     "opacus_claim": "what the {accountant} accountant of Opacus {version} says of one step",
-    "claim_from_history": "what the training's accountant counted",
+    "claim_from_history": "what an accountant counts for {steps}",
     "claim_from_table": "a table of epsilons and deltas",
 }
 """By the constructor's name, from its parameters."""
@@ -41,7 +41,9 @@ def in_words(claim: ClaimPart) -> str:
     """A claim as people say it; one without words of its own by its name and its numbers."""
     times = f", {claim.times:,} times" if claim.times > 1 else ""
     try:
-        return WORDS[claim.name].format(**claim.parameters) + times
+        counted = (claim.steps or 1) // claim.times
+        steps = "one step" if counted == 1 else f"{counted:,} steps"
+        return WORDS[claim.name].format(**{"steps": steps, **claim.parameters}) + times
     except (KeyError, ValueError, TypeError):
         numbers = [f"{key.replace('_', ' ')} {value}" for key, value in claim.parameters.items() if _plain(value)]
         inside = f" ({', '.join(numbers)})" if numbers else ""
@@ -57,6 +59,9 @@ def covered(record: AuditRecord) -> str:
         if whole:
             return "one release of the whole training; the claim does not say how many steps it counts"
         return "one step" if record.releases == "update" else f"one {claim.unit}"
+    if claim.steps == 1 and record.releases == "update":
+        # whatever unit its author gave: an update is no training
+        return "one step"
     unchecked = unchecked_steps(record)
     return f"one {claim.unit}{times}{f'; {unchecked}' if unchecked else ''}"
 

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from audit.bounds.rounding import at_least
+from audit.bounds.rounding import at_least, at_most
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
@@ -171,7 +171,8 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     proven = record.epsilon(record.report_delta)
     parts = []
     if most is not None:
-        parts.append(f"{record.trials_per_side:,} trials per side can prove at most epsilon {most.epsilon:.3g}")
+        limit = at_most(most.epsilon, ".3g")
+        parts.append(f"{record.trials_per_side:,} trials per side can prove at most epsilon {limit}")
     if record.exact_epsilon is not None:
         parts.append(f"the exact value for this pair is {record.exact_epsilon:.4g}")
     if not parts or proven == 0:

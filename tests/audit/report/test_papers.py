@@ -13,7 +13,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import audit
+import guarantees
 import mechanisms
+from audit.record.of_one_run import as_record
 from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.escaping import markdown_text
@@ -28,6 +30,16 @@ def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
     said = methods((violation,))
     for word in ("2{,}000 outputs", "joint exact test", "at least $0.95$", r"\delta = 10^{-5}", r"GDP ($\mu = 1$)"):
         assert word in said
+
+
+def test_the_ceiling_of_guesses_is_rounded_up_in_the_table_and_in_the_paragraph():
+    """2.3212 was 2.32 in the table and 'at most 2.33' beside it."""
+    rng = np.random.default_rng(0)
+    included = rng.random(100) < 0.5
+    given = {"claim": guarantees.gaussian(mu=1.0), "risk": 0.05, "delta": 1e-5, "seed": 7}
+    record = as_record(audit.one_run(included + rng.normal(size=100), included, **given))
+    assert "at most $2.33$" in methods((record,))
+    assert "& 2.33 &" in table((record,), title="", wide=True)
 
 
 def test_a_history_is_written_as_what_was_composed(violation):
