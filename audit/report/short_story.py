@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import textwrap
 
+from audit.power.less_noise import told_in
 from audit.record.record import AuditRecord
 from audit.report.escaping import shown, visible
 from audit.report.promises import unchecked_steps
 from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story, trained_once
 from audit.report.table import log_width
+from audit.verdict.judgement import RUNS
 
 LABEL = 15
 LINES_EACH = 2
@@ -75,8 +77,23 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     more += f", {unrun} could not run" if unrun else ""
     if records and unrun == len(records):
         return "nothing: no audit could run"
-    risk = f"at risk {sum(record.risk for record in records):.3g} in total"
+    risk = f"at risk {sum(record.risk for record in records):.3g}"
     if not broken:
-        return f"no violation found{more}; bounds hold {risk}"
+        return f"no violation found{more}; bounds hold {risk}{_power(records)}"
     worst, says = largest_excess(records)
-    return f"{leaking(records)}{more}, {risk}; largest excess: {says} ({worst.name})"
+    return f"{leaking(records)}{more}, {risk} in total; largest excess: {says} ({worst.name})"
+
+
+def _power(records: tuple[AuditRecord, ...]) -> str:
+    """What audits without a violation would have found, as often as their reasons say; smaller leaks may be there."""
+    green = [record for record in records if record.verdict == "no_violation_found"]
+    leaks = sorted({leak for record in green if (leak := _found_leak(record))})
+    who = "it" if len(green) == 1 else "they"
+    return f"; {RUNS} {who} would find {listed(leaks, most=1)}" if leaks else ""
+
+
+def _found_leak(record: AuditRecord) -> str:
+    if told := told_in(record.reason):
+        return told
+    excess = record.detectable_advantage_excess
+    return "" if excess is None else f"an advantage of {excess:.2g} or more above the claim"

@@ -136,6 +136,20 @@ def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation)
         assert "delta at epsilon 0: at least" in told
 
 
+def test_where_no_violation_is_found_the_story_says_what_would_have_been(violation):
+    """Half of the noise was missed, and the story said 'Nothing: every verdict is as expected' alone."""
+    told = (
+        "this audit would have found, at its thresholds, a noise multiplier of 0.4 or less in place of 1, if the pair"
+    )
+    green = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", reason=told)
+    text = " ".join(" ".join(ten_lines((green,), width=80)).split())
+    assert "in 8 of 10 runs it would find a noise multiplier of 0.4 or less in place of 1" in text
+    other = dataclasses.replace(green, reason="", detectable_advantage_excess=0.18)
+    text = " ".join(" ".join(ten_lines((other, other), width=140)).split())
+    assert "they would find an advantage of 0.18 or more above the claim" in text
+    assert "would find" not in " ".join(ten_lines((violation,), width=140))
+
+
 def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_lines_is_named(violation):
     ours = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found")
     own = dataclasses.replace(ours, mechanism=dataclasses.replace(ours.mechanism, name="my_training"))
