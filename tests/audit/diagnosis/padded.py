@@ -6,7 +6,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from diagnosis.replayed import CLIP, NOISE, RATE, WEIGHTS, clipped, gradients
+from diagnosis.replayed import CLIP, NOISE, RATE, WEIGHTS, clipped, gradients, loss
 
 
 def drawn(key, records, fill):
@@ -54,6 +54,19 @@ def sorted_step(key, data, *, places=None, scale=NOISE, clip=clipped, taking="ta
     found = weight[:, None] * clip(gradients(WEIGHTS, tuple(column[index] for column in data)))
     total = found.reshape(parts, -1, found.shape[-1]).sum(axis=1)
     return total + CLIP * scale * jax.random.normal(second, total.shape)
+
+
+def mean_clipped(key, data):
+    """The gradient of a sorted batch's mean loss, clipped as a whole."""
+    first, second = jax.random.split(key)
+    records = len(data[0])
+    index, present = sorted_first(first, records, records)
+    batch = tuple(column[index] for column in data)
+
+    def mean(weights):
+        return jnp.sum(present * jax.vmap(loss, (None, 0, 0))(weights, *batch)) / records
+
+    return clipped(jax.grad(mean)(WEIGHTS)[None])[0] + CLIP * NOISE * jax.random.normal(second, WEIGHTS.shape)
 
 
 def marked_first(key, data):
@@ -107,6 +120,7 @@ SORTED_FAULTY = {
     "too_little_noise": functools.partial(sorted_step, places=12, scale=0.8 * NOISE),
     "records_mixed_before_sum": functools.partial(sorted_step, places=12, clip=together),
     "not_clipped": functools.partial(sorted_step, places=12, clip=lambda found: found),
+    "clipped_after_sum": mean_clipped,
 }
 NOT_JUDGED = {
     taking: functools.partial(sorted_step, places=12, parts=3, taking=taking)

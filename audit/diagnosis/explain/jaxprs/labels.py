@@ -102,7 +102,8 @@ def labelled(
     if tag is not None and sized and (random or _moves_rows(name, tag, ins)):
         # records that look padded were mixed, unless they were picked by padded numbers
         picked = name == "gather" or any(value.tag is not None and value.tag.padding for value in ins)
-        tag = axes.inserted(tag, a, b, padded=picked or not values)
+        slots = axes.inserted(tag, a, b, padded=picked or not values)
+        tag = slots if slots != tag else _divided_by_count(tag, a, b, ins, counts)
     b, others = settled(a, b, tag, each=name in APART)
     out = Value(
         a=a,
@@ -145,6 +146,13 @@ def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
         return True
     sized = [value.tag for value in ins if np.shape(value.a) != np.shape(value.b)]
     return any(own is not None and own.slots != tag.slots for own in sized)
+
+
+def _divided_by_count(tag: Tag, a: Any, b: Any, ins: Sequence[Value], counts: tuple[int, int]) -> Tag:
+    """The record's place before all rows were divided by their number, as for a mean; else the tag as it is."""
+    before = [value.tag for value in ins if np.shape(value.a) != np.shape(value.b)]
+    moved = [own for own in before if own is not None and own.axis == tag.axis and not own.padding]
+    return next((own for own in moved if own.slots != tag.slots and scaled_by_count(a, b, own, counts)), tag)
 
 
 def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
