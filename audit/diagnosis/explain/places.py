@@ -38,7 +38,8 @@ NOWHERE = Place(own=())
 def place(frames: Iterable[Frame]) -> Place:
     """The place of a stack, innermost frame first."""
     frames = list(frames)
-    own = [frame for frame in frames if not is_library(frame[0])]
+    # a generator or a lambda has a frame of its own on the line that holds it
+    own = list(dict.fromkeys(frame for frame in frames if not is_library(frame[0])))
     library = [frame for frame in frames if is_library(frame[0]) and not frame[0].startswith("<")]
     # where the user has lines, one of this toolkit's tells nothing
     innermost = library[:1] if frames[:1] == library[:1] and not (own and is_ours(library[0][0])) else []

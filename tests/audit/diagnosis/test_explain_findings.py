@@ -36,6 +36,11 @@ def test_lines_begin_with_the_users_own_and_end_with_the_librarys():
     assert told.says == "'bias' is released without noise: it comes from train.py:12 (in __init__.py:7)."
 
 
+def test_a_generator_on_a_line_does_not_hide_the_callers():
+    stack = [("/home/me/clip.py", 6), ("/home/me/clip.py", 6), ("/home/me/clip.py", 11), ("/home/me/clip.py", 23)]
+    assert place(stack).own == (("/home/me/clip.py", 6), ("/home/me/clip.py", 11), ("/home/me/clip.py", 23))
+
+
 def test_python_and_this_toolkit_are_no_lines_of_the_users():
     assert is_library(pytest.__file__)
     assert is_library("<frozen importlib._bootstrap>")

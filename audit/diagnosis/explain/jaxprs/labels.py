@@ -150,8 +150,15 @@ def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
 
 def _divided_by_count(tag: Tag, a: Any, b: Any, ins: Sequence[Value], counts: tuple[int, int]) -> Tag:
     """The record's place before all rows were divided by their number, as for a mean; else the tag as it is."""
-    before = [value.tag for value in ins if np.shape(value.a) != np.shape(value.b)]
-    moved = [own for own in before if own is not None and own.axis == tag.axis and not own.padding]
+    sizes = np.shape(a)[tag.axis], np.shape(b)[tag.axis]
+    moved = [
+        value.tag
+        for value in ins
+        if value.tag is not None
+        and value.tag.axis == tag.axis
+        and not value.tag.padding
+        and sizes == (np.shape(value.a)[tag.axis], np.shape(value.b)[tag.axis])
+    ]
     return next((own for own in moved if own.slots != tag.slots and scaled_by_count(a, b, own, counts)), tag)
 
 
