@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 import numpy as np
+from scipy.linalg import lapack
 
 from audit.diagnosis.signal import Signal, read_signal
 from guarantees.checks import require
@@ -86,12 +87,8 @@ def _untouched(basis: Array) -> Array | None:
 
 def _reflected(values: Array, basis: Array) -> Array:
     """Values after the Householder reflections that bring the rows of ``basis`` onto the first axes."""
-    rows = basis.copy()
-    for k in range(len(rows)):
-        mirror = rows[k].copy()
-        mirror[:k] = 0.0
-        mirror[k] += np.copysign(np.linalg.norm(mirror), mirror[k])
-        mirror /= np.linalg.norm(mirror)
-        rows -= 2 * np.outer(rows @ mirror, mirror)
-        values = values - 2 * np.outer(values @ mirror, mirror)
-    return values
+    mirrors, factors, _, _ = lapack.dgeqrf(basis.T)
+    columns = np.asfortranarray(values.T)
+    _, work, _ = lapack.dormqr("L", "T", mirrors, factors, columns, -1)
+    turned, _, _ = lapack.dormqr("L", "T", mirrors, factors, columns, int(work[0]))
+    return turned.T

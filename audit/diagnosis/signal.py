@@ -16,6 +16,8 @@ from mechanisms.release import Layout
 
 MOST_DENSE = 2**26
 """Entries of a basis that is held in full."""
+MOST_PARTS = 1024
+"""Directions of tensors taken one by one; turning outputs away from more takes minutes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,12 +79,11 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
     # span coordinates have the rows' own lengths; a row that is many rounds long is at least as long as any of them
     longest = float(np.linalg.norm(found.shared, axis=1).max(initial=0.0))
     rows = np.tile(_dense(found, np.eye(found.rank)), (1, times))
-    each_round = _pieces(rows, [size // rounds] * rounds)
-    basis = rows if rounds == 1 else _orthonormal(each_round)
+    basis = rows if rounds == 1 else _orthonormal(rows, [size // rounds] * rounds)
     sizes = list(layout.sizes) * rounds if layout is not None else [size]
     parts = basis
-    if len(sizes) > rounds and 2 * len(basis) * len(sizes) // rounds <= size:
-        parts = _orthonormal(_pieces(rows, sizes))
+    if len(sizes) > rounds and len(basis) * len(sizes) // rounds <= min(size // 2, MOST_PARTS):
+        parts = _orthonormal(rows, sizes)
     return Signal(
         dimension=size,
         basis=basis,
@@ -102,17 +103,18 @@ def _dense(pair: Pair, rows: np.ndarray) -> np.ndarray:
     return np.pad(rows, ((0, 0), (0, pair.dimension - pair.rank)))
 
 
-def _pieces(rows: np.ndarray, sizes: list[int]) -> np.ndarray:
-    """Every row once for each part, zero outside it."""
-    ends = np.cumsum(sizes)
-    places = np.arange(rows.shape[1])
-    inside = [(places >= end - own) & (places < end) for end, own in zip(ends, sizes, strict=True)]
-    return np.concatenate([rows * own for own in inside])
-
-
-def _orthonormal(rows: np.ndarray) -> np.ndarray:
-    _, sizes, directions = np.linalg.svd(rows, full_matrices=False)
-    return directions[sizes > max(sizes[0], 1e-300) * 1e-6]
+def _orthonormal(rows: np.ndarray, sizes: list[int]) -> np.ndarray:
+    """A basis of every row taken once for each part and zero outside it: part by part, the longest directions first."""
+    found = []
+    for end, own in zip(np.cumsum(sizes), sizes, strict=True):
+        _, lengths, directions = np.linalg.svd(rows[:, end - own : end], full_matrices=False)
+        found += [(length, end - own, direction) for length, direction in zip(lengths, directions, strict=True)]
+    longest = max((length for length, _, _ in found), default=0.0)
+    found = [part for part in found if part[0] > max(longest, 1e-300) * 1e-6]
+    basis = np.zeros((len(found), rows.shape[1]))
+    for row, (_, start, direction) in zip(basis, sorted(found, key=lambda part: -part[0]), strict=True):
+        row[start : start + len(direction)] = direction
+    return basis
 
 
 def _finite(neighbours: Neighbours) -> tuple[bool, Neighbours]:

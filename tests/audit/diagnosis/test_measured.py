@@ -13,6 +13,7 @@ from zoo import faults as faulty
 
 import mechanisms
 from audit.diagnosis import diagnose, diagnose_mechanism
+from audit.diagnosis.signal import _orthonormal
 from mechanisms.release import Layout
 
 HERE = Path(__file__).parent
@@ -148,3 +149,14 @@ def test_an_unclipped_bias_is_not_a_shared_key():
 
 def test_every_bug_of_the_zoo_has_its_truth():
     assert {fault.name for fault in faulty.zoo()} == set(truths.ZOO)
+
+
+def test_a_basis_part_by_part_is_that_of_all_parts_together():
+    rows, sizes = np.random.default_rng(3).standard_normal((4, 9)), [2, 4, 3]
+    pieces = np.zeros((3, 4, 9))
+    for piece, end, own in zip(pieces, np.cumsum(sizes), sizes, strict=True):
+        piece[:, end - own : end] = rows[:, end - own : end]
+    _, _, expected = np.linalg.svd(pieces.reshape(12, 9), full_matrices=False)
+    found = _orthonormal(rows, sizes)
+    assert np.allclose(found @ found.T, np.eye(9))
+    assert np.allclose(np.abs(found), np.abs(expected[:9]))
