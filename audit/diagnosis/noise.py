@@ -6,7 +6,7 @@ import dataclasses
 import functools
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 
 from audit.diagnosis.signal import Signal, read_signal
 from guarantees.checks import require
@@ -87,8 +87,9 @@ def _untouched(basis: Array) -> Array | None:
 
 def _reflected(values: Array, basis: Array) -> Array:
     """Values after the Householder reflections that bring the rows of ``basis`` onto the first axes."""
-    mirrors, factors, _, _ = lapack.dgeqrf(basis.T)
+    factor, multiply = get_lapack_funcs(("geqrf", "ormqr"), (basis,))
+    mirrors, factors, _, _ = factor(basis.T)
     columns = np.asfortranarray(values.T)
-    _, work, _ = lapack.dormqr("L", "T", mirrors, factors, columns, -1)
-    turned, _, _ = lapack.dormqr("L", "T", mirrors, factors, columns, int(work[0]))
+    _, work, _ = multiply("L", "T", mirrors, factors, columns, -1)
+    turned, _, _ = multiply("L", "T", mirrors, factors, columns, int(work[0]))
     return turned.T
