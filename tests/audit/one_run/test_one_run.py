@@ -15,6 +15,7 @@ import guarantees
 from audit.bounds.bounds_from_guesses import epsilon_from_guesses
 from audit.bounds.counted_guesses import Guesses
 from audit.cli import main
+from audit.one_run import judgement
 from audit.one_run.judgement import _power
 from audit.one_run.procedure import guesses_of_claim
 
@@ -115,6 +116,13 @@ def test_a_training_that_reveals_all_as_often_as_delta_allows_is_not_accused(can
     assert audit.one_run(coins + 0.0, coins, risk=0.05).epsilon(1e-6) > 3, "revealed every time it is a leak"
 
 
+@pytest.fixture
+def no_advice(monkeypatch):
+    """Verdicts without the number of canaries that would be enough, which takes most of the time of a small run."""
+    monkeypatch.setattr(judgement, "_enough", lambda *_: "")
+
+
+@pytest.mark.usefixtures("no_advice")
 def test_null_runs_with_canaries_times_delta_above_one_keep_the_risk():
     violations, exceeded = accused(reveals_all, 1_500, 0.0, 0.1, 0.1, runs=60, seed=25)
     assert_rate_at_most(violations, 60, 0.05)
@@ -122,6 +130,7 @@ def test_null_runs_with_canaries_times_delta_above_one_keep_the_risk():
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("no_advice")
 @pytest.mark.parametrize(("training", "canaries", "epsilon", "delta", "claimed"), NULLS)
 def test_four_hundred_null_runs_keep_the_risk(training, canaries, epsilon, delta, claimed):
     violations, exceeded = accused(training, canaries, epsilon, delta, claimed, runs=400, seed=26)
@@ -226,6 +235,7 @@ def answers(rng, coins, epsilon):
     return (coins ^ (rng.random(len(coins)) > expit(epsilon))).astype(float)
 
 
+@pytest.mark.usefixtures("no_advice")
 def test_answers_of_zero_and_one_are_found_as_often_as_promised_and_accused_no_oftener_than_the_risk():
     rng = np.random.default_rng(27)
     claim = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
