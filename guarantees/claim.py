@@ -120,7 +120,7 @@ class Claim:
         return self.curve.delta(epsilon, direction)
 
     def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
-        """Smallest epsilon at each delta."""
+        """Smallest epsilon at each delta, as computed; ``epsilon_range`` says how far it is known."""
         return self.curve.epsilon(delta, direction)
 
     def epsilon_range(self, delta: float) -> EpsilonRange:
