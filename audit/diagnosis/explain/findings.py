@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
-from audit.diagnosis.explain.places import Frame, Place, among_records, frames_of, place_of_error, spelled
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, place_of_error, spelled
 from audit.trials.library_files import relative
 
 
@@ -242,10 +242,20 @@ def clipped_apart(lengths: Iterable[float], most: float, many: int, *, bound: fl
     return ""
 
 
-def after_sum(*, at: Place, origin: Place, readers: set[Frame]) -> Finding:
-    """A sum that is bounded: first the line of the function that has records in its hands, then a helper's."""
+def mixed(*, at: Place, through: Place | None = None) -> Finding:
+    """Records that change one another: first where a number is made of all of them, then where it meets each."""
+    by = "" if through is None else f" through {spelled(through)}"
+    told = found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
+    return told if through is None else dataclasses.replace(told, lines=frames_of([through, at]))
+
+
+def after_sum(*, at: Place, origin: Place, readers: set[Frame], measured: Place = NOWHERE) -> Finding:
+    """A sum that is bounded: first the line of the function that has records in its hands, then a helper's.
+
+    ``measured`` is where its length is taken, where that is known.
+    """
     lead = among_records(at, readers).own[:1]
-    told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=_called(lead, at), origin=origin)
+    told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=_called(lead, at), beside=[measured], origin=origin)
     return dataclasses.replace(told, lines=tuple(dict.fromkeys([*lead, *told.lines])))
 
 
@@ -255,21 +265,42 @@ def _called(lead: tuple[Frame, ...], at: Place) -> str:
 
 
 def short_of_noise(
-    leaf: str, *, at: Place, draw: Place, deviation: float, others: float, length: float, due: float
+    leaf: str,
+    *,
+    at: Place,
+    draw: Place,
+    deviation: float,
+    others: float,
+    length: float,
+    due: float,
+    made: Place | None = None,
 ) -> Finding:
-    """A leaf with less noise than others that are clipped together with it, whatever the record at hand shows."""
+    """A leaf with less noise than others that are clipped together with it, whatever the record at hand shows.
+
+    ``made`` is where its noise was made smaller, where that is not where it is drawn.
+    """
+    smaller = "" if made is None or made in (at, draw) else f" and changed at {spelled(made)}"
     says = (
-        f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}, has deviation {deviation:.4g} where "
-        f"that of others has {others:.4g}, and all of them are clipped together, to {length:.4g}: a record whose "
-        f"gradient lies in {leaf} has a multiplier of {deviation / length:.4g}, where {due:.4g} is due."
+        f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}{smaller}, has deviation "
+        f"{deviation:.4g} where that of others has {others:.4g}, and all of them are clipped together, "
+        f"to {length:.4g}: a record whose gradient lies there has a multiplier of {deviation / length:.4g}, "
+        f"where {due:.4g} is due."
     )
-    return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([at, draw]), says=says)
+    places = [at, draw] if made is None else [made, at, draw]
+    return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of(places), says=says)
 
 
-def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place, Place] | None = None) -> Finding:
+def without_noise(
+    leaf: str,
+    at: Place,
+    noisy: Place | None = None,
+    left: Place | None = None,
+    fixed: tuple[Place, Place] | None = None,
+) -> Finding:
     """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
 
-    ``fixed`` is where numbers of a constant key are added instead, and where the key is made.
+    ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
+    instead, and where the key is made.
     """
     leaf = _large(leaf)
     if fixed is not None:
@@ -280,11 +311,11 @@ def without_noise(leaf: str, at: Place, noisy: Place | None, fixed: tuple[Place,
         )
         lines = frames_of([key, at, added])
         return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
-    if noisy is None:
-        return found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others="")
-    told = f"; noise is added to others at {spelled(noisy)}"
+    told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}"
+    if left is not None and left != noisy:
+        told += f"; {spelled(left)} leaves it without"
     # the line that left it out stands first
-    lines = frames_of([noisy, at])
+    lines = frames_of([place for place in (left, noisy, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
 
 

@@ -21,6 +21,7 @@ from audit.diagnosis.explain.findings import (
     due_on_the_pair,
     earlier_rounds,
     found,
+    mixed,
     noise_scale,
     not_followed,
     own_error,
@@ -77,6 +78,8 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
     readers = set(map(function_around, seen.read))
+    constant = {fact.stacks["draw"] for fact in seen.facts if "added" in fact.stacks}
+    uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
     if not seen.draws:
         why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
         return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
@@ -86,9 +89,11 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
             Round(
                 number=cost.number,
                 sensitivity=cost.sensitivity,
-                noise_deviation=cost.deviation,
-                multiplier=cost.multiplier,
+                # noise that is the same in every run has no deviation
+                noise_deviation=0.0 if cost.draw in constant else cost.deviation,
+                multiplier=0.0 if cost.draw in constant else cost.multiplier,
                 lines=frames_of([place(cost.at)]),
+                judged=not uncovered or cost.draw in constant,
             )
             for cost in seen.costs
         ),
@@ -129,9 +134,15 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
     exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
-    bound = implied_bound(stated, None if uneven else most)
-    apart = clipped_apart(cost.lengths, *cost.largest, bound=bound, slack=SLACK)
-    lead, bounded = among_records(places["at"], readers), places["bounded"]
+    bound, (largest, many) = implied_bound(stated, None if uneven else most), cost.largest
+    clauses = {
+        clipped_apart(lengths, largest, many if cost.each else 1, bound=bound, slack=SLACK)
+        for lengths in words["lengths"]
+    }
+    # a record whose parts are as long as the bound by chance is not so in another size
+    apart = clauses.pop() if len(clauses) == 1 else ""
+    sized, bounded = [place(stack) for stack in cost.sized], places["bounded"]
+    lead = among_records(sized[0] if sized else places["draw"], readers)
     if "carried" in places:
         lead = places["carried"]
         more = earlier_rounds(lead)
@@ -147,6 +158,7 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
         at=places["at"],
         origin=places["origin"],
         draw=places["draw"],
+        beside=[*sized, bounded],
         between=cost.between if uneven else None,
         sensitivity=cost.sensitivity,
         deviation=cost.own_deviation if uneven else cost.deviation,
@@ -170,11 +182,14 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
-        return without_noise(fact.words["leaf"], places["at"], places.get("noisy"))
+        return without_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.TOO_LITTLE_NOISE and "leaf" in fact.words:
-        return short_of_noise(**places, **fact.words)
+        words = {name: word for name, word in fact.words.items() if name != "some"}
+        return short_of_noise(**places, **words)
     if fact.kind == Kind.CLIPPED_AFTER_SUM:
         return after_sum(**places, readers=readers)
+    if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
+        return mixed(**places)
     if fact.kind == Kind.NOT_CLIPPED:
         return found(fact.kind, origin=places["origin"], at=places["at"], **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:

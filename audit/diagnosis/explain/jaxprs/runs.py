@@ -204,7 +204,7 @@ def _all_left(names: Sequence[str], outs: Sequence[Value], releases: Sequence[Re
         leaf, at = f"{_output(first)}{f' (also {listed(others)})' if others else ''}", own[0][1]
         fixed = own[0][2] if all(noise is not None for _, _, noise in own) else None
         noisy = next((one.at for one in releases if isinstance(one.origin, Place) and one.origin == at), None)
-        findings.append(without_noise(leaf, at, noisy, fixed))
+        findings.append(without_noise(leaf, at, noisy, fixed=fixed))
     return findings
 
 

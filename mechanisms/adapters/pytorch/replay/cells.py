@@ -24,11 +24,15 @@ class Event:
     difference: torch.Tensor
     variance: torch.Tensor
     mixed: Stack = ()
+    mixed_by: Stack = ()
     bent: Stack = ()
     bent_sum: Stack = ()
     bends: frozenset[Stack] = frozenset()
     carried: Stack = ()
     bounded: Stack = ()
+    each: bool = False
+    sized: tuple[Stack, ...] = ()
+    uneven: Stack = ()
     covering: frozenset[int] = frozenset()
     """Draws of its noise."""
     choosing: frozenset[int] = frozenset()
@@ -37,6 +41,8 @@ class Event:
     """Whether the record moves it at all."""
     standard: torch.Tensor | None = None
     """Some of the noise, over its deviation."""
+    result: torch.Tensor | None = None
+    """What was released."""
     consumed: bool = False
     exact: bool = True
     superseded: bool = False
@@ -58,6 +64,8 @@ class Cell:
     """Where records were last summed."""
     mixed: Stack = ()
     """Where one record changed the values of others."""
+    mixed_by: Stack = ()
+    """Where the number was made of all of them that did it, if it was one."""
     bent: Stack = ()
     """Where a sum over records went through something that is not linear."""
     bent_sum: Stack = ()
@@ -66,6 +74,12 @@ class Cell:
     """Every place where data on its way here went through something that is not linear."""
     bounded: Stack = ()
     """The last of them."""
+    each: bool = False
+    """Whether that one bounds every coordinate by itself."""
+    left: Stack = ()
+    """Where a part of a sum stayed, or became again, without the noise that the rest has."""
+    left_sum: Stack = ()
+    """Where that sum was made."""
     changed: Stack = ()
     """Where a released value met raw data."""
     round: int = 0
@@ -74,6 +88,10 @@ class Cell:
     """Where a sum of an earlier round was added to a later one."""
     variance: torch.Tensor | None = None
     drawn: Stack = ()
+    sized: tuple[Stack, ...] = ()
+    """Where its deviation was changed after the draw, the last place first."""
+    uneven: Stack = ()
+    """Where noise that was the same everywhere became more in some places than in others."""
     scaled: Stack = ()
     """Where noise first differed between the two sides."""
     scale_of: Stack = ()
@@ -88,6 +106,18 @@ class Cell:
     def noise(self) -> bool:
         """Whether it holds noise and nothing of the data."""
         return self.variance is not None and not self.data
+
+    @property
+    def covered(self) -> bool:
+        """Whether it holds releases and nothing that was not covered."""
+        return self.released and not self.data
+
+    def looked_over(self, where: Stack) -> Cell:
+        """The same after something was done to its noise: whether that made it uneven."""
+        if self.variance is None:
+            return self
+        even = not self.variance.numel() or bool(self.variance.min() == self.variance.max())
+        return dataclasses.replace(self, uneven=() if even else self.uneven or where)
 
 
 class Memory:
@@ -151,34 +181,43 @@ def shadow(tensor: torch.Tensor, values: Any, before: torch.Tensor | None = None
     return found
 
 
-def overwritten(old: Cell | None, out: torch.Tensor) -> Cell | None:
+def overwritten(old: Cell | None, out: torch.Tensor, where: Stack) -> Cell | None:
     """What is known of a storage when constants were written over all or a part of it."""
     if old is None or covers(out):
         return None
-    return old if old.variance is None else dataclasses.replace(old, variance=shadow(out, 0.0, old.variance))
+    if old.variance is None:
+        return old
+    return dataclasses.replace(old, variance=shadow(out, 0.0, old.variance)).looked_over(where)
 
 
-def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
+def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell:
     """What is known of a storage when a part of it was written and the rest is as it was."""
     if old is None:
         return new
     variance = None
     if new.variance is not None or old.variance is not None:
         variance = shadow(out, variance_of(new, out), old.variance)
-    return Cell(
+    apart = where if (new.covered and old.data) or (old.covered and new.data) else ()
+    found = Cell(
         data=new.data or old.data,
         ragged=new.ragged or old.ragged,
         summed=new.summed or old.summed,
         mixed=new.mixed or old.mixed,
+        mixed_by=new.mixed_by if new.mixed else old.mixed_by,
         bent=new.bent or old.bent,
         bent_sum=new.bent_sum if new.bent else old.bent_sum,
         bends=new.bends | old.bends,
         bounded=new.bounded or old.bounded,
+        each=new.each if new.bounded else old.each,
+        left=new.left or old.left or apart,
+        left_sum=new.left_sum or old.left_sum or (apart and (new.summed or old.summed)),
         changed=new.changed or old.changed,
         round=max(new.round, old.round),
         carried=new.carried or old.carried,
         variance=variance,
         drawn=new.drawn or old.drawn,
+        sized=tuple(dict.fromkeys((*new.sized, *old.sized))),
+        uneven=new.uneven or old.uneven,
         scaled=new.scaled or old.scaled,
         scale_of=new.scale_of if new.scaled else old.scale_of,
         draws=new.draws | old.draws,
@@ -186,3 +225,4 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor) -> Cell:
         events=tuple(dict.fromkeys((*new.events, *old.events))),
         opaque=new.opaque or old.opaque,
     )
+    return found.looked_over(where)

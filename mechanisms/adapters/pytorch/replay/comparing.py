@@ -80,6 +80,8 @@ def round_costs(events: list[Event]) -> Iterator[Cost]:
                 draw=top.draw,
                 carried=top.carried,
                 bounded=top.bounded,
+                each=top.each,
+                sized=top.sized,
             )
 
 

@@ -41,6 +41,10 @@ class Cost:
     """Where sums of earlier rounds were added to what is released."""
     bounded: Stack = ()
     """Where records last went through something that is not linear, as clipping is."""
+    each: bool = False
+    """Whether that bounds every coordinate by itself."""
+    sized: tuple[Stack, ...] = ()
+    """Where the noise's deviation was changed after the draw, the last place first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -128,11 +128,19 @@ class Ledger:
             found.summed = done.where
         if found.ragged and other.shape[1:] == shape[1:]:
             apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
-            found.mixed = (found.mixed or done.where) if bool(apart.any()) else ()
-        elif not found.ragged and not found.summed and _most_rows_differ(other, done.out):
-            found.mixed = found.mixed or done.where
+            _mix(done, found, mixes=bool(apart.any()))
         elif not found.ragged and not found.summed:
-            found.mixed = ()
+            _mix(done, found, mixes=_most_rows_differ(other, done.out))
+
+
+def _mix(done: Operation, found: Cell, *, mixes: bool) -> None:
+    if not mixes:
+        found.mixed = found.mixed_by = ()
+    elif not found.mixed:
+        found.mixed = done.where
+        made = [(part.numel(), cell.summed) for part, cell in done.pairs if cell.data and not cell.ragged]
+        fewest, summed = min(made, default=(0, ()))
+        found.mixed_by = summed if fewest < done.out.numel() else ()
 
 
 def _most_rows_differ(other: traces.Rows, out: torch.Tensor) -> bool:

@@ -106,23 +106,27 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
 
 
 def _mixed(event: Event) -> Fact:
-    return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed}, words={"through": ""})
+    through = {"through": event.mixed_by} if event.mixed_by and event.mixed_by != event.mixed else {}
+    return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed, **through})
 
 
-def _clipped(origin: Stack, at: Stack) -> Fact:
-    return Fact(kind="clipped_after_sum", stacks={"origin": origin, "at": at})
+def _clipped(origin: Stack, *at: Stack) -> Fact:
+    return Fact(kind="clipped_after_sum", stacks={"origin": origin, "at": at[-1], "measured": at[0]})
 
 
-def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, Stack]:
-    """Where records were summed, and where what the record adds first depends on the others.
+def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, ...]:
+    """Where records were summed, and each place where what the record adds depends on the others, in order.
 
     The four are those of the two sides as they are, and among other records.
     """
+    found: list[tuple[Stack, Stack]] = []
     for slot, bend in bends[1].items():
-        own = [found.get(slot) for found in bends]
-        without, with_record, without_then, with_then = (0.0 if found is None else found.total for found in own)
+        own = [run.get(slot) for run in bends]
+        without, with_record, without_then, with_then = (0.0 if one is None else one.total for one in own)
         added, then = with_record - without, with_then - without_then
-        size = max(found.size for found in own if found is not None)
+        size = max(one.size for one in own if one is not None)
         if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
-            return event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where
-    return event.bent_sum, event.bent
+            found.append((event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where))
+    if not found:
+        return event.bent_sum, event.bent
+    return found[0][0], *(where for _, where in found)

@@ -37,6 +37,8 @@ class Meeting:
 class Uncovered:
     """A part of a sum that the record moves and no noise covers."""
 
+    left: Stack
+    """Where noise was taken from it, if it ever was there."""
     origin: Stack
     where: Stack
     """Where noise met the rest."""
@@ -123,7 +125,7 @@ class Releases:
         events = [event for event in cell.events if not event.consumed]
         found = Cell(released=True, draws=cell.draws | covering.draws, events=cell.events)
         if len(events) == 1 and events[0].difference.shape == done.out.shape:
-            more = dataclasses.replace(events[0], variance=events[0].variance + variance)
+            more = dataclasses.replace(events[0], variance=events[0].variance + variance, result=None)
             events[0].superseded = True
             self.events.append(more)
             found.events = (more,)
@@ -156,27 +158,40 @@ class Releases:
             self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         hidden = meeting.variance != 0
         if count := int((_is_moved(meeting, other, difference) & ~hidden).sum()):
-            self.uncovered.append(Uncovered(cell.summed or done.where, done.where, count, hidden.numel()))
+            origin = cell.summed or done.where
+            self.uncovered.append(Uncovered(covering.uneven, origin, done.where, count, hidden.numel()))
         done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
         if cell.changed and cell.changed in self.leaked:
             self.reached.append(cell.changed)
+        moved = bool(_is_moved(meeting, other, difference).any())
+        difference = torch.where(hidden, difference, torch.zeros(()))
+        if (same := self._released_before(other.result, difference)) is not None:
+            # the same sum with the same noise once more tells nothing new
+            self.events.remove(same)
+            self.events.append(same)
+            return True
         event = Event(
             stack=done.where,
             origin=cell.summed or done.where,
             draw=covering.drawn,
             round=self.round,
-            difference=torch.where(hidden, difference, torch.zeros(())),
+            difference=difference,
             variance=meeting.variance,
             # where released values were changed before, rows may differ for that reason
             mixed=() if cell.changed else cell.mixed,
+            mixed_by=cell.mixed_by,
             bent=() if cell.changed else cell.bent,
             bent_sum=cell.bent_sum,
             bends=cell.bends,
             carried=cell.carried,
             bounded=cell.bounded,
+            each=cell.each,
+            sized=covering.sized if done.kwargs.get("alpha", 1) in (1, -1) else (done.where, *covering.sized),
+            uneven=covering.uneven,
             covering=covering.draws,
             choosing=cell.draws,
-            moved=bool(_is_moved(meeting, other, difference).any()),
+            moved=moved,
+            result=other.result,
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )
         self.events.append(event)
@@ -184,6 +199,15 @@ class Releases:
             self.covering |= covering.draws
             self.choosing |= cell.draws
         return True
+
+    def _released_before(self, result: torch.Tensor, difference: torch.Tensor) -> Event | None:
+        """The release of this round that is this one."""
+        for event in reversed(self.events):
+            if event.round != self.round or event.superseded or event.result is None:
+                continue
+            if torch.equal(event.result, result) and torch.equal(event.difference, difference):
+                return event
+        return None
 
 
 def _meeting(done: Operation, place: int) -> Meeting:
@@ -214,7 +238,7 @@ def _joined(done: Operation) -> Event | None:
     else:
         return None
     moved = any(events[0].moved for _, events in own)
-    return dataclasses.replace(one, difference=difference, variance=variance, moved=moved)
+    return dataclasses.replace(one, difference=difference, variance=variance, moved=moved, result=None)
 
 
 def _size(tensor: torch.Tensor) -> float:

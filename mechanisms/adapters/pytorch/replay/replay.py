@@ -220,11 +220,12 @@ class Replay:
         if other.releases.uncovered and (other.releases.reached or _differ(one, other)):
             first = other.releases.uncovered[0]
             leaf = f"A part of the sum ({first.count} of {first.of} coordinates)"
-            self._say("released_without_noise", {"at": first.origin, "noisy": first.where}, leaf=leaf)
+            left = {"left": first.left} if first.left else {}
+            self._say("released_without_noise", {"at": first.origin, "noisy": first.where, **left}, leaf=leaf)
             return True
         said: set[tuple[str, Stack]] = set()
         unseen = False
-        bare: dict[Stack, list[str]] = collections.defaultdict(list)
+        bare: dict[tuple[Stack, Stack], list[str]] = collections.defaultdict(list)
         for at in dict.fromkeys(other.releases.reached):
             said.add(("changed_after_release", at))
             self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
@@ -247,11 +248,11 @@ class Replay:
             elif cell.released and not cell.data:
                 self._about_choice(name, one, other, said)
             else:
-                at = cell.summed or next((event.origin for event in cell.events), ())
-                bare[at].append(name)
-        for at, names in bare.items():
+                at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
+                bare[at, cell.left].append(name)
+        for (at, left), names in bare.items():
             noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
-            stacks = {"at": at, "noisy": noisy} if noisy else {"at": at}
+            stacks = {"at": at} | ({"noisy": noisy} if noisy else {}) | ({"left": left} if left else {})
             self._say("released_without_noise", stacks, leaf=together(names))
         return unseen or bool(other.releases.reached)
 
@@ -333,17 +334,19 @@ class Replay:
         """Whether a tensor has less noise than others that are clipped together with it."""
         if self._stated is None or self._place is None or self._facts:
             return False
-        runs = [other]
-        for turned in (False, True) if uneven_noise.is_uneven(other.releases.events, self._stated) else ():
+        runs, events = [other], other.releases.events
+        uneven = uneven_noise.is_uneven(uneven_noise.parts_of(events), events, self._stated)
+        for turned in (False, True) if uneven else ():
             dataset = enlarged(self._with, self._place.index, FACTOR, turned=turned)
             run = None if dataset is None else self._further(dataset, one)
-            if run is not None and len(run.releases.events) == len(other.releases.events):
+            if run is not None and len(run.releases.events) == len(events):
                 runs.append(run)
-        found = uneven_noise.short_tensors([run.releases.events for run in runs], self._stated)
+        found = uneven_noise.short_parts([run.releases.events for run in runs], self._stated)
         for event, fact in found:
             names = holding(other, [event])
-            leaf = names[0] if names else "one tensor"
-            self._facts.append(dataclasses.replace(fact, words={**fact.words, "leaf": leaf}))
+            some = fact.words["some"]
+            leaf = names[0] if len(names) == 1 else "the sum" if some else "one tensor"
+            self._facts.append(dataclasses.replace(fact, words={**fact.words, "leaf": f"{some}{leaf}"}))
         return bool(found)
 
     def _about_noise(self, costs: list[list[Cost]]) -> None:
@@ -360,6 +363,7 @@ class Replay:
                 {"at": worst.at, "origin": worst.origin, "draw": worst.draw, "bounded": worst.bounded, **carried},
                 cost=worst,
                 due=self._stated,
+                lengths=[cost.lengths for cost in every if cost.number == worst.number],
             )
 
     def _about_unknown(self, other: Run) -> None:

@@ -37,6 +37,8 @@ COPYING = frozenset(("stack", "cat"))
 """What single records are put together by."""
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
+CLAMPING = frozenset(("clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "hardtanh", "hardtanh_"))
+"""What bounds each number by itself."""
 AVERAGING = frozenset(("lerp", "lerp_"))
 MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""
@@ -181,6 +183,7 @@ class Run(TorchDispatchMode):
             rest = None if old is None or covers(out) else old.variance
             cell.variance = shadow(out, noise.drawn_variance(name, args, kwargs), rest)
             cell.draws |= frozenset() if old is None or covers(out) else old.draws
+            cell = cell.looked_over(where)
         self.memory.put(out, None if isinstance(out, torch.nn.Parameter) else cell)
         return out
 
@@ -225,14 +228,14 @@ class Run(TorchDispatchMode):
             if result.untyped_storage()._cdata in looked_at:
                 continue
             if name in noise.NEW or not pairs:
-                self.memory.put(result, overwritten(self.memory.get(result), result))
+                self.memory.put(result, overwritten(self.memory.get(result), result, where))
                 continue
             done = Operation(
                 name=name, args=args, before=before, kwargs=kwargs, out=result, known=known, pairs=pairs, where=where
             )
             cell = self._joined(done)
             if writes and not covers(result):
-                cell = merged(cell, self.memory.get(result), result)
+                cell = merged(cell, self.memory.get(result), result, where)
             self.memory.put(result, cell)
 
     def _number(self, pairs: list[tuple[torch.Tensor, Cell]], where: Stack) -> None:
@@ -275,16 +278,20 @@ class Run(TorchDispatchMode):
         scaled, scale_of = next(((cell.scaled, cell.scale_of) for cell in noisy if cell.scaled), ((), ()))
         if not self.ledger.alike(done) and not scaled:
             scaled, scale_of = done.where, next((cell.summed for cell in done.cells if cell.data), ())
-        return Cell(
+        sized = [place for cell in noisy for place in cell.sized]
+        found = Cell(
             variance=shadow(done.out, noise.carried(done)),
             draws=done.draws,
             drawn=next((cell.drawn for cell in noisy if cell.drawn), ()),
+            sized=tuple(dict.fromkeys([done.where, *sized] if done.name in noise.SCALING else sized)),
+            uneven=next((cell.uneven for cell in noisy if cell.uneven), ()),
             scaled=scaled,
             scale_of=scale_of,
             released=any(cell.released for cell in noisy),
             events=done.events,
             opaque=done.opaque,
         )
+        return found.looked_over(done.where)
 
     def _released(self, done: Operation) -> Cell:
         """Released values and constants: whatever is made of them must be the same on both sides."""
@@ -322,7 +329,8 @@ class Run(TorchDispatchMode):
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
         found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())
         found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
-        found.mixed = next((cell.mixed for cell in own if cell.mixed), ())
+        found.mixed, found.mixed_by = next(((cell.mixed, cell.mixed_by) for cell in own if cell.mixed), ((), ()))
+        found.left, found.left_sum = next(((cell.left, cell.left_sum) for cell in own if cell.left), ((), ()))
         found.carried = next((cell.carried for cell in own if cell.carried), ())
         ragged, out = any(cell.ragged for cell in own), done.out
         if out.is_floating_point() and out.dim() and 0 < len(out) <= MOST_ROWS:
@@ -334,11 +342,12 @@ class Run(TorchDispatchMode):
         if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
             found.carried = found.carried or done.where
         found.bends = frozenset().union(*(cell.bends for cell in own))
-        found.bounded = next((cell.bounded for cell in reversed(own) if cell.bounded), ())
+        last = next((cell for cell in reversed(own) if cell.bounded), None)
+        found.bounded, found.each = (last.bounded, last.each) if last else ((), False)
         if out.is_floating_point() and bends(done):
             self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))
             found.bends |= {done.where}
-            found.bounded = done.where
+            found.bounded, found.each = done.where, done.name in CLAMPING
         plain = not found.bent and found.summed and not ragged and not found.ragged
         if plain and (bends(done) or self.ledger.other_factor(done)):
             found.bent = done.where

@@ -1,0 +1,167 @@
+"""The line where a fault of PyTorch code is made stands first, whichever line shows it."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+from audit.diagnosis.explain import explain
+from mechanisms import Neighbours, callable_step
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+from diagnosis import torch_steps as steps  # noqa: E402
+
+KEY = jax.random.key(3)
+
+
+def pair(last=None):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(9, steps.COLUMNS)).astype("f4"), rng.normal(size=9).astype("f4")
+    x[-1] = 6 * x[-1] if last is None else last
+    y[-1] = -20
+    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (8, 9))
+    return Neighbours(without=without, with_record=with_record, relation="add_remove")
+
+
+def explained(step, neighbours=None, **stated):
+    stated = {"noise_multiplier": steps.NOISE, **stated}
+    return explain(callable_step(step), neighbours or pair(), key=KEY, **stated)
+
+
+def total_of(data):
+    return steps.clipped(steps.gradients(steps.START, *data)).sum(0)
+
+
+def added_to_a_part(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    total[:-1] += noise[:-1]  # released_without_noise
+    return total / 4
+
+
+def put_back(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    noisy = total + noise
+    noisy[-1:] = total[-1:]  # released_without_noise
+    return noisy / 4
+
+
+def masked(seed, data):
+    torch.manual_seed(seed)
+    noise = steps.noise()
+    noise = noise * (torch.arange(steps.COLUMNS) > 0)  # released_without_noise
+    return total_of(data) + noise
+
+
+def made_smaller(seed, data):
+    torch.manual_seed(seed)
+    noise = steps.noise()
+    noise.mul_(0.5)  # too_little_noise
+    return total_of(data) + noise
+
+
+def smaller_in_one_coordinate(seed, data):
+    torch.manual_seed(seed)
+    noise = steps.noise()
+    noise[:1] *= 0.5  # too_little_noise
+    return total_of(data) + noise
+
+
+def drawn_too_small(seed, data):
+    torch.manual_seed(seed)
+    noise = torch.normal(0.0, 0.5 * steps.CLIP * steps.NOISE, (steps.COLUMNS,))  # too_little_noise
+    return total_of(data) + noise
+
+
+def mean_of_the_norms(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    norms = rows.norm(dim=1, keepdim=True).mean()  # records_mixed_before_sum
+    rows = rows / torch.clamp(norms / steps.CLIP, min=1.0)
+    return rows.sum(0) + steps.noise()
+
+
+def sum_clipped(seed, data):
+    torch.manual_seed(seed)
+    total = steps.gradients(steps.START, *data).sum(0)
+    norm = total.norm()
+    scale = (steps.CLIP / norm).clamp(max=1.0)
+    bounded = total * scale  # clipped_after_sum
+    return bounded + steps.noise()
+
+
+WRONG = [
+    added_to_a_part,
+    put_back,
+    masked,
+    made_smaller,
+    smaller_in_one_coordinate,
+    drawn_too_small,
+    mean_of_the_norms,
+    sum_clipped,
+]
+
+
+@pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
+def test_the_line_of_the_fault_stands_first(step):
+    source, start = inspect.getsourcelines(step)
+    ((line, kind),) = [(start + at, text.split("# ")[1].strip()) for at, text in enumerate(source) if "  # " in text]
+    found, *others = explained(step).findings
+    assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
+    assert not others
+
+
+def right_slice_by_slice(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    for at in range(steps.COLUMNS):
+        total[at : at + 1] += noise[at : at + 1]
+    return total / 4
+
+
+def right_put_in_pieces(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    noisy = torch.empty_like(total)
+    noisy[:2] = (total + noise)[:2]
+    noisy[2:] = (total + noise)[2:]
+    return noisy
+
+
+def right_bounds_of_their_own(seed, data):
+    """Less noise for one coordinate, which has a smaller bound."""
+    torch.manual_seed(seed)
+    rows, noise = steps.gradients(steps.START, *data), steps.noise()
+    noise[-1:] *= 0.1
+    noise *= 2**0.5
+    total = torch.cat([steps.clipped(rows[:, :-1]), 0.1 * steps.clipped(rows[:, -1:])], dim=1).sum(0)
+    return total + noise
+
+
+@pytest.mark.parametrize("step", [right_slice_by_slice, right_put_in_pieces, right_bounds_of_their_own])
+def test_noise_in_pieces_is_no_fault(step):
+    told = explained(step)
+    assert not told.findings, told.findings[0].says
+
+
+@pytest.mark.parametrize("share", [0.5, 5**-0.5])
+def test_equal_coordinates_are_not_called_clipped_one_by_one(share):
+    """Five coordinates of a record clipped to 1 are 1 / sqrt(5) each: as far as so little noise would allow."""
+
+    def short(seed, data):
+        torch.manual_seed(seed)
+        return total_of(data) + share * steps.noise()
+
+    (found,) = explained(short, pair(last=np.full(steps.COLUMNS, 6.0, "f4"))).findings
+    assert found.kind == "too_little_noise"
+    assert "as where each" not in found.says
+
+
+def test_a_part_without_noise_leaves_no_round_judged():
+    assert [one.judged for one in explained(masked).rounds] == [False]
+    assert "(not judged)" in str(explained(masked))
