@@ -16,7 +16,13 @@ import numpy as np
 
 from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose, drawn_in_time
 from audit.diagnosis.cause_sentences import answer
-from audit.diagnosis.claim_alone import allowed_deviations, beyond_what_was_told, is_laplace, moves_more_than_allowed
+from audit.diagnosis.claim_alone import (
+    CLOSE,
+    allowed_deviations,
+    beyond_what_was_told,
+    is_laplace,
+    moves_more_than_allowed,
+)
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import line_answers
 from audit.diagnosis.noise import Array
@@ -48,6 +54,11 @@ SEVERAL_STEPS = (
     "one step, releases='update', to have them asked about one by one."
 )
 """What is said of an output in which steps are added up."""
+FIRST_STEP = (
+    "later steps' gradients follow what earlier ones released, and those of the first step alone are known: the other "
+    "answers are about the first of {rounds} steps."
+)
+"""What is said of a transcript whose gradients nobody knows after its first step."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
 PURPOSE = 0xD1A6
@@ -218,24 +229,35 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
             few = f"{reason}: a release of {signal.dimension} beside the record's gradient has no more."
         return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
     clip, noise_multiplier, rate = stated(record)
+    told = mechanism.gradients_told is None or _rate_is_told(record)
+    layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)
+    shown, remarks = "its outputs show", ()
+    if layout.rounds is not None and layout.rounds > 1 and _follows_steps(mechanism):
+        first, second = (side.reshape(len(side), layout.rounds, -1)[:, 0] for side in (first, second))
+        shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=layout.rounds)),)
+        layout = dataclasses.replace(layout, rounds=None)
     # where no number of the noise is known, the claim alone is asked as well: they share the risk
     untold = clip is None and mechanism.gradients_told is not None
     share = SHARE * record.risk / (2 if untold else 1)
     answers = diagnose(
-        *asked.outputs(signal.dimension),
+        first,
+        second,
         seen,
         clip=clip,
         noise_multiplier=noise_multiplier,
-        rate=rate,
+        rate=rate if told else None,
         risk=share,
-        layout=asked.sides.layout(),
+        layout=layout,
         law=law(record),
         epsilon=positive(record.claim.parameters.get("epsilon")) if record.claim.times == 1 else None,
     )
+    answers += remarks
     if any(answer.wrong for answer in answers):
         return answers
     if not untold:
-        return (*answers, *beyond_what_was_told(record, clip, noise_multiplier, rate, signal))
+        taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
+        more = beyond_what_was_told(record, clip, noise_multiplier, rate, signal, shown=shown) if taken else ()
+        return (*answers, *more)
     answers += _of_the_claim(asked, share, place=1)
     if any(answer.wrong for answer in answers):
         return answers
@@ -244,12 +266,13 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
 
 
 def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
-    """Whether one output holds several steps, or nobody says how many, whose gradients may follow earlier steps.
+    """Whether one output holds several steps, or nobody says how many, whose gradients may follow earlier steps."""
+    return _follows_steps(mechanism) and record.releases == "final" and _steps(record) != 1
 
-    Simulators without a network add up gradients that stay as they are.
-    """
-    follows = mechanism.gradients_told is not None or mechanism.coordinates is not None
-    return follows and record.releases == "final" and _steps(record) != 1
+
+def _follows_steps(mechanism: Auditable) -> bool:
+    """Whether gradients may follow earlier steps; those of simulators without a network stay as they are."""
+    return mechanism.gradients_told is not None or mechanism.coordinates is not None
 
 
 def _steps(record: AuditRecord) -> int | None:
@@ -306,6 +329,14 @@ def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
             "mechanism a gradients= function."
         )
     return neighbours
+
+
+def _rate_is_told(record: AuditRecord) -> bool:
+    """Whether claim or mechanism say how often a record is taken; a Gaussian claim of what was told says: always."""
+    own, claim = record.mechanism.parameters, record.claim.parameters
+    noise, mu = positive(own.get("noise_multiplier")), positive(claim.get("mu"))
+    whole = record.releases == "update" and noise is not None and mu is not None and mu * noise > 1 - CLOSE
+    return whole or bool(own.get("rate") or {"rate", "sample_rate"} & claim.keys())
 
 
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:

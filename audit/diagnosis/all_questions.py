@@ -43,7 +43,7 @@ def diagnose(
     *,
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,
-    rate: Rate = 1.0,
+    rate: Rate | None = 1.0,
     risk: Share = 0.01,
     layout: Layout | None = None,
     law: Law = "normal",
@@ -52,9 +52,9 @@ def diagnose(
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
 
     ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
-    asked. ``rate`` is the rate at which records are sampled; ``layout`` names the tensors of an output; ``law`` is the
-    noise's, and ``epsilon`` what Laplace noise is to give one output. Use outputs that were not used to choose what to
-    ask.
+    asked. ``rate`` is the rate at which records are sampled, None where nobody says; ``layout`` names the tensors of an
+    output; ``law`` is the noise's, and ``epsilon`` what Laplace noise is to give one output. Use outputs that were not
+    used to choose what to ask.
     """
     for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
         require(name, len(outputs) >= 2, "two trials or more", len(outputs))
@@ -63,8 +63,8 @@ def diagnose(
     without, with_record = (read_noise(own, neighbours, signal) for own in rows)
     stated, movement, remarks = None, (), ()
     if clip is not None and noise_multiplier is not None:
-        stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
-        movement = _about_movement(without, with_record, signal, stated)
+        stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=1.0 if rate is None else rate)
+        movement = _about_movement(without, with_record, signal, stated, rate_told=rate is not None)
         sides = {"without": without, "with": with_record}
         remarks = tuple(
             scale.noise_scale(noise, stated.deviation, side=side, risk=risk) for side, noise in sides.items()
@@ -126,17 +126,21 @@ def _about_shape(without: Noise, with_record: Noise, standard: Array, law: Law) 
     )
 
 
-def _about_movement(without: Noise, with_record: Noise, signal: Signal, stated: Stated) -> tuple[Question, ...]:
+def _about_movement(
+    without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, rate_told: bool
+) -> tuple[Question, ...]:
+    """Where nobody tells the rate, batches that vary are no fault, and none is another than stated."""
     found = sensitivity.movement(without, with_record, signal)
 
     def sampled(risk: float) -> Diagnosis:
         beyond = sensitivity.over_sensitivity(found, signal, stated, risk=risk).wrong
         return sensitivity.sampled(found, signal, stated, beyond=beyond, risk=risk)
 
-    one_step = (
-        lambda risk: sensitivity.batches_vary(without, with_record, signal, stated, risk=risk),
-        sampled,
-    )
+    def vary(risk: float) -> Diagnosis:
+        answer = sensitivity.batches_vary(without, with_record, signal, stated, risk=risk)
+        return answer if rate_told else sensitivity.at_no_stated_rate(answer)
+
+    one_step = (vary, sampled) if rate_told else (vary,)
     several = (lambda risk: sensitivity.steps_apart(without, with_record, signal, risk=risk),)
     return (
         *(one_step if signal.rounds == 1 else several),

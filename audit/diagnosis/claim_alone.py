@@ -87,12 +87,19 @@ def moves_more_than_allowed(
 
 
 def beyond_what_was_told(
-    record: AuditRecord, clip: float | None, noise_multiplier: float | None, rate: float, signal: Signal
+    record: AuditRecord,
+    clip: float | None,
+    noise_multiplier: float | None,
+    rate: float,
+    signal: Signal,
+    *,
+    shown: str = "its outputs show",
 ) -> tuple[Diagnosis, ...]:
     """Where the outputs are as told: whether the claim promises more than that, by arithmetic alone.
 
     Without sampling: the record may move the sum by its clipped length, over the noise's deviation, against
-    ``allowed_deviations``. With sampling: the claim's own rate and noise multiplier against those told.
+    ``allowed_deviations``. With sampling: the claim's own rate and noise multiplier against those told. ``shown`` ends
+    'as far as', by what the outputs were compared with what was told.
     """
     if clip is None or noise_multiplier is None or not positive(record.mechanism.parameters.get("noise_multiplier")):
         return ()
@@ -113,7 +120,7 @@ def beyond_what_was_told(
         answer(
             "claim",
             wrong=True,
-            measured=f"the implementation does what was told, as far as its outputs show; the claim promises more than "
+            measured=f"the implementation does what was told, as far as {shown}; the claim promises more than "
             f"that: {told}",
             p_value=1.0,
             risk=0.0,

@@ -352,6 +352,23 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     )
 
 
+def at_no_stated_rate(found: Diagnosis) -> Diagnosis:
+    """The answer at rate 1 where nobody states a rate: what varies is no fault of a training that samples."""
+    says = "the sum varies no more than the noise does"
+    if found.wrong:
+        says = f"the sum varies from trial to trial (a variance of {found.estimate:.3g} beside the noise), as it does "
+        says += "where records are sampled; the claim names no rate to compare it with"
+    return answer(
+        found.code,
+        wrong=False,
+        measured=says,
+        p_value=1.0,
+        risk=found.risk,
+        assumes=found.assumes,
+        estimate=found.estimate if found.wrong else 0.0,
+    )
+
+
 def steps_apart(without: Noise, with_record: Noise, signal: Signal, *, risk: float) -> Diagnosis:
     """Whether the record is taken at one step independently of others: covariances along it, with less without."""
     rows = []

@@ -246,6 +246,70 @@ def test_of_the_end_of_several_steps_no_single_step_is_judged_and_the_rate_is_no
     assert "ratio" in {answer.code for answer in after.explain(one, step, pair, key=KEY).diagnoses}
 
 
+def follows_its_weights(seed, rows, steps=4):
+    """Every update of a right training whose gradients turn with the weights, as a network's do."""
+    draws, weights, updates = np.random.default_rng(seed), np.zeros(rows.shape[1], np.float32), []
+    for _ in range(steps):
+        gradients = rows + np.roll(rows, 4, axis=1) * np.tanh(weights)
+        gradients /= np.maximum(1.0, np.linalg.norm(gradients, axis=1, keepdims=True))
+        updates.append(gradients.sum(axis=0) + draws.standard_normal(len(weights)))
+        weights = weights - 2.0 * updates[-1]
+    return np.stack(updates)
+
+
+def only_the_first_lacks_noise(seed, rows):
+    updates = follows_its_weights(seed, rows)
+    return np.concatenate([np.tile(rows.sum(axis=0), (1, 1)), updates[1:]])
+
+
+TOLD = {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}
+TWELVE = mechanisms.pair(np.eye(4, 12, dtype=np.float32)[:3], np.eye(4, 12, dtype=np.float32))
+
+
+def answers_to(record, train, *, releases, claim):
+    """What is answered of a training after any violation of a claim."""
+    step = mechanisms.callable_step(train, releases=releases, **TOLD)
+    mechanism = dataclasses.replace(record.mechanism, parameters=plain(step.parameters))
+    broken = dataclasses.replace(
+        record,
+        diagnoses=(),
+        releases=releases,
+        mechanism=mechanism,
+        claim=claim_part(claim, delta=1e-5),
+        trials_planned=800,
+    )
+    return {answer.code: answer for answer in after.explain(broken, step, TWELVE, key=KEY).diagnoses}
+
+
+def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_is_judged(record):
+    claim = guarantees.gaussian(mu=0.3)
+    found = answers_to(record, follows_its_weights, releases="transcript", claim=claim)
+    assert [code for code, answer in found.items() if answer.wrong] == ["claim"]
+    assert "as far as its first step shows" in found["claim"].says
+    assert "the first of 4 steps" in found["not_asked"].says
+    assert answers_to(record, only_the_first_lacks_noise, releases="transcript", claim=claim)["silent"].wrong
+
+
+def half_of_them(seed, rows):
+    draws = np.random.default_rng(seed)
+    return (draws.random(len(rows)) < 0.5) @ rows + draws.standard_normal(rows.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("claim", "accused"),
+    [
+        (guarantees.epsilon_delta(epsilon=0.1, delta=1e-5), False),
+        (guarantees.gaussian(mu=0.1), False),
+        (guarantees.gaussian(mu=1.0), True),
+    ],
+)
+def test_batches_that_vary_are_a_fault_only_where_somebody_says_how_often_records_are_taken(record, claim, accused):
+    found = answers_to(record, half_of_them, releases="update", claim=claim)
+    assert found["batches"].wrong == accused
+    assert accused or "names no rate" in found["batches"].says
+    assert accused == any(answer.wrong for answer in found.values())
+
+
 def test_a_simulator_whose_end_adds_up_steps_is_not_held_to_the_noise_of_one(record):
     claim = dataclasses.replace(record.claim, steps=3)
     end = dataclasses.replace(record, releases="final", claim=claim, steps=None)
