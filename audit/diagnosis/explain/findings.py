@@ -164,6 +164,11 @@ def found(kind: Kind, *, beside: Iterable[Place] = (), **words: object) -> Findi
     return Finding(kind=kind, lines=frames_of(places), says=SENTENCES[kind].format(**said))
 
 
+def led(told: Finding, lead: Place) -> Finding:
+    """The same with the line to look at first in front."""
+    return dataclasses.replace(told, lines=tuple(dict.fromkeys([*lead.own[:1], *told.lines])))
+
+
 def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
     """Noise whose deviation depends on the data: where its scale comes from, then where it is scaled and drawn."""
     told = {place.nearest: word for place, word in ((origin, ""), (draw, "drawn"), (at, "scaled"))}
@@ -199,7 +204,7 @@ def too_little(
         else f" there ({between[0]:.4g} to {between[1]:.4g} over all parts, each in its own units)"
     )
     told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, due=due, parts=parts, **words)
-    return dataclasses.replace(told, lines=tuple(dict.fromkeys([*own, *told.lines])))
+    return led(told, Place(own))
 
 
 def due_on_the_pair(stated: float, due: float) -> str:
@@ -209,9 +214,9 @@ def due_on_the_pair(stated: float, due: float) -> str:
     return f" ({due:.4g} on this pair, whose record may move it by {stated / due:g} clipping norms)"
 
 
-def earlier_rounds(carried: Place) -> str:
+def earlier_rounds(carried: Place, lead: Place = NOWHERE) -> str:
     """That a sum holds those of earlier rounds, as momentum of sums without noise does: a clause."""
-    return f", to which {spelled(carried)} adds the sums of earlier rounds without their noise"
+    return f", to which {spelled(carried)}{_called(lead.own[:1], carried)} adds the sums of earlier rounds without their noise"
 
 
 def carried_unseen(carried: Place, runs: int) -> str:
@@ -242,11 +247,19 @@ def clipped_apart(lengths: Iterable[float], most: float, many: int, *, bound: fl
     return ""
 
 
-def mixed(*, at: Place, through: Place | None = None) -> Finding:
+def mixed(*, at: Place, through: Place | str | None = None) -> Finding:
     """Records that change one another: first where a number is made of all of them, then where it meets each."""
-    by = "" if through is None else f" through {spelled(through)}"
+    by = "" if through is None else f" through {_spoken(through)}"
     told = found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
-    return told if through is None else dataclasses.replace(told, lines=frames_of([through, at]))
+    return dataclasses.replace(told, lines=frames_of([through, at])) if isinstance(through, Place) else told
+
+
+def changed_after_release(at: Place, origin: Place | str, readers: set[Frame]) -> Finding:
+    """A released value met raw data: first the line of the function that has records in its hands, then a helper's."""
+    beside = [origin] if isinstance(origin, Place) else []
+    lead = among_records(at, readers)
+    told = f"{_called(lead.own[:1], at)} (from {_spoken(origin)})"
+    return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 
 
 def after_sum(*, at: Place, origin: Place, readers: set[Frame], measured: Place = NOWHERE) -> Finding:
@@ -254,9 +267,13 @@ def after_sum(*, at: Place, origin: Place, readers: set[Frame], measured: Place 
 
     ``measured`` is where its length is taken, where that is known.
     """
-    lead = among_records(at, readers).own[:1]
-    told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=_called(lead, at), beside=[measured], origin=origin)
-    return dataclasses.replace(told, lines=tuple(dict.fromkeys([*lead, *told.lines])))
+    lead = among_records(at, readers)
+    called = _called(lead.own[:1], at)
+    return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
+
+
+def _spoken(origin: Place | str) -> str:
+    return spelled(origin) if isinstance(origin, Place) else origin
 
 
 def _called(lead: tuple[Frame, ...], at: Place) -> str:

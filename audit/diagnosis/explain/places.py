@@ -8,7 +8,8 @@ import functools
 import linecache
 import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from audit.trials.library_files import is_library, is_ours
 
@@ -16,6 +17,7 @@ Frame = tuple[str, int]
 """(path, line)."""
 OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
+REPEATING = (ast.For, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,21 +37,21 @@ NOWHERE = Place(own=())
 """Where no line is known."""
 
 
-def place(frames: Iterable[Frame]) -> Place:
-    """The place of a stack, innermost frame first."""
+def place(frames: Iterable[Frame], most: int = OWN_FRAMES) -> Place:
+    """The place of a stack, innermost frame first, with so many frames of the user's at most."""
     frames = list(frames)
     # a generator or a lambda has a frame of its own on the line that holds it
     own = list(dict.fromkeys(frame for frame in frames if not is_library(frame[0])))
     library = [frame for frame in frames if is_library(frame[0]) and not frame[0].startswith("<")]
     # where the user has lines, one of this toolkit's tells nothing
     innermost = library[:1] if frames[:1] == library[:1] and not (own and is_ours(library[0][0])) else []
-    return Place(own=tuple(own[:OWN_FRAMES]), library=tuple(innermost))
+    return Place(own=tuple(own[:most]), library=tuple(innermost))
 
 
 def function_around(frame: Frame) -> Frame:
     """The function that a line stands in, by its file and its first line; line 0 for one outside of all functions."""
     path, line = frame
-    starts = [start for start, end in _functions(path) if start <= line <= end]
+    starts = [start for start, end in _parsed(path).functions if start <= line <= end]
     return path, max(starts, default=0)
 
 
@@ -64,15 +66,65 @@ def among_records(at: Place, readers: set[Frame]) -> Place:
     return at
 
 
+def taken_apart(places: Sequence[Place]) -> Place:
+    """Where a helper was called for several parts one by one, by the places of what it did to each of them.
+
+    That is where their stacks part, or the innermost line that goes over parts; a function inside of the one that goes
+    over them does it itself.
+    """
+    first = places[0]
+    own = [depth for depth, frame in enumerate(first.own) if any(frame not in other.own for other in places[1:])]
+    if own:
+        return Place(own=first.own[own[-1] :])
+    over = next((depth for depth, frame in enumerate(first.own) if _goes_over(frame)), 0)
+    around = [_outermost_function(frame) for frame in first.own[: over + 1]]
+    return Place(own=first.own[around.index(around[over]) :]) if around else first
+
+
+def _goes_over(frame: Frame) -> bool:
+    path, line = frame
+    return any(start <= line <= end for start, end in _parsed(path).repeated)
+
+
+def _outermost_function(frame: Frame) -> Frame:
+    path, line = frame
+    return path, min((start for start, end in _parsed(path).functions if start <= line <= end), default=0)
+
+
+Lines = tuple[int, int]
+"""The first and the last."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """Lines of a source file; none where it cannot be read."""
+
+    functions: tuple[Lines, ...] = ()
+    """Of functions with a name."""
+    repeated: tuple[Lines, ...] = ()
+    """Of what goes over parts: loops, comprehensions and calls of ``map`` or ``tree_map``."""
+
+
 @functools.lru_cache(maxsize=256)
-def _functions(path: str) -> tuple[tuple[int, int], ...]:
-    """First and last lines of the functions with a name in a file; none where it cannot be read."""
+def _parsed(path: str) -> _File:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
-        return ()
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return _File()
+    nodes = list(ast.walk(tree))
+    return _File(
+        functions=_lines(node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)),
+        repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
+    )
+
+
+def _lines(nodes: Iterable[Any]) -> tuple[Lines, ...]:
     return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
+
+
+def _maps(node: ast.AST) -> bool:
+    name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+    return name in ("map", "tree_map")
 
 
 def place_of_error(error: BaseException) -> Place:
@@ -94,6 +146,6 @@ def frames_of(places: Iterable[Place]) -> tuple[Frame, ...]:
     """The frames of several places: the nearest of the user's of each, their callers, then those of libraries."""
     places = list(places)
     nearest = [where.own[0] for where in places if where.own]
-    callers = [frame for where in places for frame in where.own[1:]]
+    callers = [frame for where in places for frame in where.own[1:OWN_FRAMES]]
     libraries = [frame for where in places for frame in where.library]
     return tuple(dict.fromkeys([*nearest, *callers, *libraries]))

@@ -35,7 +35,7 @@ def clipped_sum(grads, mask, bug):
     if bug == "inverted":
         scale = mask * jnp.maximum(1.0, CLIP / jnp.maximum(norms_of(grads), 1e-12))  # wrong: inverted
     elif bug == "per_leaf":
-        return jax.tree.map(functools.partial(clipped_leaf, mask), grads)
+        return jax.tree.map(functools.partial(clipped_leaf, mask), grads)  # wrong: per_leaf
     else:
         scale = mask * jnp.minimum(1.0, CLIP / jnp.maximum(norms_of(grads), 1e-12))
     return jax.tree.map(lambda g: jnp.tensordot(scale, g, axes=1), grads)
@@ -43,7 +43,7 @@ def clipped_sum(grads, mask, bug):
 
 def clipped_leaf(mask, g):
     scale = mask * jnp.minimum(1.0, CLIP / jnp.maximum(norms_of(g), 1e-12))
-    return jnp.tensordot(scale, g, axes=1)  # wrong: per_leaf
+    return jnp.tensordot(scale, g, axes=1)
 
 
 def add_noise(key, tree, deviation):

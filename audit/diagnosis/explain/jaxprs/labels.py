@@ -179,15 +179,25 @@ def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bo
         apart = np.size(out.a) == np.shape(out.a)[out.tag.axis]
         out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
     if out.single:
-        kept = derived or name in SAME_NUMBERS
-        out.made = first(value.made for value in ins) if kept else at
+        kept = first(value.made for value in ins) if name in SAME_NUMBERS else None
+        out.made = kept if derived or name in SAME_NUMBERS else at
     tagged = [value for value in ins if value.tag is not None and value.values]
-    weighs = name in WEIGHING and not derived and {value.single for value in tagged} == {True, False}
-    out.weighted = _weight(name, tagged, at) if weighs else first(value.weighted for value in ins)
+    weighs = name in WEIGHING and not derived and len(tagged) == 2 and _weighs(tagged[0]) != _weighs(tagged[1])
+    if weighs:
+        out.weights = (_weight(name, tagged, at),)
+    elif name == "concatenate":
+        out.weights = tuple(dict.fromkeys(weight for value in ins for weight in value.weights))
+    else:
+        out.weights = next((value.weights for value in ins if value.weights), ())
+
+
+def _weighs(value: Value) -> tuple[bool, bool]:
+    """How much a value looks like a factor: a gradient may be one number, too, and differentiation alone made it."""
+    return value.single, value.single and value.made is not None
 
 
 def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
-    factor, record = sorted(tagged, key=lambda value: value.single)[::-1]
+    factor, record = sorted(tagged, key=_weighs)[::-1]
     with np.errstate(all="ignore"):
         before, by = _length(record), _length(factor)
         divided = name == "div" and tagged[-1] is factor

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found, noise_scale
+from audit.diagnosis.explain.findings import Finding, Kind, changed_after_release, found, noise_scale
+from audit.diagnosis.explain.findings import mixed as found_mixed
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, is_shared, variance_after
-from audit.diagnosis.explain.jaxprs.value import COUNT, Origin, Part, Release, Scaled, Value, host
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, spelled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Part, Release, Scaled, Value, host
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
 
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
@@ -103,7 +104,7 @@ class Meetings:
             unknown=_unknown(data, noise),
             correlated=noise.correlated,
             nonlinear=data.nonlinear,
-            weighted=data.weighted,
+            weights=data.weights,
             summed=data.summed,
             summed_by=data.summed_by,
             bent=data.bent,
@@ -152,12 +153,10 @@ class Meetings:
             return
         if mixed.leak is not None:
             at, origin = mixed.leak
-            self.find(changed_after_release(at, origin))
+            self.find(changed_after_release(at, origin, self.readers))
             release.unknown = release.unknown or "raw data reached an earlier release"
         else:
-            through = "" if mixed.through is None else f" through {_spoken(mixed.through)}"
-            beside = [mixed.through] if isinstance(mixed.through, Place) else []
-            self.find(found(Kind.RECORDS_MIXED_BEFORE_SUM, at=mixed.at, through=through, beside=beside))
+            self.find(found_mixed(at=mixed.at, through=mixed.through))
             release.unknown = release.unknown or "records are mixed"
 
 
@@ -181,21 +180,11 @@ def _unknown(data: Value, noise: Value) -> str | None:
     return None
 
 
-def changed_after_release(at: Place, origin: Origin) -> Finding:
-    """A released value met raw data."""
-    beside = [origin] if isinstance(origin, Place) else []
-    return found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=f" (from {_spoken(origin)})", beside=beside)
-
-
 def _what(scale: Value) -> str:
     """What a number that scales noise depends on."""
     if isinstance(scale.origin, str):
         return scale.origin
     return "the records" if scale.values else "the number of records in the batch" if scale.random else COUNT
-
-
-def _spoken(origin: Origin) -> str:
-    return spelled(origin) if isinstance(origin, Place) else origin
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

@@ -19,7 +19,6 @@ from audit.diagnosis.explain.findings import (
     after_sum,
     broken_off,
     carried_unseen,
-    clipped_apart,
     due_on_the_pair,
     earlier_rounds,
     found,
@@ -29,6 +28,7 @@ from audit.diagnosis.explain.findings import (
     too_far,
     too_little,
 )
+from audit.diagnosis.explain.jaxprs.clipped_parts import parts_apart
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.record_shares import Company
@@ -317,14 +317,14 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     exceeds = _exceeds(releases, program, stated)
     least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
     uneven = most > (1 + SLACK) * least
-    apart = _apart(releases, implied_bound(stated, None if uneven else most))
+    apart, parts = parts_apart(releases, implied_bound(stated, None if uneven else most))
     weight, more, lead = top.weighted if exceeds or apart else None, "", among_records(top.at, readers)
     origin = top.origin if isinstance(top.origin, Place) else top.at
     if top.carried is not None and _kept_before(program, runs, due):
-        lead, weight = top.carried, None
-        more = earlier_rounds(top.carried)
+        lead, weight = among_records(top.carried, readers), None
+        more = earlier_rounds(top.carried, lead)
     elif exceeds or apart:
-        lead = origin if weight is None else weight.factor
+        lead = parts or (origin if weight is None else weight.factor)
         where = "" if weight is None else f" ({spelled(weight.at)})"
         more = f"{too_far(stated.clip)}{where}{apart}" if exceeds else apart
     return [
@@ -332,7 +332,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             lead=lead,
             between=(least, most) if uneven else None,
             summed=top.summed or origin is top.at,
-            beside=[] if weight is None else [weight.at],
+            beside=[one for one in (weight and weight.at, top.carried) if one is not None],
             more=more,
             at=top.at,
             draw=top.draw,
@@ -344,15 +344,6 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             due=due_on_the_pair(multiplier, due),
         )
     ]
-
-
-def _apart(releases: Sequence[Release], bound: float | None) -> str:
-    entries = np.concatenate([np.abs(release.moved).ravel() for release in releases])
-    lengths, most = [float(np.linalg.norm(release.moved)) for release in releases], float(entries.max())
-    # multiplied by one number of its own, a record was not clipped coordinate by coordinate
-    whole = any(one.weighted is not None and one.weighted.by < 1 - SLACK for one in releases)
-    many = 1 if whole else int(np.sum(entries > (1 - SLACK) * most))
-    return clipped_apart(lengths, most, many, bound=bound, slack=SLACK)
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
@@ -384,7 +375,7 @@ def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[
     findings = [
         finding
         for finding in findings
-        if finding.kind != Kind.RECORDS_MIXED_BEFORE_SUM or not bare.intersection(finding.lines[1:])
+        if finding.kind != Kind.RECORDS_MIXED_BEFORE_SUM or not bare.intersection(finding.lines[:1])
     ]
     kinds = {finding.kind for finding in findings}
     if kinds & TAKEN_TOGETHER:

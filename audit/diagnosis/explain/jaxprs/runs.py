@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, not_followed, without_noise
+from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed, without_noise
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
-from audit.diagnosis.explain.jaxprs.noise_meets_data import changed_after_release
+from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.value import Release, Tag, Value
+from audit.diagnosis.explain.jaxprs.value import Tag, Value
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
@@ -170,7 +170,7 @@ def run_once(
         for part in out.open:
             if part.release is not None:
                 part.release.output = name
-    return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs, lockstep.meetings.releases)))
+    return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs, lockstep.meetings)))
 
 
 def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:
@@ -189,12 +189,12 @@ def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
     return jnp.asarray(factors, column.dtype).reshape(-1, *[1] * (column.ndim - 1))
 
 
-def _all_left(names: Sequence[str], outs: Sequence[Value], releases: Sequence[Release]) -> list[Finding]:
+def _all_left(names: Sequence[str], outs: Sequence[Value], meetings: Meetings) -> list[Finding]:
     """Of the outputs that still differ; those that one line releases without noise in one sentence."""
     findings: list[Finding] = []
     bare: dict[Frame | None, list[tuple[str, Place, tuple[Place, Place] | None]]] = {}
     for name, out in zip(names, outs, strict=True):
-        if out.differs and (told := _left(name, out)) is not None:
+        if out.differs and (told := _left(name, out, meetings.readers)) is not None:
             findings.append(told)
         elif out.differs:
             at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
@@ -203,7 +203,7 @@ def _all_left(names: Sequence[str], outs: Sequence[Value], releases: Sequence[Re
         first, *others = [name for name, _, _ in own]
         leaf, at = f"{_output(first)}{f' (also {listed(others)})' if others else ''}", own[0][1]
         fixed = own[0][2] if all(noise is not None for _, _, noise in own) else None
-        noisy = next((one.at for one in releases if isinstance(one.origin, Place) and one.origin == at), None)
+        noisy = next((one.at for one in meetings.releases if isinstance(one.origin, Place) and one.origin == at), None)
         findings.append(without_noise(leaf, at, noisy, fixed=fixed))
     return findings
 
@@ -218,7 +218,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MOST_NAMED], *more])
 
 
-def _left(name: str, out: Value) -> Finding | None:
+def _left(name: str, out: Value, readers: set[Frame]) -> Finding | None:
     """Of an output that still differs: what was done to it after its noise; None where it had none."""
     at, name = out.at or NOWHERE, _output(name)
     if out.uncoupled is not None:
@@ -227,7 +227,7 @@ def _left(name: str, out: Value) -> Finding | None:
         return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
     if out.leak is not None:
         where, origin = out.leak
-        return changed_after_release(where, origin)
+        return changed_after_release(where, origin, readers)
     if out.blurred or out.noise:
         return not_followed(f"noise reaches {name} in a way that is not followed", at)
     return None

@@ -6,16 +6,12 @@ import dataclasses
 import functools
 from typing import Any
 
-from audit.diagnosis.explain.places import (
-    NOWHERE,
-    OWN_FRAMES,
-    Frame,
-    Place,
-    place,
-)
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, place
 from audit.trials.library_files import INSTALLED, is_library, is_ours
 
 OWN_FOLDER = __file__.rpartition("/")[0]
+DEEPEST = 12
+"""Frames of the user's that are known of one place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +43,12 @@ def _place_of(traceback: Any, within: Within | None) -> Place:
         # JAX's own machinery lies inside of every line that calls it, in older versions also around traced functions
         if "/jax/" not in frame.file_name or not is_library(frame.file_name):
             frames.append((frame.file_name, frame.line_num))
-    found = place(frames)
+    found = place(frames, DEEPEST)
     if not found.own and (within is None or not within.at.own):
         return _of_library(frames) or (found if within is None else within.at)
     if within is None:
         return found
-    return Place(own=(*found.own, *within.at.own)[:OWN_FRAMES], library=found.library) if found.own else within.at
+    return Place(own=(*found.own, *within.at.own)[:DEEPEST], library=found.library) if found.own else within.at
 
 
 def _of_library(frames: list[Frame]) -> Place | None:

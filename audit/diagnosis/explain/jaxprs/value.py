@@ -106,7 +106,7 @@ class Release:
     correlated: bool = False
     """Whether its noise is made of noise that other releases have, too."""
     nonlinear: Place | None = None
-    weighted: Weight | None = None
+    weights: tuple[Weight, ...] = ()
     summed: bool = False
     """Whether it covers a sum over records, for certain."""
     summed_by: float = 0.0
@@ -124,6 +124,11 @@ class Release:
     joined_again: bool = False
     output: str = ""
     """Where it stands in the output of the program, if it does."""
+
+    @property
+    def weighted(self) -> Weight | None:
+        """Where the record, or the first part of it, was multiplied by a number of its own."""
+        return next(iter(self.weights), None)
 
     @property
     def cost(self) -> float:
@@ -204,8 +209,8 @@ class Value:
     """One number a record, in however many coordinates it stands."""
     made: Place | None = None
     """Where such a number was last computed, other than by differentiation."""
-    weighted: Weight | None = None
-    """Where a record was last multiplied by a number of its own, other than by differentiation."""
+    weights: tuple[Weight, ...] = ()
+    """Where a record was last multiplied by a number of its own, other than by differentiation; of each of its parts."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
     leak: tuple[Place, Origin] | None = None

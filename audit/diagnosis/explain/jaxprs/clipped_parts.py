@@ -1,0 +1,54 @@
+"""Parts of a record that are clipped one by one, each of them to the whole bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit.diagnosis.explain.findings import clipped_apart
+from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
+from audit.diagnosis.explain.jaxprs.value import Release, Weight
+from audit.diagnosis.explain.places import Place, spelled, taken_apart
+
+SLACK = 0.02
+"""By which a length may differ from the bound: rounding."""
+
+
+def parts_apart(releases: Sequence[Release], bound: float | None) -> tuple[str, Place | None]:
+    """That the record moves several parts, or coordinates, by the whole bound each, and the line that does it.
+
+    Leaves that are multiplied by one number are one part. The line is None where no such numbers are known.
+    """
+    entries = np.concatenate([np.abs(release.moved).ravel() for release in releases])
+    most = float(entries.max())
+    # multiplied by one number of its own, a record was not clipped coordinate by coordinate
+    cut = any(one.weighted is not None and one.weighted.by < 1 - SLACK for one in releases)
+    many = 1 if cut else int(np.sum(entries > (1 - SLACK) * most))
+    parts = _parts(releases)
+    says = clipped_apart([length for length, _ in parts], most, many, bound=bound, slack=SLACK)
+    made = [weight.factor for length, weight in parts if weight and bound and abs(length - bound) <= SLACK * bound]
+    if not says or len(made) < 2:
+        return says, None
+    at = taken_apart(made)
+    return f"{says} ({spelled(at)})", at
+
+
+def _parts(releases: Sequence[Release]) -> list[tuple[float, Weight | None]]:
+    """How far each part is moved, and by what it was multiplied."""
+    known: list[tuple[float, Weight]] = []
+    rest: list[tuple[float, Weight | None]] = []
+    for release in releases:
+        length = float(np.linalg.norm(release.moved))
+        whole = float(np.linalg.norm([weight.after for weight in release.weights]))
+        if not whole:
+            rest.append((length, None))
+            continue
+        for weight in release.weights:
+            own = length * weight.after / whole
+            same = [place for place, (_, other) in enumerate(known) if abs(other.by - weight.by) <= ALIKE * weight.by]
+            if same:
+                known[same[0]] = float(np.hypot(known[same[0]][0], own)), known[same[0]][1]
+            else:
+                known.append((own, weight))
+    return [*known, *rest]
