@@ -216,7 +216,8 @@ def due_on_the_pair(stated: float, due: float) -> str:
 
 def earlier_rounds(carried: Place, lead: Place = NOWHERE) -> str:
     """That a sum holds those of earlier rounds, as momentum of sums without noise does: a clause."""
-    return f", to which {spelled(carried)}{_called(lead.own[:1], carried)} adds the sums of earlier rounds without their noise"
+    where = f"{spelled(carried)}{_called(lead.own[:1], carried)}"
+    return f", to which {where} adds the sums of earlier rounds without their noise"
 
 
 def carried_unseen(carried: Place, runs: int) -> str:

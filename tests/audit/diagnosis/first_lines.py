@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 import mechanisms
 
@@ -81,7 +82,7 @@ def step(bug=""):
         total = summed(batch, MODEL, data, bug)
         if bug == "flat_layers":
             total = summed(batch, MODEL, data, "layers")
-            flat, back = jax.flatten_util.ravel_pytree(total)
+            flat, back = ravel_pytree(total)
             return back(flat + NOISE * jax.random.normal(noise, flat.shape))
         return perturb(noise, total)
 

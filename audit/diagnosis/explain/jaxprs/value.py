@@ -210,7 +210,7 @@ class Value:
     made: Place | None = None
     """Where such a number was last computed, other than by differentiation."""
     weights: tuple[Weight, ...] = ()
-    """Where a record was last multiplied by a number of its own, other than by differentiation; of each of its parts."""
+    """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
     leak: tuple[Place, Origin] | None = None
