@@ -38,6 +38,8 @@ NOTHING = 1e-28
 inequality above order 1, and down to 1/2 because a divergence of this order is at least the square of it."""
 ROUND_OFF = 8e-15
 """Of a divergence, with what it does to a point: total variation moves by half of it, in shares of the promise."""
+ROUNDED = 1e-9
+"""By which a point between others may lie beyond them, in shares of 1 and of its logit."""
 NEAR = 0.1
 """Losses times ``t - 1`` up to which a moment is computed by its distance from 1."""
 FINE = 1e-6
@@ -242,7 +244,7 @@ def _exact_law(orders: Array, limits: Array) -> DiscreteLaw:
         left = np.repeat(np.arange(len(pieces)), pieces - 1)
         share = (np.arange(len(left)) - np.repeat(np.cumsum(pieces - 1) - (pieces - 1), pieces - 1) + 1) / pieces[left]
         new = points.log_alpha[left] + share * np.diff(points.log_alpha)[left]
-        points = _joined(points, _found(new, orders, limits))
+        points = _joined(points, _found(new, orders, limits, between=(points.b[left + 1], points.b[left])))
     heights, last = points.heights(), float(np.max(points.delta[0] - _lost(orders, limits), initial=0.0))
     error = float(np.max(heights, initial=max(last, 1e-14)))
     error += ROUND_OFF / float(np.min(limits)) * float(points.delta[-1])
@@ -298,14 +300,22 @@ def _first_levels(orders: Array, limits: Array) -> Array:
     return np.unique(middle - np.geomspace(1e-9, SMALLEST_LEVEL + middle, FIRST_POINTS))
 
 
-def _found(log_alpha: Array, orders: Array, limits: Array) -> _Points:
-    """The points of the curve at these alphas, where it has a tangent steeper than 1."""
+def _found(log_alpha: Array, orders: Array, limits: Array, *, between: tuple[Array, Array] | None = None) -> _Points:
+    """The points of the curve at these alphas, where it has a tangent steeper than 1; ``between`` those of neighbours.
+
+    Beta falls where alpha grows.
+    """
 
     def excess(b: Array, a: Array) -> Array:
         return (_divergences(a, b, orders) - limits[:, None]).max(axis=(0, 1))
 
-    top = _log_complement(log_alpha) - log_alpha
-    b = crossing(excess, np.full(log_alpha.shape, -SMALLEST_LEVEL), top, log_alpha)
+    low, high = np.full(log_alpha.shape, -SMALLEST_LEVEL), _log_complement(log_alpha) - log_alpha
+    if between is not None:
+        # neighbours are rounded too
+        low, high = (
+            np.clip(b + end * (1 + np.abs(b)), low, high) for b, end in zip(between, (-ROUNDED, ROUNDED), strict=True)
+        )
+    b = crossing(excess, low, high, log_alpha)
     points = _Points(log_alpha=log_alpha, b=b, epsilon=_log_slopes(log_alpha, b, orders, limits))
     usable = (
         np.isfinite(points.epsilon) & (points.epsilon > 0) & (points.epsilon < LARGEST_LOSS) & (b > 1 - SMALLEST_LEVEL)

@@ -10,6 +10,7 @@ import numpy as np
 from guarantees.laws.large_losses import AtomProfile
 from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.numerics.array import Array
+from guarantees.numerics.sums import running_sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,9 +42,7 @@ class DiscreteLaw(LossLaw):
     @functools.cached_property
     def _vertices(self) -> Tails:
         def below(masses: Array) -> Array:
-            # Extended precision: a million rounded additions would cost four digits of the small tails.
-            sums = np.cumsum(np.asarray(masses, np.longdouble))
-            return np.concatenate([np.zeros(1), sums.astype(float)])
+            return np.concatenate([np.zeros(1), running_sums(masses)])
 
         return Tails(
             without_above=below(self.without[::-1])[::-1],

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.sums import running_sums
 
 LARGE = 600.0
 """Beyond this epsilon the product nears overflow and the tail underflow."""
@@ -83,7 +84,7 @@ class AtomProfile:
         """Losses beyond LARGE, the mass from each on, and delta at each."""
         first = int(np.searchsorted(self.losses, LARGE, side="right"))
         at = self.losses[first:]
-        mass = np.cumsum(np.asarray(self.masses[first:], np.longdouble)[::-1])[::-1].astype(float)
+        mass = running_sums(self.masses[first:][::-1])[::-1]
         apart = np.append(np.diff(at), np.inf)[: len(at)]
         shares = zip((-np.expm1(-apart)).tolist(), np.exp(-apart).tolist(), [*mass[1:].tolist(), 0.0], strict=False)
         delta, found = 0.0, []

@@ -12,6 +12,7 @@ from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.lattice import dense
 from guarantees.numerics.array import Array
 from guarantees.numerics.powers import Summand, summed_masses
+from guarantees.numerics.search import first
 
 MASS_LEFT_OUT = 1e-17
 """Bound on the mass beyond the window of the composed loss, and on that cut off all single losses."""
@@ -112,8 +113,13 @@ def planned_windows(parts: Sequence[LatticePart]) -> Plan:
     speeds = np.geomspace(1e-3, 1e4, 71)
 
     def end(base: float, sign: int) -> float:
-        """Loss beyond which Chernoff's bound leaves at most MASS_LEFT_OUT."""
-        return min((sum(p.times * p.log_moment(base + sign * s) for p in parts) + room) / s for s in speeds)
+        """Loss beyond which Chernoff's bound leaves at most MASS_LEFT_OUT; in its speed it falls, then rises."""
+
+        @functools.cache
+        def bound(i: int) -> float:
+            return (sum(p.times * p.log_moment(base + sign * speeds[i]) for p in parts) + room) / speeds[i]
+
+        return bound(first(lambda i: bound(i) < bound(i + 1), -1, len(speeds) - 1))
 
     low = max(-end(0.0, -1), sum(part.times * part.losses[0] for part in parts))
     high = min(end(1.0, 1), sum(part.times * part.losses[-1] for part in parts))

@@ -16,6 +16,7 @@ from scipy import fft
 from scipy.special import log_ndtr, ndtr
 
 from guarantees.numerics.array import Array
+from guarantees.numerics.sums import running_sums
 from guarantees.shuffling.tilting import Cumulants
 
 FARTHEST = 11.0
@@ -77,8 +78,12 @@ def one_round(noise_multiplier: float, step: float, top: float) -> OneRound:
         z = noise_multiplier * np.log(edge) + 0.5 / noise_multiplier
 
     def differences(shift: float) -> Array:
-        # the smaller of the two tails keeps its relative precision
-        return np.where(z[1:] < shift, np.diff(ndtr(z - shift)), -np.diff(ndtr(shift - z)))
+        # the smaller of the two tails keeps its relative precision; one cell has the middle inside
+        tail, below = ndtr(-np.abs(z - shift)), z < shift
+        found = np.where(below[1:], np.diff(tail), -np.diff(tail))
+        middle = below[:-1] & ~below[1:]
+        found[middle] = ndtr(shift - z[:-1][middle]) - tail[1:][middle]
+        return found
 
     mass, moment, width = differences(0.0), differences(1 / noise_multiplier), np.diff(edge)
     upper = np.clip((moment - edge[:-1] * mass) / width, 0.0, mass)
@@ -265,7 +270,7 @@ class Window:
 
     @cached_property
     def _masses(self) -> tuple[Array, Array]:
-        """P(S = point) without and with the record, in extended precision for the sums to come."""
+        """P(S = point) without and with the record."""
         place = self._start + np.arange(self.points)
         if self.empty:
             without = np.zeros(self.points)
@@ -274,8 +279,7 @@ class Window:
         else:
             with np.errstate(under="ignore"):
                 without = self._tilted[0] * np.exp(np.minimum(self._log_factor(place), 700.0))
-        masses = without.astype(np.longdouble)
-        return masses, masses * (place * (self.step / self.rounds))
+        return without, without * (place * (self.step / self.rounds))
 
     @property
     def largest_mass(self) -> float:
@@ -284,13 +288,13 @@ class Window:
 
     @cached_property
     def _from_below(self) -> tuple[Array, Array]:
-        without, with_record = (np.append(0.0, np.cumsum(m).astype(float)) for m in self._masses)
+        without, with_record = (np.append(0.0, running_sums(m)) for m in self._masses)
         return without, with_record
 
     @cached_property
     def _from_above(self) -> tuple[Array, Array]:
         without, with_record = (
-            np.append(np.cumsum(m[::-1])[::-1].astype(float), 0.0) + more
+            np.append(running_sums(m[::-1])[::-1], 0.0) + more
             for m, more in zip(self._masses, self._larger, strict=True)
         )
         return without, with_record
