@@ -14,7 +14,7 @@ from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
 from guarantees.vocabulary import Unit
 from mechanisms.adapters.pytorch.for_opacus import quiet
-from mechanisms.adapters.pytorch.opacus_claims import rates_note
+from mechanisms.adapters.pytorch.opacus_claims import rates_note, renyi_kept
 from mechanisms.adapters.pytorch.record_gradients import Run
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.pairs.neighbours import Neighbours
@@ -52,7 +52,8 @@ class Accounts:
         require("deltas", len(deltas) and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
         relation = neighbours.relation
         require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
-        books, printed = zip(*(self._printed(side, deltas) for side in sides), strict=True)
+        with renyi_kept():
+            books, printed = zip(*(self._printed(side, deltas) for side in sides), strict=True)
         # an accountant may print an epsilon below 0, which promises what 0 does
         points = list(zip(np.max(printed, axis=0, initial=0.0).tolist(), deltas, strict=True))
         source = f"get_epsilon of the accountant of {self.name}, Opacus {version_of('opacus')}{_note(*books)}"

@@ -105,8 +105,20 @@ def test_a_number_can_stand_for_infinite_updates():
     assert (np.abs(step.prepare(np.zeros((49, 3), np.float32))(SEEDS[:1])) == 1e6).all()
 
 
-def test_the_accountant_speaks_for_the_step_taken():
+def test_the_accountant_speaks_for_the_step_taken(monkeypatch):
+    from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis import rdp
+
+    orders, original = [], rdp._compute_rdp
+    monkeypatch.setattr(rdp, "_compute_rdp", lambda q, sigma, order: orders.append(order) or original(q, sigma, order))
+    counting = rdp._compute_rdp
     claim = opacus_claim(opacus_step(batch_size=2, clip=CLIP, noise_multiplier=NOISE), PAIR, accountant="rdp")
+    # five deltas on two datasets take one Renyi epsilon of each order, and Opacus is left as it was
+    assert sorted(orders) == sorted(RDPAccountant.DEFAULT_ALPHAS)
+    assert rdp._compute_rdp is counting
+    accountant = RDPAccountant()
+    accountant.step(noise_multiplier=NOISE, sample_rate=0.5)
+    assert claim.epsilon(1e-3) == pytest.approx(accountant.get_epsilon(1e-3))
     assert (claim.parameters["sample_rate"], claim.parameters["steps"]) == (0.5, 1)
     truth = float(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=NOISE).epsilon(1e-5))
     assert truth <= float(claim.epsilon(1e-5)) < 1.3 * truth
