@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 
 from audit.diagnosis.explain.findings import Covered, Explanation, not_followed
+from audit.record.environment import seen_of
 from guarantees.checks import AboveZero, checked
 from guarantees.families.event_text import noise_multiplier_of
 from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.pairs.neighbours import materialise
 
 if TYPE_CHECKING:
     from guarantees.claim import Claim
@@ -149,7 +152,12 @@ def explain(
     """
     step = as_mechanism(mechanism)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
-    return replayed(step, neighbours, key=key, stated=stated)
+    told = replayed(step, neighbours, key=key, stated=stated)
+    with warnings.catch_warnings():
+        # told as a finding
+        warnings.simplefilter("ignore")
+        after = seen_of(step, materialise(neighbours.without)).get("after_step") if step.tracer == "torch" else None
+    return told if after is None else dataclasses.replace(told, findings=(*told.findings, not_followed(after)))
 
 
 def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:

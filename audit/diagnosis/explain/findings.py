@@ -314,11 +314,14 @@ def without_noise(
     noisy: Place | None = None,
     left: Place | None = None,
     fixed: tuple[Place, Place] | None = None,
+    noised: Place | None = None,
+    bounded: Place | None = None,
 ) -> Finding:
     """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
 
     ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
-    instead, and where the key is made.
+    instead, and where the key is made. ``noised`` and ``bounded`` are where noise is added to single records, and where
+    they are clipped after that.
     """
     leaf = _large(leaf)
     if fixed is not None:
@@ -330,10 +333,13 @@ def without_noise(
         lines = frames_of([key, at, added])
         return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
     told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}"
+    if noised is not None and bounded is not None:
+        told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
+        told += "it with them"
     if left is not None and left != noisy:
         told += f"; {spelled(left)} leaves it without"
     # the line that left it out stands first
-    lines = frames_of([place for place in (left, noisy, at) if place is not None])
+    lines = frames_of([place for place in (left, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 UNSEEN = (
     "random numbers of NumPy and of Python, and data that leave PyTorch and come back",
-    "noise that is added to single records before they are summed",
+    "noise that is added to single records and not clipped with them",
     "permutations of N and N + 1 records, which have no draws in common",
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from audit.diagnosis.explain import explain
-from mechanisms import Neighbours, callable_step
+from mechanisms import Neighbours, callable_step, torch_training
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
@@ -95,7 +95,35 @@ def sum_clipped(seed, data):
     return bounded + steps.noise()
 
 
+def noise_before_clipping(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    rows = rows + steps.CLIP * steps.NOISE * torch.randn(rows.shape)  # released_without_noise
+    return steps.clipped(rows).sum(0)
+
+
+def bound_as_a_number(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    bound = float(rows.norm(dim=1).mean())  # records_mixed_before_sum
+    rows = rows * (bound / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
+    return rows.sum(0) / bound + steps.noise()
+
+
+def momentum_of_clean_sums(seed, data):
+    torch.manual_seed(seed)
+    weights, momentum = steps.START.clone(), torch.zeros(steps.COLUMNS)
+    for _ in range(2):
+        total = steps.clipped(steps.gradients(weights, *data)).sum(0)
+        momentum = 0.9 * momentum + total  # too_little_noise
+        weights = weights - steps.LEARNING * (momentum + steps.noise())
+    return weights
+
+
 WRONG = [
+    noise_before_clipping,
+    bound_as_a_number,
+    momentum_of_clean_sums,
     added_to_a_part,
     put_back,
     masked,
@@ -143,7 +171,17 @@ def right_bounds_of_their_own(seed, data):
     return total + noise
 
 
-@pytest.mark.parametrize("step", [right_slice_by_slice, right_put_in_pieces, right_bounds_of_their_own])
+def right_noisy_inputs(seed, data):
+    """Noise on single records before they are clipped, as data augmentation, and on their sum."""
+    torch.manual_seed(seed)
+    x, y = data
+    return total_of((x + 0.1 * torch.randn(steps.COLUMNS), y)) + steps.noise()
+
+
+RIGHT = [right_slice_by_slice, right_put_in_pieces, right_bounds_of_their_own, right_noisy_inputs]
+
+
+@pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
 def test_noise_in_pieces_is_no_fault(step):
     told = explained(step)
     assert not told.findings, told.findings[0].says
@@ -160,6 +198,37 @@ def test_equal_coordinates_are_not_called_clipped_one_by_one(share):
     (found,) = explained(short, pair(last=np.full(steps.COLUMNS, 6.0, "f4"))).findings
     assert found.kind == "too_little_noise"
     assert "as where each" not in found.says
+
+
+def signs_of_noisy_records(seed, data):
+    """Records of local privacy: clipped, then noised one by one; what is made of them is nobody's."""
+    torch.manual_seed(seed)
+    rows = steps.clipped(steps.gradients(steps.START, *data))
+    return torch.sign(rows + steps.CLIP * steps.NOISE * torch.randn(rows.shape)).sum(0)
+
+
+def test_noise_on_records_that_are_clipped_before_is_not_accused():
+    told = explained(signs_of_noisy_records)
+    assert not told.suspicions
+    assert told.not_judged
+
+
+def noised_after_the_step(dataset, seed):
+    torch.manual_seed(seed)
+    layer = torch.nn.Linear(steps.COLUMNS, 1, bias=False)
+    torch.nn.init.zeros_(layer.weight)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer.weight.grad = total_of(dataset)[None]
+    optimizer.step()
+    layer.weight.data += 0.1 * steps.noise()
+
+
+@pytest.mark.parametrize("releases", ["update", "final"])
+def test_what_comes_after_the_step_is_said(releases):
+    told = explain(torch_training(noised_after_the_step, releases=releases), pair(), key=KEY)
+    said = [one.says for one in told.not_judged if "changes the weights after optimizer.step()" in one.says]
+    assert len(said) == (releases == "update")
+    assert bool(told.suspicions) == (releases == "update")
 
 
 def test_a_part_without_noise_leaves_no_round_judged():

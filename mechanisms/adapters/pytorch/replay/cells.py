@@ -80,6 +80,10 @@ class Cell:
     """Where a part of a sum stayed, or became again, without the noise that the rest has."""
     left_sum: Stack = ()
     """Where that sum was made."""
+    noised: Stack = ()
+    """Where noise met single records."""
+    drowned: Stack = ()
+    """Where they last went through something that is not linear after that, as clipping is."""
     changed: Stack = ()
     """Where a released value met raw data."""
     round: int = 0
@@ -211,6 +215,8 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
         each=new.each if new.bounded else old.each,
         left=new.left or old.left or apart,
         left_sum=new.left_sum or old.left_sum or (apart and (new.summed or old.summed)),
+        noised=new.noised or old.noised,
+        drowned=new.drowned or old.drowned,
         changed=new.changed or old.changed,
         round=max(new.round, old.round),
         carried=new.carried or old.carried,

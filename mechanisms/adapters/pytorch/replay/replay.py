@@ -225,7 +225,7 @@ class Replay:
             return True
         said: set[tuple[str, Stack]] = set()
         unseen = False
-        bare: dict[tuple[Stack, Stack], list[str]] = collections.defaultdict(list)
+        bare: dict[tuple[tuple[str, Stack], ...], list[str]] = collections.defaultdict(list)
         for at in dict.fromkeys(other.releases.reached):
             said.add(("changed_after_release", at))
             self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
@@ -233,7 +233,10 @@ class Replay:
             if not apart_from(one.outputs[name].value, mine.value):
                 continue
             cell = mine.cell
-            if cell is None or cell.opaque:
+            if cell is not None and cell.drowned and self._grows_before_its_noise(cell.noised, one, other):
+                stacks = {"at": cell.summed, "noised": cell.noised, "bounded": cell.drowned}
+                bare[tuple(stacks.items())].append(name)
+            elif cell is None or cell.opaque:
                 unseen = True
                 self._say(
                     "not_followed",
@@ -249,12 +252,18 @@ class Replay:
                 self._about_choice(name, one, other, said)
             else:
                 at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
-                bare[at, cell.left].append(name)
-        for (at, left), names in bare.items():
-            noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
-            stacks = {"at": at} | ({"noisy": noisy} if noisy else {}) | ({"left": left} if left else {})
-            self._say("released_without_noise", stacks, leaf=together(names))
+                noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
+                places = {"at": at, "noisy": noisy, "left": cell.left}
+                bare[tuple((what, where) for what, where in places.items() if where or what == "at")].append(name)
+        for stacks, names in bare.items():
+            self._say("released_without_noise", dict(stacks), leaf=together(names))
         return unseen or bool(other.releases.reached)
+
+    def _grows_before_its_noise(self, noised: Stack, one: Run, other: Run) -> bool:
+        """Whether single records that get noise are not bounded there: a larger one is larger than it."""
+        larger = None if self._place is None else enlarged(self._with, self._place.index, FACTOR)
+        run = None if larger is None else self._further(larger, one)
+        return run is not None and run.noised[noised] > MUCH * other.noised[noised] > 0
 
     def _about_choice(self, name: str, one: Run, other: Run, said: set[tuple[str, Stack]]) -> None:
         """The two sides release other values, although noise covers each of them: something chose between them."""

@@ -70,6 +70,10 @@ class Run(TorchDispatchMode):
         self.outputs: dict[str, Output] = {}
         self.numbers: list[Stack] = []
         """Where data became a number of Python's."""
+        self._numbers: dict[float, Stack] = {}
+        """The same by the number."""
+        self.noised: dict[Stack, float] = collections.defaultdict(float)
+        """Where noise met single records, and their largest number there."""
         self.choosing: set[int] = set()
         """Draws that chose something."""
         self.read: set[tuple[str, int]] = set()
@@ -239,9 +243,10 @@ class Run(TorchDispatchMode):
             self.memory.put(result, cell)
 
     def _number(self, pairs: list[tuple[torch.Tensor, Cell]], where: Stack) -> None:
-        for _, cell in pairs:
+        for part, cell in pairs:
             if cell.data:
                 self.numbers.append(where)
+                self._numbers |= {float(part): where} if part.numel() == 1 else {}
             else:
                 self.choosing |= cell.draws
 
@@ -257,7 +262,7 @@ class Run(TorchDispatchMode):
         if noisy and both and done.name in noise.ADDING and all(cell.summed for cell in records):
             found = self.releases.met(done)
             if found is not None:
-                return found
+                return self._on_records(done, found) if found.data else found
         # a number that depends on the data scales noise, which the release shows; rows of data weigh nothing
         numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
         if noisy and (not records or (done.name in noise.SCALING and numbers)):
@@ -270,7 +275,13 @@ class Run(TorchDispatchMode):
                 self.memory.put(part, Cell(draws=cell.draws))
         found = self._data(done)
         found.opaque |= bool(noisy) and done.name not in WEIGHING
-        return found
+        return self._on_records(done, found) if noisy and both and done.name in noise.ADDING else found
+
+    def _on_records(self, done: Operation, found: Cell) -> Cell:
+        """Noise on single records."""
+        largest = max((float(part.detach().abs().max()) for part, cell in done.pairs if cell.data and part.numel()))
+        self.noised[done.where] = max(largest, self.noised[done.where])
+        return dataclasses.replace(found, noised=found.noised or done.where)
 
     def _noise(self, done: Operation) -> Cell:
         """Noise and constants, or noise and a number that depends on the data."""
@@ -327,14 +338,19 @@ class Run(TorchDispatchMode):
         if covered and numbers and (done.name in noise.ADDING or by_numbers):
             changed = changed or done.where
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
-        found.summed = done.where if record_sum(done) else next((cell.summed for cell in own if cell.summed), ())
+        latest = max((cell for cell in own if cell.summed), key=lambda cell: cell.round, default=None)
+        found.summed = done.where if record_sum(done) else latest.summed if latest else ()
         found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
         found.mixed, found.mixed_by = next(((cell.mixed, cell.mixed_by) for cell in own if cell.mixed), ((), ()))
+        found.noised = next((cell.noised for cell in own if cell.noised), ())
+        found.drowned = next((cell.drowned for cell in reversed(own) if cell.drowned), ())
         found.left, found.left_sum = next(((cell.left, cell.left_sum) for cell in own if cell.left), ((), ()))
         found.carried = next((cell.carried for cell in own if cell.carried), ())
         ragged, out = any(cell.ragged for cell in own), done.out
         if out.is_floating_point() and out.dim() and 0 < len(out) <= MOST_ROWS:
             self.ledger.compare_rows(done, found, ragged)
+            if found.mixed == done.where and not found.mixed_by:
+                found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
         else:
             found.ragged = out.dim() > 0 and ragged
         rounds = {cell.round for cell in own if cell.summed}
@@ -348,6 +364,7 @@ class Run(TorchDispatchMode):
             self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))
             found.bends |= {done.where}
             found.bounded, found.each = done.where, done.name in CLAMPING
+            found.drowned = done.where if found.noised else ()
         plain = not found.bent and found.summed and not ragged and not found.ragged
         if plain and (bends(done) or self.ledger.other_factor(done)):
             found.bent = done.where

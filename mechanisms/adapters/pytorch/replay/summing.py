@@ -32,8 +32,8 @@ def record_sum(done: Operation) -> bool:
     """Whether this may be where records are summed, by the form of the operation alone (both runs must agree)."""
     data = [part for part, cell in done.pairs if cell.data]
     if done.name in noise.ADDING:
-        # records that a loop adds up one by one
-        return len(data) > 1
+        # records that a loop adds up one by one; a sum and that of an earlier round, as in weights, is none
+        return len(data) > 1 and len({cell.round for cell in done.cells if cell.data and cell.summed}) < 2
     fewer = done.out.dim() < max(part.dim() for part in data)
     if done.name in PRODUCTS:
         return fewer or len(data) > 1 or any(done.args[-1] is part for part in data)
