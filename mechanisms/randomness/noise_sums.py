@@ -49,16 +49,24 @@ def _between(key: Words, start: int, stop: int) -> jax.Array:
     product is below the smallest float32 with probability 1e-28; a uniform near 1 makes its logarithm err by 6e-8.
     """
     lanes = -(-(stop - start) // TOGETHER)
-    product, count = jnp.ones(lanes, jnp.float32), jnp.zeros(lanes, jnp.float32)
-    for part in range(TOGETHER):
-        index = jnp.uint32(start + part * lanes) + lax.iota(jnp.uint32, lanes)
+
+    def drawn(index: jax.Array) -> tuple[jax.Array, jax.Array]:
         first, second = blocks(key, Stream.NORMAL, index)
         present = index < stop
-        product *= jnp.where(present, _uniform(first) * _uniform(second), 1.0)
-        count += jnp.where(present, 4.0, 0.0)
-    excess = -2.0 * jnp.log(product) - count
-    # XLA for CPUs draws side by side what is kept apart from its sum (and, on ARM, masked), else one by one
-    return jnp.sum(lax.optimization_barrier(excess) if jax.default_backend() == "cpu" else excess)
+        return jnp.where(present, _uniform(first) * _uniform(second), 1.0), jnp.where(present, 4.0, 0.0)
+
+    if jax.default_backend() == "cpu":
+        # the generator once, for all: XLA compiles that in four fifths of the time
+        index = jnp.uint32(start) + lax.iota(jnp.uint32, TOGETHER * lanes).reshape(TOGETHER, lanes)
+        products, counts = drawn(index)
+        excess = -2.0 * jnp.log(jnp.prod(products, axis=0)) - jnp.sum(counts, axis=0)
+        # it draws side by side what is kept apart from its sum (and, on ARM, masked), else one by one
+        return jnp.sum(lax.optimization_barrier(excess))
+    product, count = jnp.ones(lanes, jnp.float32), jnp.zeros(lanes, jnp.float32)
+    for part in range(TOGETHER):
+        factor, normals_of_it = drawn(jnp.uint32(start + part * lanes) + lax.iota(jnp.uint32, lanes))
+        product, count = product * factor, count + normals_of_it
+    return jnp.sum(-2.0 * jnp.log(product) - count)
 
 
 def _uniform(pair: Words) -> jax.Array:
