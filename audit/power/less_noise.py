@@ -12,7 +12,7 @@ import numpy as np
 
 from audit.bounds.supporting_lines import tabulate
 from audit.power.best_threshold import LEVELS, is_found
-from audit.power.power import POWER, TestKind, fewest
+from audit.power.power import POWER, TestKind, fewest, moderate
 from guarantees.claim import Claim
 from guarantees.laws.group import group_law
 from guarantees.laws.kept import kept
@@ -24,6 +24,8 @@ CLAIMS = ("subsampled_gaussian", "poisson_training", "opacus_claim", "jax_privac
 SHARES = (0.97, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
 """Of the claimed noise, tried in turn until one is found; then halved between so often:"""
 HALVINGS = 4
+HIDES_NOTHING = 0.99
+"""Of the advantage without any noise: a claim that allows as much has noise in name only."""
 TOLERANCE = 1e-3
 POINTS = 2**16
 """Of the lattice on which the steps of a training are composed: it moves what is found by less than a halving."""
@@ -71,6 +73,10 @@ class Sampled:
     def never_drawn(self) -> float:
         """Probability that none of the records that differ is in any batch: what is missed without any noise."""
         return (1 - self.rate) ** (self.steps * self.group)
+
+    def hides_nothing(self, advantage: float) -> bool:
+        """Whether a promised advantage is nearly that of releases without any noise, which no count tells from it."""
+        return advantage >= HIDES_NOTHING * (1 - self.never_drawn)
 
 
 def sampled(claim: Described) -> Sampled | None:
@@ -142,23 +148,48 @@ def most_noise_found(
     return None if math.isnan(found) else found
 
 
-def trials_that_find_no_noise(claim: Claim, *, risk: float, test: TestKind, more_than: int) -> int | None:
-    """Fewest trials, both sides together, that find releases without any noise; None where no feasible number does.
+def misses_half(claim: Claim, noise: float | None, *, delta: float) -> bool:
+    """Whether half of the promised noise would be missed, although that leaks no less than a moderate leak does.
 
-    To two per cent, looked for above ``more_than`` per side, for a claim about sampled batches.
+    ``noise`` is what ``most_noise_found`` says. Where the claim is so small that even half of its noise leaks less
+    (``power.moderate``), nothing is missed that matters.
+    """
+    promised, wanted = sampled(claim), moderate(claim, delta=delta).epsilon
+    if promised is None or wanted is None or (noise is not None and noise >= promised.noise_multiplier / 2):
+        return False
+    leaks = kept(
+        "the epsilon of half the noise",
+        (*dataclasses.astuple(promised), delta),
+        lambda: float(promised.curve(promised.noise_multiplier / 2).epsilon(delta)),
+        holds=lambda epsilon: epsilon >= 0,
+        package="audit",
+    )
+    return leaks >= wanted
+
+
+def trials_that_find(claim: Claim, *, half: bool, risk: float, test: TestKind, more_than: int) -> int | None:
+    """Fewest trials, both sides together, that find half of the noise, or else releases without any.
+
+    None where no feasible number does. To two per cent, looked for above ``more_than`` per side, for a claim about
+    sampled batches.
     """
     promised = sampled(claim)
     if promised is None:
         return None
+    missed = np.array([promised.never_drawn])
+    if half:
+        missed = np.asarray(promised.curve(promised.noise_multiplier / 2).beta(LEVELS), float)
 
     def enough(trials_per_side: int) -> bool:
+        if half:
+            return is_found(test, claim, missed, trials_per_side=trials_per_side, risk=risk)
         power = test(claim, trials_per_side=trials_per_side, risk=risk)
-        return bool(power(np.zeros(1), np.array([promised.never_drawn]))[0] >= POWER)
+        return bool(power(np.zeros(1), missed)[0] >= POWER)
 
     lines = tabulate(claim)
     found = kept(
-        f"trials that find no noise, {test.__name__}",
-        (lines.x, lines.y, lines.slope, promised.never_drawn, risk, more_than),
+        f"trials that find {'half the' if half else 'no'} noise, {test.__name__}",
+        (lines.x, lines.y, lines.slope, missed, risk, more_than),
         lambda: fewest(enough, more_than),
         holds=lambda trials: isinstance(trials, int) and trials >= 0 and trials % 2 == 0,
         package="audit",

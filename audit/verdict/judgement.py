@@ -18,9 +18,10 @@ from audit.power.joint_power import FEW_TRIALS, jointly_refuting
 from audit.power.less_noise import (
     in_its_place,
     in_so_many_runs,
+    misses_half,
     most_noise_found,
     sampled,
-    trials_that_find_no_noise,
+    trials_that_find,
 )
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
@@ -39,6 +40,7 @@ PLAINEST = ("number", "point", "curve")
 RUNS = in_so_many_runs(power.POWER)
 NOISELESS = "releases without any noise, since few of them draw the record"
 MISSED = f"; they would miss {NOISELESS}"
+HALF = "that half of the noise is missing"
 JOINTLY = "the two error counts together are too small for the claim."
 
 
@@ -83,7 +85,8 @@ def judge(
 
     ``points_at(r)`` gives points that hold together with probability 1 - r; ``largest_share`` is the part of the
     risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or no leak of moderate
-    size (``power.Moderate``) would have been found with power 0.8.
+    size (``power.Moderate``) would have been found with power 0.8, nor half of the noise of sampled batches missing
+    where that leaks as much (``misses_half``).
     """
     points = points_at(risk)
     return conclude(
@@ -241,8 +244,13 @@ def conclude(
     promised = sampled(claim)
     noise = most_noise_found(claim, trials_per_side=trials_per_side, risk=risk, test=test)
     less = "" if promised is None or noise is None else in_its_place(noise, promised)
-    nothing = promised is not None and noise is None
-    if found.conclusive and not nothing:
+    nothing = promised is not None and noise is None and not promised.hides_nothing(claim.total_variation)
+    # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
+    known = max(trials_per_side, FEW_TRIALS) if jointly else trials_per_side
+    size = {"risk": risk, "test": test, "more_than": known}
+    # what no feasible number of trials finds is not asked for
+    half = trials_that_find(claim, half=True, **size) if misses_half(claim, noise, delta=delta) else None
+    if found.conclusive and not nothing and half is None:
         return Judgement(
             verdict="no_violation_found",
             p_value=p,
@@ -250,40 +258,24 @@ def conclude(
             trials_needed=None,
             reason=f"{_findable(found, claim, delta=delta, less=less)}.",
         )
-    # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
-    known = max(trials_per_side, FEW_TRIALS) if jointly else trials_per_side
-    needed = _enough(claim, delta=delta, risk=risk, test=test, more_than=known, nothing=nothing, found=found)
+    each = []
+    if not found.conclusive:
+        each.append(power.trials_needed(claim, delta=delta, **size))
+    if nothing:
+        each.append(trials_that_find(claim, half=False, **size))
+    if half is not None:
+        each.append(half)
+    needed = None if None in each else max(each)
     if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0:
         why = "no counts of this size could refute the claim"
-    elif found.conclusive:
-        why = f"these trials would too often miss {NOISELESS}"
     else:
-        why = f"these trials would too often miss {_moderate(claim, delta)}"
-        why += f"; {RUNS} they find {less}" if less else MISSED if nothing else ""
+        why = "these trials would too often miss "
+        why += _moderate(claim, delta) if not found.conclusive else NOISELESS if nothing else HALF
+        why += f"; {RUNS} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
     advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"
     return Judgement(
         verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
     )
-
-
-def _enough(
-    claim: Claim,
-    *,
-    delta: float,
-    risk: float,
-    test: power.TestKind,
-    more_than: int,
-    nothing: bool,
-    found: power.Detectable,
-) -> int | None:
-    """Trials that find a moderate leak and, of sampled batches, releases without any noise."""
-    each = []
-    if not found.conclusive:
-        each.append(power.trials_needed(claim, delta=delta, risk=risk, test=test, more_than=more_than))
-    if nothing:
-        each.append(trials_that_find_no_noise(claim, risk=risk, test=test, more_than=more_than))
-    known = [trials for trials in each if trials is not None]
-    return max(known) if len(known) == len(each) else None
 
 
 def _mu(epsilon: float, delta: float) -> float:

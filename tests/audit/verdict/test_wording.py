@@ -8,7 +8,7 @@ from joint_judge import judge_jointly
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.power import power
-from audit.verdict.judgement import NOISELESS, conclude
+from audit.verdict.judgement import HALF, NOISELESS, conclude
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)
 RARE = guarantees.subsampled_gaussian(rate=1e-4, noise_multiplier=1.0)
@@ -61,6 +61,36 @@ def test_an_audit_that_would_miss_a_step_without_noise_is_inconclusive(claim):
     assert enough.verdict == "no_violation_found"
     assert "noise multiplier of" in enough.reason
     assert conclude(claim, **size, trials_per_side=int(0.97 * found.trials_needed / 2)).verdict == "inconclusive"
+
+
+def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_finds_a_gaussian_leak():
+    """Half of the noise has epsilon 6.58 where 1.68 is claimed; a Gaussian leak of 2.87 shows sooner."""
+    claim = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
+    size = {"refuted": None, "p": 1.0, "risk": 0.001, "delta": 1e-5}
+    found = conclude(claim, **size, trials_per_side=800)
+    assert found.detectable.conclusive
+    assert found.verdict == "inconclusive"
+    assert found.reason.startswith(f"these trials would too often miss {HALF}; in 8 of 10 runs they find a noise")
+    assert found.reason.endswith(f"{found.trials_needed:,} trials would be enough.")
+    enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
+    assert enough.verdict == "no_violation_found"
+    multiplier = re.search(r"a noise multiplier of (\S+) or less in place of 1", enough.reason)
+    assert float(multiplier[1]) >= 0.5
+    assert conclude(claim, **size, trials_per_side=int(0.97 * found.trials_needed / 2)).verdict == "inconclusive"
+
+
+def test_a_claim_whose_noise_hides_nothing_is_not_held_to_finding_releases_without_any():
+    """At multiplier .1 the claim allows what they show, although most batches hold the record."""
+    found = reason(guarantees.subsampled_gaussian(rate=0.6, noise_multiplier=0.1), 2000)
+    assert found.startswith("in 8 of 10 runs this audit would have found, at its thresholds, an advantage of")
+
+
+def test_half_of_the_noise_may_be_missed_where_it_leaks_little():
+    """Epsilon .037 where .0144 is claimed: nobody needs the millions of trials that would tell them apart."""
+    claim = guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
+    found = conclude(claim, refuted=None, p=1.0, risk=0.05, delta=1e-5, trials_per_side=5000)
+    assert found.verdict == "no_violation_found"
+    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10,", found.reason)
 
 
 @pytest.mark.long
