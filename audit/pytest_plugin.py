@@ -41,6 +41,10 @@ class InconclusiveAuditWarning(UserWarning):
     """An audit had too few trials to say anything, or a replay did not judge some code."""
 
 
+class LooksWrongWarning(UserWarning):
+    """A replay of the code shows a fault that no trial of the audit did; the test passes as its trials were counted."""
+
+
 def _declares(item: Any) -> bool:
     """Whether the test names the fixture, itself or through others: what is known before any test runs."""
     return "dp_audit" in getattr(item, "fixturenames", ())
@@ -91,6 +95,7 @@ class Auditor:
         """Run one audit, at ``share_of_call`` of the test's share."""
         from audit.procedure import run_audit
         from audit.quick import quick_audit
+        from audit.report.diagnoses import beside_the_verdict, heading, looks_wrong
         from audit.trials.execution import Execution
 
         stated, spent = self._stated(), self.spend()
@@ -114,6 +119,9 @@ class Auditor:
             pytest.fail(self._failure(record), pytrace=False)
         if record.verdict == "inconclusive":
             warnings.warn(InconclusiveAuditWarning(f"{record.name}: {record.reason}"), stacklevel=2)
+        if beside_the_verdict(record):
+            told = " ".join(looks_wrong(record.diagnoses))
+            warnings.warn(LooksWrongWarning(f"{record.name}: {heading(record)}: {told}"), stacklevel=2)
         return record
 
     def trials(self, asked: int | None = None) -> int:

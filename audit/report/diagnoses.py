@@ -15,6 +15,13 @@ def heading(record: AuditRecord) -> str:
     return REPLAYED if record.verdict != "violation" and replayed else "what looks wrong"
 
 
+def beside_the_verdict(record: AuditRecord) -> list[Diagnosis]:
+    """What looks wrong although no violation was found: what a replay shows, or that the release never varies."""
+    if record.verdict == "violation":
+        return []
+    return [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
+
+
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """What every answer 'wrong' says that follows from no other; where there is none, that, if anything was asked.
 

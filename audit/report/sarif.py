@@ -1,10 +1,12 @@
 """SARIF 2.1.0, which code hosts read: one result for each verdict that is not as expected, at its audit's place.
 
+What a replay of the code shows beside a verdict without a violation is a result of its own, at the line of code.
 An audit that could not run is no finding about code: it is a notification of the run, which then was no success.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -13,7 +15,9 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
+from audit.report.diagnoses import beside_the_verdict, heading
 from audit.report.escaping import shown
 from audit.report.places import Place, places_of
 from audit.report.table import readable
@@ -30,6 +34,11 @@ RULES = {
     ),
 }
 """Of a verdict that is not as expected: the rule's name, its level, and what it says."""
+REPLAYED = "looks_wrong"
+ALL_RULES = {
+    **RULES,
+    REPLAYED: ("LooksWrong", "warning", "A replay of the code shows a fault that no trial did; the verdict stands."),
+}
 
 
 def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> str:
@@ -42,11 +51,14 @@ def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None 
         "version": metadata.version("dpsgd-audit"),
         "rules": [
             {"id": verdict, "name": name, "shortDescription": {"text": text}, "defaultConfiguration": {"level": level}}
-            for verdict, (name, level, text) in RULES.items()
+            for verdict, (name, level, text) in ALL_RULES.items()
         ],
     }
     where, told = places or {}, [record for record in records if not record.as_expected]
     results = [_result(record, where.get(record.name)) for record in told if record.ran]
+    results += [
+        _replayed(record, answer, where.get(record.name)) for record in records for answer in beside_the_verdict(record)
+    ]
     unrun = [_notification(record, where.get(record.name)) for record in told if not record.ran]
     invocation = {"executionSuccessful": not unrun, **({"toolExecutionNotifications": unrun} if unrun else {})}
     run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
@@ -55,17 +67,35 @@ def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None 
 
 
 def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
-    fingerprint = hashlib.sha256(record.name.encode("utf-8", "surrogatepass")).hexdigest()
+    fingerprint = _fingerprint(record.name)
     record = shown(record)
     said = record.violated_at.says if record.violated_at is not None else f"expected {readable(record.expect)}."
+    message = "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *record_lines(record)])
+    return _of_rule(record.verdict, message, fingerprint, places_of(record, place))
+
+
+def _replayed(record: AuditRecord, answer: Diagnosis, place: str | None) -> dict[str, Any]:
+    """At the answer's own lines, or else where the audit is written; one of a kind in an audit is known again."""
+    fingerprint = _fingerprint(f"{record.name}\n{answer.code}")
+    record = shown(dataclasses.replace(record, diagnoses=(answer,)))
+    (answer,) = record.diagnoses
+    message = f"{record.name}: {heading(record)}: {answer.says}"
+    return _of_rule(REPLAYED, message, fingerprint, places_of(record, place))
+
+
+def _of_rule(rule: str, message: str, fingerprint: str, places: list[Place]) -> dict[str, Any]:
     return {
-        "ruleId": record.verdict,
-        "ruleIndex": list(RULES).index(record.verdict),
-        "level": RULES[record.verdict][1],
-        "message": {"text": "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *record_lines(record)])},
+        "ruleId": rule,
+        "ruleIndex": list(ALL_RULES).index(rule),
+        "level": ALL_RULES[rule][1],
+        "message": {"text": message},
         "partialFingerprints": {"auditName/v1": fingerprint},
-        **_locations(places_of(record, place)),
+        **_locations(places),
     }
+
+
+def _fingerprint(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _notification(record: AuditRecord, place: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 
 import jax
 import numpy as np
@@ -12,9 +13,11 @@ import guarantees
 import mechanisms
 from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
+from audit.pytest_plugin import InconclusiveAuditWarning, LooksWrongWarning
 from audit.report.diagnoses import REPLAYED
 from audit.report.formats import markdown
 from audit.report.page import write_report
+from audit.report.sarif import sarif
 from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.suites.read import parse_suite
@@ -83,6 +86,7 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
     for text in (terminal, "\n".join(record_lines(record)), markdown((record,), title="t")):
         assert REPLAYED in text
         assert "multiplier of 0.5, where 1 is stated" in " ".join(text.split())
+    assert [one["ruleId"] for one in json.loads(sarif((record,)))["runs"][0]["results"]][-1:] == ["looks_wrong"]
     assert "What a replay shows" in page
     assert REPLAYED[1:] in page
     assert "Look at this line, which a replay found and no trial shows" in page
@@ -91,6 +95,16 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
         "Look at the lines that a replay of &#39;sum&#39; shows"
         in write_report((passed,), tmp_path, title="t").read_text()
     )
+
+
+@pytest.mark.dp_audit(trials=20)
+def test_a_test_that_passes_warns_of_it(dp_audit):
+    step = mechanisms.callable_step(half, clip=1.0, noise_multiplier=1.0)
+    policy = Fixed(thresholds=(0.0,), method="rectangle")
+    given = {"claim": guarantees.gaussian(mu=1.0), "policy": policy}
+    says = r"a replay of the code shows .* multiplier of 0\.5, where 1 is stated"
+    with pytest.warns(InconclusiveAuditWarning), pytest.warns(LooksWrongWarning, match=says):
+        dp_audit(step, PAIR, distinguishers.projection(PAIR), **given)
 
 
 SUITE = f"""

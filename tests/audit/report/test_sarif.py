@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from jsonschema.validators import validator_for
 
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
@@ -38,6 +39,18 @@ WHOLE = os.environ.get("SARIF_SCHEMA", "")
 """A copy of that schema, sarif-schema-2.1.0.json, where the reader has one."""
 
 
+LINE = Diagnosis(
+    question="?",
+    wrong=True,
+    says="less noise than stated.",
+    p_value=1.0,
+    risk=0.0,
+    assumes="",
+    code="line:too_little_noise",
+    lines=(("my steps/a.py", 7), ("/b.py", 1)),
+)
+
+
 def results(*records: AuditRecord, **places: str) -> list[dict]:
     log = json.loads(sarif(records, places={record.name: place for record in records for place in places.values()}))
     (run,) = log["runs"]
@@ -55,6 +68,19 @@ def test_an_unexpected_verdict_is_a_result_at_its_line(violation):
     (place,) = (location["physicalLocation"] for location in result["locations"])
     assert place == {"artifactLocation": {"uri": "my%20suites/privacy.toml"}, "region": {"startLine": 12}}
     assert violation.violated_at.says in result["message"]["text"]
+
+
+def test_what_a_replay_shows_beside_a_verdict_is_a_warning_at_the_line_of_code(violation):
+    passed = dataclasses.replace(violation, verdict="no_violation_found", violated_at=None, diagnoses=(LINE,))
+    (result,) = results(passed, where="privacy.toml:12")
+    assert (result["ruleId"], result["level"]) == ("looks_wrong", "warning")
+    (place,) = (location["physicalLocation"] for location in result["locations"])
+    assert place == {"artifactLocation": {"uri": "my%20steps/a.py"}, "region": {"startLine": 7}}
+    assert "the verdict counts trials and stands): less noise than stated." in result["message"]["text"]
+    other = dataclasses.replace(passed, diagnoses=(dataclasses.replace(LINE, code="line:not_clipped"),))
+    assert results(other)[0]["partialFingerprints"] != result["partialFingerprints"]
+    assert results(dataclasses.replace(passed, diagnoses=())) == []
+    assert [one["ruleId"] for one in results(dataclasses.replace(violation, diagnoses=(LINE,)))] == ["violation"]
 
 
 def test_an_expected_verdict_is_none(violation):
@@ -79,19 +105,10 @@ def test_every_verdict_about_code_has_a_rule():
 @pytest.mark.skipif(not WHOLE, reason="SARIF_SCHEMA names no copy of OASIS's sarif-schema-2.1.0.json")
 def test_a_whole_log_is_valid_by_the_published_schema(violation, hostile):
     schema = json.loads(Path(WHOLE).read_text())
-    line = Diagnosis(
-        question="?",
-        wrong=True,
-        says="!",
-        p_value=0.0,
-        risk=0.0,
-        assumes="",
-        lines=(("my steps/a.py", 7), ("/b.py", 1)),
-    )
-    records = [violation, hostile, dataclasses.replace(violation, name="with a line", diagnoses=(line,))]
-    records += [dataclasses.replace(violation, verdict=own, name=own) for own in RULES]
+    records = [violation, hostile, dataclasses.replace(violation, name="with a line", diagnoses=(LINE,))]
+    records += [dataclasses.replace(violation, verdict=own, name=own, diagnoses=(LINE,)) for own in VERDICTS]
     log = json.loads(sarif(tuple(records), places={violation.name: "my suites/privacy.toml:12"}))
-    checker = jsonschema.Draft7Validator(schema)
+    checker = validator_for(schema)(schema)
     assert [error.message for error in checker.iter_errors(log)] == []
     log["runs"][0]["results"][0]["level"] = "fatal"
     assert not checker.is_valid(log)
