@@ -2,8 +2,8 @@
 
 JAX keeps what it compiles under a digest of the program's text, and makes that text first, by tracing and lowering.
 That takes longer than most audits draw. A program kept here is found by what decides the text: the structure of its
-arguments, our code, the versions of JAX and what it was told, and the device. The library keeps none: a process says
-where.
+arguments, our code, the versions of JAX and what it was told, and the device. The library writes none down: a process
+says where. Until then programs are compiled in the same quick way and live as long as the process.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def programs_kept_in(folder: Path | None) -> Iterator[None]:
 class KeptProgram:
     """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords.
 
-    ``long`` says of given arguments whether the program draws long vectors.
+    ``long`` says of given arguments whether the program draws long vectors. What is not made of this package's own
+    parts is left to ``jax.jit``.
     """
 
     def __init__(
@@ -92,21 +93,24 @@ class KeptProgram:
 
     def eval_shape(self, *arguments: Any, **static: Any) -> Any:
         """Shapes and dtypes of the function's value."""
-        key = self._key("shapes", arguments, static)
+        key = None if _Shelf.folder is None else self._key("shapes", arguments, static)
         if key is None:
             return self.jitted.eval_shape(*arguments, **static)
         return self._once(key, lambda: self._shapes(key, arguments, static))
 
     def _key(self, what: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> str | None:
-        """Everything that decides the program; None where it is not to be kept."""
+        """Everything that decides the program; None where it is left to ``jax.jit``."""
         leaves = jax.tree.leaves(arguments)
-        if _Shelf.folder is None or any(isinstance(leaf, Tracer) for leaf in leaves):
+        if jax.config.values["jax_disable_jit"] or len(jax.devices()) > 1:
+            return None
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
             return None
         try:
             told = [signature(each) for each in arguments]
         except NoSignatureError:
             return None
-        return None if len(jax.devices()) > 1 else json.dumps([what, self.name, static, told, _surroundings()])
+        process = () if _Shelf.folder is None else _process()
+        return json.dumps([what, self.name, static, told, process, _settings()])
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
         """What was made for this key, by whichever thread came first."""
@@ -116,7 +120,8 @@ class KeptProgram:
             return self._found[key]
 
     def _program(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        assert _Shelf.folder is not None
+        if _Shelf.folder is None:
+            return self._compiled(self.function, arguments, static)
         file = named_by(_Shelf.folder, key, SUFFIX)
         content = read_whole(file, key)
         if content is not None:
@@ -124,7 +129,7 @@ class KeptProgram:
                 program, tree = pickle.loads(content)
                 own = jax.tree.structure((arguments, {}))
                 return serialize_executable.deserialize_and_load(program, own, pickle.loads(tree))
-        compiled = self._compiled(arguments, static)
+        compiled = self._compiled(self._renamed(), arguments, static)
         # what this JAX cannot write down is compiled in each process
         with contextlib.suppress(Exception):
             program, _, tree = serialize_executable.serialize(compiled)
@@ -132,8 +137,9 @@ class KeptProgram:
             remove_oldest(file.parent, SUFFIX, most=MOST)
         return compiled
 
-    def _compiled(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """The program, compiled here: one that JAX takes from its own cache cannot be written down again.
+    def _renamed(self) -> Callable[..., Any]:
+        """The function by a name of its own, so that it is compiled: one that JAX takes from its own cache cannot be
+        written down again.
 
         JAX finds those by their text, of which the name is a part.
         """
@@ -143,7 +149,10 @@ class KeptProgram:
             return self.function(*given, **fixed)
 
         own.__name__ = own.__qualname__ = f"{self.name}_{secrets.token_hex(8)}"
-        lowered = jax.jit(own, static_argnames=self.static).lower(*arguments, **static)
+        return own
+
+    def _compiled(self, function: Callable[..., Any], arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        lowered = jax.jit(function, static_argnames=self.static).lower(*arguments, **static)
         options = None if self.long(*arguments) else QUICK_TO_COMPILE.get(jax.default_backend())
         try:
             return lowered.compile(compiler_options=options)
@@ -164,11 +173,11 @@ class KeptProgram:
         return shapes
 
 
-def _surroundings() -> list[Any]:
-    """What decides a program beside its arguments; settings of JAX may change while a process runs."""
+def _settings() -> list[Any]:
+    """What JAX was told, which may change while a process runs."""
     values = jax.config.values
     told = {name: repr(values[name]) for name in sorted(values) if not name.startswith(WHERE)}
-    return [*_process(), told, {name: os.environ.get(name, "") for name in VARIABLES}]
+    return [told, {name: os.environ.get(name, "") for name in VARIABLES}]
 
 
 @functools.cache

@@ -129,6 +129,9 @@ def _make() -> Programs:
         released = shapes.eval_shape(release, key_from_seed(0))
         return sum(leaf.size for leaf in jax.tree.leaves(released)) > SHORT
 
+    def long_outputs(scoring: Scoring, key: jax.Array, trials: Words, outputs: Any) -> bool:
+        return sum(leaf.size for leaf in jax.tree.leaves(outputs)) > SHORT * len(trials.low)
+
     kept = functools.partial(KeptProgram, long=long)
     sized = functools.partial(kept, static=("size",))
     split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
@@ -139,7 +142,7 @@ def _make() -> Programs:
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
-        score_outputs=jax.jit(score_outputs),
+        score_outputs=KeptProgram(score_outputs, long=long_outputs),
         count_everywhere=split(count_everywhere),
     )
 

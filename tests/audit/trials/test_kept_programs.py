@@ -12,7 +12,7 @@ import distinguishers
 import mechanisms
 from audit.trials import kept_programs, programs, traced
 from audit.trials.kept_programs import KeptProgram, programs_kept_in
-from audit.trials.keys import trial_number
+from audit.trials.keys import trial_number, trial_numbers
 from mechanisms import sampling
 from mechanisms.randomness.noise import SHORT
 from mechanisms.simulators.training import CollapsedEpochs
@@ -126,8 +126,8 @@ def test_shapes_are_kept_too(shelf, monkeypatch):
     assert again.eval_shape(np.zeros(3, np.float32)).shape == (3,)
 
 
-def compiled_by(monkeypatch, dimension):
-    """What XLA is told when the outputs of a step of this dimension are drawn."""
+def told_to_xla(monkeypatch):
+    """The options of every program that is compiled from here on."""
     told = []
     compile_it = jax.stages.Lowered.compile
 
@@ -136,6 +136,12 @@ def compiled_by(monkeypatch, dimension):
         return compile_it(lowered, compiler_options)
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", compile_and_tell)
+    return told
+
+
+def compiled_by(monkeypatch, dimension):
+    """What XLA is told when the outputs of a step of this dimension are drawn."""
+    told = told_to_xla(monkeypatch)
     pair = mechanisms.worst_case_pair(records=1, dimension=dimension, clip=0.1)
     release = programs.release_of(STEP, pair.without)
     programs._make().draw_chunk(release, jax.random.key(0), trial_number(0), size=2)
@@ -160,6 +166,31 @@ def quick():
 def test_what_draws_short_vectors_is_compiled_quickly(shelf, monkeypatch, quick):
     assert compiled_by(monkeypatch, SHORT) == [quick]
     assert compiled_by(monkeypatch, SHORT + 1) == [None]
+
+
+@on_cpu
+def test_so_it_is_where_nothing_is_written_down(monkeypatch, quick):
+    assert compiled_by(monkeypatch, SHORT) == [quick]
+    assert compiled_by(monkeypatch, SHORT + 1) == [None]
+
+
+@on_cpu
+@pytest.mark.parametrize(("dimension", "quickly"), [(SHORT, True), (SHORT + 1, False)])
+def test_outputs_of_foreign_code_are_scored_by_a_program_compiled_quickly_if_they_are_short(
+    monkeypatch, quick, dimension, quickly
+):
+    told = told_to_xla(monkeypatch)
+    score = distinguishers.projection(mechanisms.worst_case_pair(records=1, dimension=dimension, clip=0.1))
+    outputs = np.ones((3, dimension), np.float32)
+    programs._make().score_outputs(score, jax.random.key(0), trial_numbers([0, 1, 2]), outputs)
+    assert told == [quick if quickly else None]
+
+
+def test_a_program_that_is_not_to_be_compiled_is_not():
+    with jax.disable_jit():
+        made = KeptProgram(double)
+        assert made(np.float32(2)) == 4
+    assert not made._found
 
 
 @on_cpu
@@ -226,4 +257,4 @@ def test_nothing_is_kept_where_nobody_asks(tmp_path):
         pass
     made = KeptProgram(double)
     assert made(np.float32(2)) == 4
-    assert not made._found
+    assert not list(tmp_path.iterdir())
