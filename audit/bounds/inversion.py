@@ -70,7 +70,8 @@ def approximate_bound(
     whole numbers.
     """
     z = _deviate(risk)
-    a, m = np.broadcast_arrays(np.asarray(false_alarms, float), np.asarray(misses, float))
+    # neither is made as large as both together: callers pair one count with many others
+    a, m = np.asarray(false_alarms, float), np.asarray(misses, float)
     alpha = score_limit(a[..., None], trials[0], z * np.cos(DIRECTIONS))
     beta = score_limit(m[..., None], trials[1], z * np.sin(DIRECTIONS))
     return question.through(alpha, beta).min(-1)

@@ -20,7 +20,8 @@ GAMMA_SHARE = 0.02
 """Share of a risk that is spent on where alpha lies."""
 NEGLECTED = 1e-11
 """Binomial mass left out of the sums at either end; it is added to the p-value."""
-GOLDEN_STEPS = 36
+GOLDEN_STEPS = 44
+CROSSING_ROUNDS = 24
 SLACK = 3e-6
 NULL_POINTS = 24
 NEWTON_STEPS = 6
@@ -92,10 +93,11 @@ def evidence_at_all(alpha: Array, beta: Array, lines: SupportingLines, *, trials
     found = np.zeros(alpha.shape)
     below = beta < lines.below(alpha)
     alpha, beta = alpha[below], beta[below]
-    straight = trials[1] * divergence(beta, lines.below(alpha))
-    # The nearest point of the curve lies neither below the point nor further right than straight up is far.
-    reach = _upper_divergence(alpha, straight / trials[0])
-    top = _crossing(lines, beta, alpha, reach)
+    # The nearest point of the curve lies neither below the point nor further right than straight up is far, and
+    # KL(p || x) >= (x - p)^2 / (2 x) for x > p.
+    straight = trials[1] * divergence(beta, lines.below(alpha)) / trials[0]
+    reach = np.minimum(alpha + straight + np.sqrt(straight * (straight + 2 * alpha)), 1.0)
+    top = halved(lambda x: ~(lines.below(x) > beta), alpha, reach, rounds=CROSSING_ROUNDS)[1]
 
     def cost(x: Array) -> Array:
         return trials[0] * divergence(alpha, x) + trials[1] * divergence(beta, lines.below(x))
@@ -260,13 +262,3 @@ def _fan(claim: Corners) -> tuple[Array, Array, Array]:
         np.concatenate([claim.y, claim.y, np.tile(claim.y[kink], FAN)]),
         np.concatenate([claim.steep, claim.flat, between.ravel()]),
     )
-
-
-def _crossing(lines: SupportingLines, beta: Array, low: Array, high: Array) -> Array:
-    """The last point between ``low`` and ``high`` at which the curve is still above ``beta``."""
-    return halved(lambda alpha: ~(lines.below(alpha) > beta), low, high, rounds=60)[0]
-
-
-def _upper_divergence(p: Array, budget: Array) -> Array:
-    """The x >= p with ``KL(p || x) = budget``."""
-    return halved(lambda x: ~(divergence(p, x) <= budget), p, np.ones(p.shape), rounds=60)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -14,7 +15,7 @@ from audit.bounds.joint import GAMMA_SHARE
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
-from guarantees.numerics.search import halved
+from guarantees.numerics.search import first
 from guarantees.trade_off import TradeOff
 
 Point = tuple[float, float]
@@ -47,11 +48,22 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
     """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
     counts, gamma = _typical(point, trials_per_side), GAMMA_SHARE * risk
     centre = ndtri(risk) ** 2 / 2
+    low, high = 0.3 * centre, 2.5 * centre + 2
+    cells = 1 << math.ceil(math.log2((high - low) / (5e-3 * centre)))
 
-    def refuted(statistic: float) -> bool:
-        return joint.p_value_of(statistic, lines, counts, gamma=gamma) <= risk
+    @functools.cache
+    def p_value(cell: int) -> float:
+        return joint.p_value_of(low + (high - low) * cell / cells, lines, counts, gamma=gamma)
 
-    return halved(refuted, 0.3 * centre, 2.5 * centre + 2, within=5e-3 * centre)[1]
+    def expected(cell: int) -> int:
+        """Where the p-value is the risk if the root of 2 T is normal, up to the shift that this cell's has."""
+        shift = ndtri(p_value(cell)) - ndtri(risk)
+        root = math.sqrt(2 * (low + (high - low) * cell / cells)) + (shift if math.isfinite(shift) else 0.0)
+        return int(np.clip(math.ceil((max(root, 0.0) ** 2 / 2 - low) / (high - low) * cells), 1, cells))
+
+    centred = round((centre - low) / (high - low) * cells)
+    found = first(lambda cell: p_value(cell) <= risk, 0, cells, guess=expected(centred))
+    return low + (high - low) * found / cells
 
 
 def jointly_refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: float) -> Callable[[Array, Array], Array]:

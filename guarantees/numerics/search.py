@@ -87,8 +87,17 @@ def halved(
     return low, high
 
 
-def first(beyond: Callable[[int], bool], low: int, high: int) -> int:
-    """The first whole number above ``low`` from which on ``beyond`` is true; at ``high`` it is taken to be."""
+def first(beyond: Callable[[int], bool], low: int, high: int, *, guess: int | None = None) -> int:
+    """The first whole number above ``low`` from which on ``beyond`` is true; at ``high`` it is taken to be.
+
+    A good ``guess`` takes two calls, one that is off by n about as many as n has binary digits, twice.
+    """
+    if guess is not None:
+        step = 1
+        at = min(max(guess, low + 1), high)
+        while low < at < high:
+            low, high, at = (low, at, at - step) if beyond(at) else (at, high, at + step)
+            step *= 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if beyond(middle) else (middle, high)

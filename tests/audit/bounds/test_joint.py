@@ -5,6 +5,7 @@ from scipy.stats import beta as beta_law
 from scipy.stats import binom, norm
 
 import guarantees
+from audit.bounds import joint
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import evidence, joint_p_value
 from audit.bounds.supporting_lines import corners, tabulate
@@ -189,3 +190,14 @@ def test_lines_are_made_once_for_a_curve():
     claim = families.gaussian(mu=0.5)
     assert tabulate(claim) is tabulate(claim)
     assert tabulate(claim) is not tabulate(families.gaussian(mu=0.5))
+
+
+def test_the_search_for_the_nearest_point_errs_by_less_than_is_allowed_for_it(monkeypatch):
+    """Most where a kink is the nearest point: too few steps overstated the evidence there by seven times as much."""
+    lines = tabulate(guarantees.epsilon_delta(epsilon=8.0, delta=1e-9))
+    alpha = np.append(np.zeros(50), np.geomspace(1e-9, 0.3, 950))
+    beta = lines.below(alpha) * np.tile([0.0, 1e-6, 0.3, 0.8, 0.99], 200)
+    found = joint.evidence_at_all(alpha, beta, lines, trials=(1000, 1000))
+    monkeypatch.setattr(joint, "GOLDEN_STEPS", 95)
+    longer = joint.evidence_at_all(alpha, beta, lines, trials=(1000, 1000))
+    assert np.max(found / longer) < 1 + joint.SLACK

@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mutations import mutated, toml
+from mutations import ODD, mutated, toml
 
 from audit.suites.build import build, build_suite
 from audit.suites.read import parse_suite
@@ -80,7 +80,9 @@ def scrambled(draw: st.DrawFn) -> str:
     start = draw(st.integers(0, len(text)))
     stop = draw(st.integers(start, min(len(text), start + 40)))
     return (
-        text[:start] + draw(st.text(max_size=4) | st.sampled_from(["[[", "]]", '"', "=", "{", "\n[x]\n"])) + text[stop:]
+        text[:start]
+        + draw(st.text(ODD, max_size=4) | st.sampled_from(["[[", "]]", '"', "=", "{", "\n[x]\n"]))
+        + text[stop:]
     )
 
 

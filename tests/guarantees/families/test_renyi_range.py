@@ -162,6 +162,7 @@ def test_orders_next_to_1_and_small_promises_are_known_within_the_stated_error(o
     assert claim.error <= max(2e-6, 1e-3 * truth)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("size", [1e-30, 1e-24, 1e-13])
 def test_what_is_not_followed_is_a_range_and_grows_with_its_rounds(size):
     """It was told as no leak, known exactly, however often it was composed."""
