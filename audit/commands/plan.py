@@ -141,7 +141,8 @@ def _print_table(plans: list[AuditPlan]) -> None:
     at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
     table = Table(
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
-        "Times: learning the scores and drawing all trials, in one process. "
+        "Times: learning and compiling the scores and drawing all trials, in one process; judging and a diagnosis come "
+        "on top. "
         "'To prove a violation': if the pilot's estimate is the truth, "
         "and below it for one standard error of the pilot either way; a right step may have one by chance. 'never': "
         "what is known of the mechanism keeps the claim; a pilot of so few outputs may not see that it does not.",

@@ -173,7 +173,7 @@ class _Pilot(NamedTuple):
     pace: float
     """Seconds a trial once everything is compiled."""
     before: float
-    """Seconds that the distinguisher took to learn, the trials that it learns from included."""
+    """Seconds that the distinguisher took to learn, the trials that it learns from included, and to be compiled."""
 
 
 def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pilot:
@@ -182,16 +182,21 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pil
     began = time.monotonic()
     costly = is_foreign(audit.mechanism)
     chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn, costly=costly)
-    before = time.monotonic() - began
+    learning = time.monotonic() - began
     sides = both.scored(chosen, learnt=learnt_from > 0)
     sources = [side.source(one) for side, one in zip(sides, own, strict=True)]
     half = PILOT_TRIALS // 2
+    began = time.monotonic()
     scores = [source.scores(0, half) for source in sources]
+    first = time.monotonic() - began
     # a whole chunk costs as much as a few trials of it, so a whole one is timed
     timed = max(half, sources[0].chunk)
     began = time.monotonic()
     sources[0].scores(half, half + timed)
-    return _Pilot((scores[0], scores[1]), (time.monotonic() - began) / timed, before)
+    again = time.monotonic() - began
+    # the first ones were compiled as well; code that JAX does not trace draws no more than it was asked for
+    compiling = max(0.0, first - 2 * again * (half / timed if costly else 1.0))
+    return _Pilot((scores[0], scores[1]), again / timed, learning + compiling)
 
 
 def _counts(without: np.ndarray, with_record: np.ndarray) -> list[ErrorCounts]:

@@ -1,6 +1,7 @@
 import json
 
 import jax
+import numpy as np
 import pytest
 
 from audit.cli import main
@@ -110,6 +111,40 @@ def test_trials_are_timed_as_a_run_draws_them(planned, monkeypatch, batch, trial
     clock.outputs(None, 7500, size=64)
     assert clock.now / 1.5 < timed.pace * 15_000 < 1.5 * clock.now
     assert spent < 10 + 4 * trial
+
+
+class Scored:
+    """Scores that take ``compiling`` seconds once, then ``trial`` seconds each, drawn by the chunk or one by one."""
+
+    def __init__(self, clock, compiling, *, chunk, whole):
+        self.clock, self.compiling, self.chunk, self.whole = clock, compiling, chunk, whole
+
+    def scored(self, distinguisher, *, learnt):
+        return self, self
+
+    def source(self, key):
+        return self
+
+    def scores(self, start, stop):
+        size = self.chunk if self.whole else 1
+        self.clock.now += self.compiling + -(-(stop - start) // size) * size * self.clock.trial
+        self.compiling = 0.0
+        return np.arange(float(stop - start))[:, None]
+
+
+@pytest.mark.parametrize(("chunk", "whole", "foreign"), [(64, False, True), (1000, False, True), (1000, True, False)])
+@pytest.mark.parametrize("compiling", [0.0, 3.0])
+def test_compiling_the_scores_is_part_of_the_time(planned, monkeypatch, compiling, chunk, whole, foreign):
+    """A command was said to take 2 s, and took 17."""
+    clock = Clock(0.0, 0.01)
+    sides = Scored(clock, compiling, chunk=chunk, whole=whole)
+    monkeypatch.setattr(planned_audits, "time", clock)
+    monkeypatch.setattr(planned_audits, "both_sides", lambda *_: sides)
+    monkeypatch.setattr(planned_audits, "is_foreign", lambda _: foreign)
+    monkeypatch.setattr(planned_audits, "learn", lambda given, *_, **__: (given, 0))
+    pilot = planned_audits._pilot(build_suite(read_suite(planned))[0], None, jax.random.key(0))
+    assert pilot.before == pytest.approx(compiling, abs=1e-9)
+    assert pilot.pace == pytest.approx(0.01)
 
 
 FAILS = """
