@@ -17,6 +17,7 @@ from audit.diagnosis.explain.findings import (
     Round,
     after_sum,
     broken_off,
+    changed_after_release,
     clipped_apart,
     due_on_the_pair,
     earlier_rounds,
@@ -26,12 +27,10 @@ from audit.diagnosis.explain.findings import (
     not_followed,
     own_error,
     ranked,
-    same_noise,
-    short_of_noise,
     too_far,
     too_little,
-    without_noise,
 )
+from audit.diagnosis.explain.missing_noise import same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -188,6 +187,8 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         return short_of_noise(**places, **words)
     if fact.kind == Kind.CLIPPED_AFTER_SUM:
         return after_sum(**places, readers=readers)
+    if fact.kind == Kind.CHANGED_AFTER_RELEASE:
+        return changed_after_release(places["at"], None, readers, fact.words["origin"])
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         return mixed(**places)
     if fact.kind == Kind.NOT_CLIPPED:

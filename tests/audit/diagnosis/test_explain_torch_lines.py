@@ -120,7 +120,31 @@ def momentum_of_clean_sums(seed, data):
     return weights
 
 
+def half_noise_first(seed, data):
+    torch.manual_seed(seed)
+    released = 0.5 * steps.noise()  # too_little_noise
+    for row in steps.clipped(steps.gradients(steps.START, *data)):
+        released += row
+    return released
+
+
+def stepped(weights, update):
+    return weights - steps.LEARNING * update
+
+
+def last_step_without_noise(seed, data):
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for step in range(2):
+        total = steps.clipped(steps.gradients(weights, *data)).sum(0)
+        total = total if step else total + steps.noise()
+        weights = stepped(weights, total)  # changed_after_release
+    return weights
+
+
 WRONG = [
+    half_noise_first,
+    last_step_without_noise,
     noise_before_clipping,
     bound_as_a_number,
     momentum_of_clean_sums,
@@ -178,7 +202,56 @@ def right_noisy_inputs(seed, data):
     return total_of((x + 0.1 * torch.randn(steps.COLUMNS), y)) + steps.noise()
 
 
-RIGHT = [right_slice_by_slice, right_put_in_pieces, right_bounds_of_their_own, right_noisy_inputs]
+def right_noise_first(seed, data):
+    """Records are added to noise one by one, and weights of the first step read by each."""
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for _ in range(2):
+        released = steps.noise()
+        for x, y in zip(*data, strict=True):
+            released += steps.clipped(steps.gradients(weights, x[None], y[None]))[0]
+        weights = weights - steps.LEARNING * released
+    return weights
+
+
+def right_noise_of_microbatches(seed, data):
+    torch.manual_seed(seed)
+    weights, (x, y) = steps.START.clone(), data
+    for _ in range(2):
+        parts = [steps.clipped(steps.gradients(weights, x[at::2], y[at::2])).sum(0) for at in range(2)]
+        one, other = (part + steps.noise() / 2**0.5 for part in parts)
+        weights = weights - steps.LEARNING * (one + other)
+    return weights
+
+
+def right_microbatch_by_microbatch(seed, data):
+    torch.manual_seed(seed)
+    weights, (x, y) = steps.START.clone(), data
+    for _ in range(2):
+        noisy = []
+        for at in range(2):
+            part = steps.clipped(steps.gradients(weights, x[at::2], y[at::2])).sum(0)
+            noisy.append(part + steps.noise() / 2**0.5)
+        weights = weights - steps.LEARNING * (noisy[0] + noisy[1])
+    return weights
+
+
+def right_drawn_seed(seed, data):
+    drawn = torch.randint(2**31, (1,), generator=torch.Generator().manual_seed(seed))
+    torch.manual_seed(int(drawn))
+    return total_of(data) + steps.noise()
+
+
+RIGHT = [
+    right_slice_by_slice,
+    right_put_in_pieces,
+    right_bounds_of_their_own,
+    right_noisy_inputs,
+    right_noise_first,
+    right_noise_of_microbatches,
+    right_microbatch_by_microbatch,
+    right_drawn_seed,
+]
 
 
 @pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed, without_noise
+from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value
+from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism

@@ -103,6 +103,8 @@ class Cell:
     draws: frozenset[int] = frozenset()
     released: bool = False
     events: tuple[Event, ...] = ()
+    meeting: tuple[Any, ...] = ()
+    """The slot in which noise and data were added to it, where nothing but that was done."""
     opaque: bool = False
     """Randomness or data came here by a way that is not followed."""
 

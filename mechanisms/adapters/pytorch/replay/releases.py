@@ -53,6 +53,8 @@ class Releases:
         self._ledger, self._reference = ledger, reference
         self.meetings: dict[Slot, Meeting] = {}
         self.events: list[Event] = []
+        self.noise: set[int] = set()
+        """Draws of the noise of all releases."""
         self.covering: set[int] = set()
         """Draws of the noise of releases that the record moves."""
         self.choosing: set[int] = set()
@@ -71,11 +73,14 @@ class Releases:
         """Whether noise met something where it did not in the reference."""
         self.round = 1
         self._fresh, self._stored = False, 0
+        self._sums: dict[Slot, torch.Tensor] = {}
+        """What noise of this round was added to, as far as it is summed."""
 
     def new_round(self) -> None:
         """Something is done that a round begins with; nothing is where nothing was released since the last one."""
         if self._fresh:
             self.round, self._fresh = self.round + 1, False
+            self._sums.clear()
 
     def met(self, done: Operation) -> Cell | None:
         """Noise is added to something that is no noise; None where it is not, or covers nothing more."""
@@ -89,6 +94,7 @@ class Releases:
         if covering.released and not data:
             return None
         meeting = _meeting(done, place)
+        self.noise |= covering.draws
         slot = self._ledger.slot(done.where, done.name, "meets")
         self._ledger.phase += 1
         if cell is not None and cell.released and not data:
@@ -102,7 +108,40 @@ class Releases:
             kept = shadow(done.out, meeting.variance)
             return dataclasses.replace(covering, variance=kept, released=True, events=())
         self._fresh = True
-        return Cell(released=True, draws=covering.draws, events=tuple(self.events[-1:]))
+        self._sums[slot] = meeting.value
+        return Cell(released=True, draws=covering.draws, events=tuple(self.events[-1:]), meeting=slot)
+
+    def more(self, done: Operation) -> Cell | None:
+        """Data is added to the sum that a release has just begun, as where records are added to noise one by one."""
+        one, other = done.cell(done.args[0]), done.cell(done.args[1])
+        place = 0 if one is not None and one.meeting else 1
+        begun, cell = (one, other) if place == 0 else (other, one)
+        if begun is None or cell is None or not begun.meeting or not cell.data or not cell.summed:
+            return None
+        if any(part.shape != done.out.shape for part in done.args[:2]) or any(event.consumed for event in begun.events):
+            return None
+        signs = _signs(done)
+        if signs[place] != 1 or begun.meeting not in self._sums:
+            return None
+        slot = begun.meeting
+        self._sums[slot] = total = self._sums[slot] + done.before[1 - place].detach() * signs[1 - place]
+        if self._reference is None:
+            self.meetings[slot] = dataclasses.replace(
+                self.meetings[slot], value=total.clone(), result=done.out.detach().clone()
+            )
+        elif (kept := self._reference.meetings.get(slot)) is not None and len(begun.events) == 1:
+            (event,) = begun.events
+            hidden = event.variance != 0
+            difference = (total - kept.value).float()
+            event.moved = bool(_is_moved(total, kept.value, difference).any())
+            event.difference = torch.where(hidden, difference, torch.zeros(()))
+            event.bends |= cell.bends
+            event.mixed, event.bent = event.mixed or cell.mixed, event.bent or cell.bent
+            done.out.copy_(torch.where(hidden, kept.result, done.out.detach()))
+            if event.moved:
+                self.covering |= event.covering
+                self.choosing |= cell.draws
+        return begun
 
     def combined(self, done: Operation) -> tuple[Event, ...]:
         """Noisy parts that are added up before anything is made of them are one release with all their noise."""
@@ -157,13 +196,13 @@ class Releases:
         ):
             self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         hidden = meeting.variance != 0
-        if count := int((_is_moved(meeting, other, difference) & ~hidden).sum()):
+        apart = _is_moved(meeting.value, other.value, difference)
+        if count := int((apart & ~hidden).sum()):
             origin = cell.summed or done.where
             self.uncovered.append(Uncovered(covering.uneven, origin, done.where, count, hidden.numel()))
         done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
         if cell.changed and cell.changed in self.leaked:
             self.reached.append(cell.changed)
-        moved = bool(_is_moved(meeting, other, difference).any())
         difference = torch.where(hidden, difference, torch.zeros(()))
         if (same := self._released_before(other.result, difference)) is not None:
             # the same sum with the same noise once more tells nothing new
@@ -190,7 +229,7 @@ class Releases:
             uneven=covering.uneven,
             covering=covering.draws,
             choosing=cell.draws,
-            moved=moved,
+            moved=bool(apart.any()),
             result=other.result,
             standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
         )
@@ -210,9 +249,13 @@ class Releases:
         return None
 
 
-def _meeting(done: Operation, place: int) -> Meeting:
+def _signs(done: Operation) -> tuple[float, float]:
     factor = done.kwargs.get("alpha", 1)
-    signs = {"a": (1, factor), "s": (1, -factor), "r": (-factor, 1)}[done.name[0]]
+    return {"a": (1, factor), "s": (1, -factor), "r": (-factor, 1)}[done.name[0]]
+
+
+def _meeting(done: Operation, place: int) -> Meeting:
+    signs = _signs(done)
     parts = [part.detach() * sign for part, sign in zip(done.before[:2], signs, strict=True)]
     variance = done.variance(done.args[place]) * signs[place] ** 2 + torch.zeros(done.out.shape)
     shape = done.out.shape
@@ -245,9 +288,9 @@ def _size(tensor: torch.Tensor) -> float:
     return float(tensor.abs().sum())
 
 
-def _is_moved(meeting: Meeting, other: Meeting, difference: torch.Tensor) -> torch.Tensor:
+def _is_moved(value: torch.Tensor, other: torch.Tensor, difference: torch.Tensor) -> torch.Tensor:
     """Which coordinates the record moves, by more than rounding."""
     if not difference.numel():
         return torch.zeros(difference.shape, dtype=torch.bool)
-    largest = max(float(other.value.abs().max()), float(meeting.value.abs().max()))
-    return difference.abs() > 0.02 * traces.tolerance(meeting.value) * largest
+    largest = max(float(other.abs().max()), float(value.abs().max()))
+    return difference.abs() > 0.02 * traces.tolerance(value) * largest

@@ -11,7 +11,14 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay import uneven_noise
-from mechanisms.adapters.pytorch.replay.comparing import apart_from, length_of, round_costs, took_part
+from mechanisms.adapters.pytorch.replay.comparing import (
+    apart_from,
+    length_of,
+    outputs_differ,
+    releases_differ,
+    round_costs,
+    took_part,
+)
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.mixing import OTHER_BATCHES, SLACK, Company, mixing
@@ -19,7 +26,12 @@ from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, un
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, place_of_record, same_batches, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
-from mechanisms.adapters.pytorch.replay.same_noise import drawn_by_the_seed, same_in_every_run, with_seedings
+from mechanisms.adapters.pytorch.replay.same_noise import (
+    drawn_by_the_seed,
+    of_one_seed,
+    same_in_every_run,
+    with_seedings,
+)
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
@@ -85,8 +97,7 @@ class Replay:
             largest += self._about_clipping(one, other)
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
         if reused and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
-            again = self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
-            self._facts += [] if again is None else same_in_every_run(other, again, together([*other.outputs]))
+            self._facts += self._constant_noise(other)
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
         costs = [list(round_costs(run.releases.events)) for run in largest]
@@ -137,8 +148,9 @@ class Replay:
         *,
         stirred: bool = False,
         seedings: Seedings | None = None,
+        bank: Bank | None = None,
     ) -> Run:
-        run = Run(self._bank, reference, seedings)
+        run = Run(bank or self._bank, reference, seedings)
         run.mark(tensors_in(dataset))
         with generators_kept():
             if stirred and seed is not None:
@@ -190,6 +202,15 @@ class Replay:
                 "randomness_from_data", {"draw": apart[0][1]}, origin=": their seed differs between the two datasets"
             )
 
+    def _constant_noise(self, other: Run) -> list[Fact]:
+        """Noise that another seed does not change, nor other draws: a seed may be drawn."""
+        again = self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
+        found = [] if again is None else same_in_every_run(other, again, together([*other.outputs]))
+        if not found:
+            return []
+        fresh = self._further(self._with, None, seed=self._seed + 1, stirred=True, bank=Bank())
+        return found if fresh is None else of_one_seed(found, other, fresh)
+
     def _about_rounds(self, one: Run, other: Run) -> None:
         for at in dict.fromkeys(other.releases.reached):
             self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
@@ -217,7 +238,7 @@ class Replay:
         if one.outputs.keys() != other.outputs.keys():
             self._say("not_followed", {}, why="the two datasets release tensors of different names")
             return True
-        if other.releases.uncovered and (other.releases.reached or _differ(one, other)):
+        if other.releases.uncovered and (other.releases.reached or outputs_differ(one, other)):
             first = other.releases.uncovered[0]
             leaf = f"A part of the sum ({first.count} of {first.of} coordinates)"
             left = {"left": first.left} if first.left else {}
@@ -385,19 +406,4 @@ class Replay:
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""
         again = self._further(self._without, None, seed=self._seed + 1)
-        if (
-            again is None
-            or again.releases.meetings.keys() != one.releases.meetings.keys()
-            or again.outputs.keys() != one.outputs.keys()
-        ):
-            return True
-        values = [
-            (again.releases.meetings[slot].value, one.releases.meetings[slot].value) for slot in one.releases.meetings
-        ]
-        values += [(again.outputs[name].value, one.outputs[name].value) for name in one.outputs]
-        return any(apart_from(*pair) for pair in values)
-
-
-def _differ(one: Run, other: Run) -> bool:
-    """Whether the two sides release anything that is not the same, where noise was made equal."""
-    return any(apart_from(one.outputs[name].value, mine.value) for name, mine in other.outputs.items())
+        return again is None or releases_differ(one, again)

@@ -81,6 +81,8 @@ class Run(TorchDispatchMode):
         self.batches: dict[int, set[int]] = collections.defaultdict(set)
         """Places of the records that were read between two releases."""
         self._records: dict[int, torch.Tensor] = {}
+        self._weights: set[int] = set()
+        """Draws of releases with which records were read."""
         self.lost: list[str] = []
         self.ranks = False
         """Whether values of records were picked by their size."""
@@ -263,6 +265,8 @@ class Run(TorchDispatchMode):
             found = self.releases.met(done)
             if found is not None:
                 return self._on_records(done, found) if found.data else found
+        if both and done.name in noise.ADDING and (more := self.releases.more(done)) is not None:
+            return more
         # a number that depends on the data scales noise, which the release shows; rows of data weigh nothing
         numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
         if noisy and (not records or (done.name in noise.SCALING and numbers)):
@@ -318,6 +322,13 @@ class Run(TorchDispatchMode):
             events = self.releases.combined(done)
         return Cell(released=True, draws=done.draws, events=events, opaque=done.opaque)
 
+    def _read_with(self, draws: set[int]) -> None:
+        """Records are read with weights of these draws: a round begins if they are new, not with every microbatch."""
+        drawn = draws & self.releases.noise
+        if not drawn or drawn - self._weights:
+            self.releases.new_round()
+        self._weights |= drawn
+
     def _data(self, done: Operation) -> Cell:
         """Something that records reached and no noise covers."""
         self.ranks |= done.name in RANKING
@@ -333,7 +344,7 @@ class Run(TorchDispatchMode):
                 event.consumed = True
         # what spoils one tensor of a release does not begin a round; reading records with spoilt weights does
         if done.name not in noise.ADDING and ((covered and not by_numbers) or (changed and not numbers)):
-            self.releases.new_round()
+            self._read_with({number for cell in done.cells if cell in covered or cell.changed for number in cell.draws})
         # a released bias that is added to single records is a weight of theirs
         if covered and numbers and (done.name in noise.ADDING or by_numbers):
             changed = changed or done.where

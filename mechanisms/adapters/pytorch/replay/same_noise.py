@@ -6,6 +6,7 @@ import dataclasses
 
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 
 def drawn_by_the_seed(run: Run, seeds: set[int]) -> bool:
@@ -29,6 +30,15 @@ def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
             words = {"leaf": outputs if whole else "a part of what is released"}
             facts.setdefault(event.draw, Fact(kind="released_without_noise", stacks=stacks, words=words))
     return list(facts.values())
+
+
+def of_one_seed(facts: list[Fact], run: Run, fresh: Run) -> list[Fact]:
+    """Those of them whose generator has one seed also where other numbers are drawn: a seed may come from a draw."""
+    return [fact for fact in facts if _seeds(run, fact.stacks["draw"]) & _seeds(fresh, fact.stacks["draw"])]
+
+
+def _seeds(run: Run, where: Stack) -> set[int | None]:
+    return {draw.seed for draw in run.draws if draw.stack == where}
 
 
 def with_seedings(facts: list[Fact], run: Run, again: Run) -> list[Fact]:

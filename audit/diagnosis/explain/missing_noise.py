@@ -1,0 +1,84 @@
+"""Findings about leaves that have no noise, the same noise in every run, or less of it than others."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.places import Place, frames_of, spelled
+
+
+def short_of_noise(
+    leaf: str,
+    *,
+    at: Place,
+    draw: Place,
+    deviation: float,
+    others: float,
+    length: float,
+    due: float,
+    made: Place | None = None,
+) -> Finding:
+    """A leaf with less noise than others that are clipped together with it, whatever the record at hand shows.
+
+    ``made`` is where its noise was made smaller, where that is not where it is drawn.
+    """
+    smaller = "" if made is None or made in (at, draw) else f" and changed at {spelled(made)}"
+    says = (
+        f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}{smaller}, has deviation "
+        f"{deviation:.4g} where that of others has {others:.4g}, and all of them are clipped together, "
+        f"to {length:.4g}: a record whose gradient lies there has a multiplier of {deviation / length:.4g}, "
+        f"where {due:.4g} is due."
+    )
+    places = [at, draw] if made is None else [made, at, draw]
+    return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of(places), says=says)
+
+
+def without_noise(
+    leaf: str,
+    at: Place,
+    noisy: Place | None = None,
+    left: Place | None = None,
+    fixed: tuple[Place, Place] | None = None,
+    noised: Place | None = None,
+    bounded: Place | None = None,
+) -> Finding:
+    """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
+
+    ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
+    instead, and where the key is made. ``noised`` and ``bounded`` are where noise is added to single records, and where
+    they are clipped after that.
+    """
+    leaf = _large(leaf)
+    if fixed is not None:
+        added, key = fixed
+        told = (
+            f"; what is added at {spelled(added)} is drawn from the constant key of {spelled(key)}, so it is the same "
+            "in every run and hides nothing"
+        )
+        lines = frames_of([key, at, added])
+        return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
+    told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}"
+    if noised is not None and bounded is not None:
+        told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
+        told += "it with them"
+    if left is not None and left != noisy:
+        told += f"; {spelled(left)} leaves it without"
+    # the line that left it out stands first
+    lines = frames_of([place for place in (left, noised, noisy, bounded, at) if place is not None])
+    return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
+
+
+def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place | None = None) -> Finding:
+    """A leaf whose noise comes from a generator that is in the same state in every run, and where it was seeded."""
+    why = "a fixed seed" if seeded is None else f"seeded at {spelled(seeded)}"
+    told = (
+        f"; what is added at {spelled(added)} is drawn at {spelled(draw)} from a generator that has the same state for "
+        f"every seed of a trial ({why}), so it is the same in every run and hides nothing"
+    )
+    lines = frames_of([draw, added, at] if seeded is None else [seeded, draw, added, at])
+    return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told), lines=lines)
+
+
+def _large(leaf: str) -> str:
+    return f"{leaf[0].upper()}{leaf[1:]}" if leaf.startswith(("the ", "a ")) else leaf
