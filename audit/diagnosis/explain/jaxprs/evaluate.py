@@ -6,10 +6,13 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
+
+from audit.diagnosis.explain.jaxprs.key_words import LARGE_DRAW, Words, as_keys, as_words, of_keys
 
 Rule = Callable[..., Any]
 PLAIN = "fiub"
@@ -22,14 +25,42 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
     """The results of an equation."""
     name, params = equation.primitive.name, equation.params
     rule = RULES.get(name)
+    values = list(map(as_words, values))
+    if values and isinstance(values[0], Words) and (found := of_keys(equation, values)) is not None:
+        return [found]
+    if name in ("jit", "pjit") and all(variable.aval.size <= LARGE_DRAW for variable in equation.outvars):
+        return _inner(params["jaxpr"], values)
+    if name == "sort" and params["num_keys"] == 1 and all(map(_is_plain, values)):
+        return _sorted(params, values)
     if rule is not None and all(_is_plain(value) for value in values) and _is_plain_out(equation):
         out = equation.outvars[0].aval
         with np.errstate(all="ignore"):
             found = rule(out, params, *map(np.asarray, values))
         if found is not None:
             return [np.asarray(found, out.dtype)]
-    found = equation.primitive.bind(*values, **params)
-    return list(found) if equation.primitive.multiple_results else [found]
+    found = equation.primitive.bind(*map(as_keys, values), **params)
+    return list(map(as_words, found if equation.primitive.multiple_results else [found]))
+
+
+def _inner(closed: Any, values: Sequence[Any]) -> list[Any]:
+    """The results of a program inside of an equation, equation by equation."""
+    jaxpr = closed.jaxpr
+    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *values], strict=True))
+
+    def read(atom: Any) -> Any:
+        if isinstance(atom, jax_core.Literal):
+            return np.asarray(atom.val, getattr(atom.aval, "dtype", None))
+        return known[atom]
+
+    for equation in live(jaxpr):
+        known.update(zip(equation.outvars, evaluate(equation, [read(atom) for atom in equation.invars]), strict=True))
+    return [as_words(read(atom)) for atom in jaxpr.outvars]
+
+
+def _sorted(params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
+    arrays, axis = list(map(np.asarray, values)), params["dimension"]
+    order = np.argsort(arrays[0], axis=axis, kind="stable")
+    return [np.take_along_axis(array, order, axis) for array in arrays]
 
 
 def live(jaxpr: Any) -> list[Any]:
@@ -120,6 +151,29 @@ def _product(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
     kept = [letter for letter in (*left, *right) if letter not in summed and letter not in shared]
     spelled = f"{''.join(left)},{''.join(right)}->{''.join(shared + kept)}"
     return np.einsum(spelled, x.astype(out.dtype), y.astype(out.dtype))
+
+
+def _gather(out: Any, params: dict[str, Any], x: np.ndarray, places: np.ndarray) -> Any:
+    """Rows by their number along one axis."""
+    numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
+    axes = numbers.start_index_map
+    others = [size for dim, size in enumerate(x.shape) if dim not in axes]
+    plain = len(axes) == 1 and axes == numbers.collapsed_slice_dims and not numbers.operand_batching_dims
+    if not plain or [size for dim, size in enumerate(sizes) if dim not in axes] != others:
+        return None
+    (axis,), places = axes, places[..., 0].astype(np.int64)
+    known = np.clip(places, 0, x.shape[axis] - 1)
+    front = np.moveaxis(x, axis, 0)[known]
+    if params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP and not np.array_equal(known, places):
+        return None
+    batch = [dim for dim in range(len(out.shape)) if dim not in numbers.offset_dims]
+    return np.moveaxis(front, range(front.ndim), [*batch, *numbers.offset_dims])
+
+
+def _dynamic_slice(out: Any, params: dict[str, Any], x: np.ndarray, *starts: np.ndarray) -> Any:
+    sizes = params["slice_sizes"]
+    first = [int(np.clip(start, 0, most - size)) for start, most, size in zip(starts, x.shape, sizes, strict=True)]
+    return x[tuple(slice(start, start + size) for start, size in zip(first, sizes, strict=True))]
 
 
 def _cumsum(out: Any, params: Any, x: np.ndarray) -> Any:
@@ -225,6 +279,8 @@ RULES: dict[str, Rule] = {
     "rev": lambda out, params, x: np.flip(x, params["dimensions"]),
     "iota": _iota,
     "cumsum": _cumsum,
+    "gather": _gather,
+    "dynamic_slice": _dynamic_slice,
     "dot_general": _product,
 }
 """What NumPy computes; a rule that gives None leaves the equation to JAX."""
@@ -232,4 +288,8 @@ RULES: dict[str, Rule] = {
 
 def stacked(rows: Sequence[Any]) -> Any:
     """Arrays, or keys, one after the other."""
-    return np.stack([np.asarray(row) for row in rows]) if all(map(_is_plain, rows)) else jnp.stack(rows)
+    if all(map(_is_plain, rows)):
+        return np.stack([np.asarray(row) for row in rows])
+    if all(isinstance(row, Words) for row in rows):
+        return Words(np.stack([row.words for row in rows]), rows[0].dtype)
+    return as_words(jnp.stack(list(map(as_keys, rows))))

@@ -15,6 +15,7 @@ import numpy as np
 from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
+from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
@@ -201,7 +202,7 @@ class Lockstep:
         place = place_of(one, within)
         if library and one.params.get("name") in COUNTERS and not any(value.values for value in ins):
             return self._counted(one, other, ins, place)
-        keys_alone = not any(value.data for value in ins) and any(value.random and _is_key(value.a) for value in ins)
+        keys_alone = not any(value.data for value in ins) and any(value.random and is_key(value.a) for value in ins)
         if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
             return self._sampler(one, other, ins, place, jaxpr_a)
         outer, self._derived = self._derived, self._derived or _is_derived(one)
@@ -213,7 +214,7 @@ class Lockstep:
     def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
         name = one.params.get("name", "")
-        keys = [value for value in ins if value.random and _is_key(value.a) and _draws(jaxpr)]
+        keys = [value for value in ins if value.random and is_key(value.a) and _draws(jaxpr)]
         drawn = [self._draw(value, place, other.outvars[0].aval) for value in keys]
         numbers = {number for number in drawn if number is not None}
         outs = evaluate(one, [value.a for value in ins])
@@ -390,10 +391,6 @@ def _loop_parts(scan: Any) -> tuple[int, int]:
 
 def _shapes(equation: Any) -> list[Any]:
     return [getattr(variable.aval, "shape", None) for variable in equation.outvars]
-
-
-def _is_key(array: Any) -> bool:
-    return jnp.issubdtype(getattr(array, "dtype", np.dtype(bool)), jax.dtypes.prng_key)
 
 
 def _draws(jaxpr: Any) -> bool:

@@ -42,6 +42,8 @@ MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft",
 """Coordinates of noise are not independent after these."""
 STANDARD = {"_normal": 1.0, "_normal_real": 1.0, "normal": 1.0, "_laplace": 2.0}
 """Functions of libraries that draw numbers of a standard law, and its variance."""
+UNIFORM = ("_uniform", "uniform")
+"""Functions of a key and of the bounds between which they draw."""
 DRAWS = 2**15
 """Numbers drawn to learn the variance of a library's law that is not listed."""
 
@@ -105,6 +107,9 @@ def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) ->
     shape = jaxpr.out_avals[which].shape
     if name in STANDARD:
         return np.full(shape, STANDARD[name]), False
+    if name in UNIFORM and len(ins) == 3 and not any(value.random for value in ins[1:]):
+        low, high = (host(value.a).astype(np.float64) for value in ins[1:])
+        return np.broadcast_to(np.square(high - low) / 12, shape), False
     is_key = [jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins]
     if not any(is_key) or any(value.random and not key for value, key in zip(ins, is_key, strict=True)):
         return None, True

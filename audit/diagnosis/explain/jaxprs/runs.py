@@ -12,6 +12,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
+from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value
@@ -67,7 +68,7 @@ class Program:
             return None
         first = self.counts[0] == self.counts[1] and range(self.counts[1])[self.index] == 0
         kept = slice(None, -1) if first else slice(1, None)
-        sides = tuple(jax.tree.map(lambda column: column[kept], side) for side in self.sides)
+        sides = tuple(jax.tree.map(lambda column: host_leaf(column)[kept], side) for side in self.sides)
         try:
             a, b = (jax.make_jaxpr(self.function)(key, side) for side in sides)
         except Exception:
@@ -102,7 +103,7 @@ def _program(
     a, shapes = jax.make_jaxpr(function, return_shape=True)(key, sides[0])
     b = jax.make_jaxpr(function)(key, sides[1])
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
-    leaves = [jax.tree.leaves(side) for side in sides]
+    leaves = [[host_leaf(leaf) for leaf in jax.tree.leaves(side)] for side in sides]
     if len(leaves[0]) != len(leaves[1]) or len(a.out_avals) != len(b.out_avals):
         raise CannotFollowError("the two datasets are not made of the same arrays", NOWHERE)
     if [aval.shape for aval in a.out_avals] != [aval.shape for aval in b.out_avals]:
@@ -136,15 +137,15 @@ def run_once(
 ) -> Run:
     """Both sides once; with the record made larger, or with the other records made unlike one another."""
     lockstep = Lockstep(counts=program.counts, group=program.group, company=company)
-    arguments = [Value(a=key, b=key, random=True)]
+    words = as_words(key)
+    arguments = [Value(a=words, b=words, random=True)]
     last = program.counts[1]
     place = range(last)[program.index] if program.counts[0] == last else last - program.group
     slots = frozenset(range(place, place + program.group))
     for one, other in program.leaves:
         if not program.rows:
             same = np.shape(one) == np.shape(other) and np.array_equal(one, other)
-            a, b = jnp.asarray(one), jnp.asarray(other)
-            arguments.append(Value(a=a, b=a) if same else Value(a=a, b=b, values=True, origin=BEFOREHAND))
+            arguments.append(Value(a=one, b=one) if same else Value(a=one, b=other, values=True, origin=BEFOREHAND))
             continue
         if others_apart:
             order = _places_changed(last, slots)
@@ -186,8 +187,14 @@ def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:
     return order
 
 
-def _as_rows(factors: np.ndarray, column: Any) -> jax.Array:
-    return jnp.asarray(factors, column.dtype).reshape(-1, *[1] * (column.ndim - 1))
+def _as_rows(factors: np.ndarray, column: Any) -> np.ndarray:
+    return factors.astype(column.dtype).reshape(-1, *[1] * (column.ndim - 1))
+
+
+def host_leaf(leaf: Any) -> Any:
+    """An array of a dataset in NumPy, of the type that JAX gives it; keys as they are."""
+    array = jnp.asarray(leaf)
+    return as_words(array) if is_key(array) else np.asarray(array)
 
 
 def _all_left(names: Sequence[str], outs: Sequence[Value], meetings: Meetings) -> list[Finding]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
 from audit.diagnosis.explain.places import Place
 
 COUNT = "the number of records"
@@ -256,8 +257,8 @@ class Value:
 
 def host(array: Any) -> np.ndarray:
     """As NumPy reads it; keys by their words, narrow floats widened."""
-    if jnp.issubdtype(getattr(array, "dtype", np.dtype(bool)), jax.dtypes.prng_key):
-        return np.asarray(jax.random.key_data(array))
+    if is_key(array):
+        return array.words if isinstance(array, Words) else np.asarray(jax.random.key_data(array))
     found = np.asarray(array)
     return found.astype(np.float32) if found.dtype.itemsize < 4 and found.dtype.name in ROUNDING else found
 
