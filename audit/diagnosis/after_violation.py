@@ -1,6 +1,6 @@
 """After a verdict 'violation': look at a few hundred outputs and put what looks wrong into the record.
 
-After another verdict PyTorch code is replayed alone, which takes as long as a few dozen trials of it at most.
+After another verdict the code is replayed alone, JAX code of few equations in about a second.
 """
 
 from __future__ import annotations
@@ -172,33 +172,38 @@ def _without_violation(
     deadline: float | None,
     sides: BothSides | None,
 ) -> AuditRecord:
-    """What a replay finds wrong, if it costs little beside the trials; or that the release never varies.
-
-    Replaying JAX code compiles dozens of small programs, for seconds: ``audit.explain`` does that when it is asked to.
-    """
+    """What a replay finds wrong, if it costs little beside the trials; or that the release never varies."""
     key = fold_in(key, PURPOSE)
     if _never_varied(record):
         told = both_sides(mechanism, neighbours) if sides is None else sides
         return dataclasses.replace(record, diagnoses=_constant(told, key, deadline))
     # a function that has drawn its trials has imported what it uses
-    if mechanism.tracer != "torch" or "torch" not in sys.modules:
+    if mechanism.tracer == "torch" and "torch" not in sys.modules:
         return record
     began = time.monotonic()
     with warnings.catch_warnings():
         # the code has warned while its trials were drawn
         warnings.simplefilter("ignore")
-        lines = tuple(answer for answer in _lines(record, mechanism, neighbours, key, deadline) if answer.wrong)
+        lines = tuple(
+            answer for answer in _lines(record, mechanism, neighbours, key, deadline, brief=True) if answer.wrong
+        )
     return dataclasses.replace(record, diagnoses=lines, seconds=record.seconds + time.monotonic() - began)
 
 
 def _lines(
-    record: AuditRecord, mechanism: Auditable, neighbours: Neighbours, key: jax.Array, deadline: float | None
+    record: AuditRecord,
+    mechanism: Auditable,
+    neighbours: Neighbours,
+    key: jax.Array,
+    deadline: float | None,
+    *,
+    brief: bool = False,
 ) -> tuple[Diagnosis, ...]:
     """Lines of code that look wrong, or what keeps them from being found."""
     if deadline is not None and time.monotonic() >= deadline:
         return ()
     stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
-    return line_answers(mechanism, neighbours, key=key, stated=stated)
+    return line_answers(mechanism, neighbours, key=key, stated=stated, brief=brief)
 
 
 def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:

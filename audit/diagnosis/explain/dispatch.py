@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 
 from audit.diagnosis.explain.findings import Covered, Explanation, not_followed
+from audit.power.less_noise import CLAIMS
 from audit.record.environment import seen_of
 from guarantees.checks import AboveZero, checked
 from guarantees.families.event_text import noise_multiplier_of
@@ -36,6 +37,9 @@ class Stated:
     """Clipping norms by which the pair may move a sum: 2 where a record is exchanged."""
     of_the_pair: bool = False
     """Whether the multiplier is already over what the pair moves, as mu says it, and not over one clipping norm."""
+
+    rate: AboveZero | None = None
+    """With which a Poisson batch holds a record, where the claim says so."""
 
     @property
     def due(self) -> float | None:
@@ -88,6 +92,17 @@ def promised(claim: Named) -> float | None:
     return positive(own.get("noise_multiplier"))
 
 
+def sampling_rate(claim: Named) -> float | None:
+    """With which a claim about Poisson batches takes a record into each of them."""
+    own = claim.parameters
+    if claim.name == "claim_from_history":
+        rates = {rate for _, rate, _ in own["history"]}
+        return positive(rates.pop()) if len(rates) == 1 else None
+    if claim.name not in CLAIMS or own.get("sampler", "poisson") != "poisson" or own.get("largest_batch") is not None:
+        return None
+    return positive(own.get("rate", own.get("sample_rate")))
+
+
 def stated_by(
     claim: Named | None,
     told: Mapping[str, Any],
@@ -105,6 +120,7 @@ def stated_by(
         else noise_multiplier,
         reach=neighbours.group * (2.0 if neighbours.relation == "substitution" else 1.0),
         of_the_pair=noise_multiplier is None and claimed is not None and claim is not None and claim.name == "gaussian",
+        rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
     )
 
 

@@ -18,6 +18,7 @@ class Kind(enum.StrEnum):
 
     KEY_USED_TWICE = "key_used_twice"
     RANDOMNESS_FROM_DATA = "randomness_from_data"
+    IN_EVERY_BATCH = "in_every_batch"
     RECORDS_MIXED_BEFORE_SUM = "records_mixed_before_sum"
     CLIPPED_AFTER_SUM = "clipped_after_sum"
     NOT_CLIPPED = "not_clipped"
@@ -32,6 +33,8 @@ SENTENCES = {
     Kind.KEY_USED_TWICE: "The randomness of {first} is used again at {second}{how}: these random numbers are not "
     "independent.",
     Kind.RANDOMNESS_FROM_DATA: "The random numbers drawn at {draw} depend on the data{origin}.",
+    Kind.IN_EVERY_BATCH: "The record moves what is released at {at} in each of {runs} runs, and the claim has batches "
+    "that hold it with probability {rate:.4g}: {why}.",
     Kind.RECORDS_MIXED_BEFORE_SUM: "At {at} one record changes the values of other records{through} before they are "
     "summed: clipping each of them does not bound what one record changes.",
     Kind.CLIPPED_AFTER_SUM: "The sum over records of {origin} is bounded at {at}{called}, after the sum: no record "
@@ -253,6 +256,18 @@ def mixed(*, at: Place, through: Place | str | None = None) -> Finding:
     by = "" if through is None else f" through {_spoken(through)}"
     told = found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
     return dataclasses.replace(told, lines=frames_of([through, at])) if isinstance(through, Place) else told
+
+
+def in_every_batch(*, origin: Place, at: Place, runs: int, rate: float, constant: Place | None) -> Finding:
+    """A record that is in every batch, or that padding gives away; ``constant`` is where the batch's key is made."""
+    why = (
+        f"the sum of {spelled(origin)} holds every record, or what no mask hides and no batch holds changes it, such "
+        "as padding or the number of records"
+    )
+    if constant is not None:
+        why = f"a number for each record is drawn from the constant key of {spelled(constant)}, the same in every run"
+    told = found(Kind.IN_EVERY_BATCH, origin=origin, at=at, runs=runs, rate=rate, why=why)
+    return told if constant is None else dataclasses.replace(told, lines=frames_of([constant, origin, at]))
 
 
 def changed_after_release(at: Place, origin: Place | str | None, readers: set[Frame], clause: str = "") -> Finding:

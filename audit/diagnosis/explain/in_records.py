@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import jax
@@ -19,13 +20,19 @@ MOST = 3
 """Findings that a record keeps: the causes stand first."""
 MOST_ENTRIES = 20_000_000
 """Numbers in a dataset above which it is not replayed after a violation."""
+MOST_IN_BRIEF = 2**16
+"""Numbers in a dataset above which JAX code is not replayed without a violation."""
 QUESTION = "which line?"
 AT_OURS = "what looks wrong is at a line of this toolkit's adapter and none of yours"
 SIMULATORS = "mechanisms.simulators"
 
 
-def line_answers(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> tuple[Diagnosis, ...]:
+def line_answers(
+    mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated, brief: bool = False
+) -> tuple[Diagnosis, ...]:
     """The lines that look wrong; where there are none, why the code could not be followed, if it could not.
+
+    ``brief`` says that a replay of JAX code may take about a second.
 
     Simulators of ours are left out, since a line of theirs is no line of the user's; so is every other line of ours.
     """
@@ -33,7 +40,7 @@ def line_answers(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stat
         return ()
     try:
         with contained():
-            found = _findings(mechanism, neighbours, key, stated)
+            found = _findings(mechanism, neighbours, key, stated, brief)
     except Exception as error:
         found = (broken_off(error),)
     suspicions = [one for one in found if one.kind != Kind.NOT_FOLLOWED]
@@ -43,9 +50,16 @@ def line_answers(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stat
     return tuple(map(_answer, theirs[:MOST] or (ours + unfollowed)[:1]))
 
 
-def _findings(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated) -> tuple[Finding, ...]:
+def _findings(
+    mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated, brief: bool
+) -> tuple[Finding, ...]:
     if is_foreign(mechanism) and mechanism.workers:
         return (not_followed("code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"),)
+    if brief and mechanism.tracer == "jax":
+        if entries(neighbours.with_record) > MOST_IN_BRIEF:
+            return ()
+        follow = importlib.import_module(TRACERS["jax"]).follow
+        return follow(mechanism, neighbours, key=key, stated=stated, brief=True).findings
     if entries(neighbours.with_record) > MOST_ENTRIES:
         return (not_followed(f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"),)
     return replayed(mechanism, neighbours, key=key, stated=stated).findings

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
@@ -69,6 +68,8 @@ class Lockstep:
         self.meetings = Meetings(find=self.find)
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
+        self.constant_choice: Place | None = None
+        """Where a key is made that is the same in every run and that a number for each record is drawn from."""
         self._keys = Keys(find=self.find)
         self._path: tuple[int, ...] = ()
         self._derived = False
@@ -340,6 +341,8 @@ class Lockstep:
             self.find(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=origin))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
+            if drawn.size == self.counts[1] and key.fixed is not None:
+                self.constant_choice = self.constant_choice or key.fixed
             return None
         each = drawn.size == self.counts[1]
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
@@ -398,12 +401,13 @@ def _draws(jaxpr: Any) -> bool:
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         if equation.primitive.name == "random_bits":
             return True
-        if any(_draws(inner) for inner in _inside(equation)):
+        if any(_draws(inner) for inner in inside_of(equation)):
             return True
     return False
 
 
-def _inside(equation: Any) -> Iterator[Any]:
+def inside_of(equation: Any) -> Iterator[Any]:
+    """The programs that an equation holds."""
     for part in equation.params.values():
         for one in part if isinstance(part, tuple | list) else (part,):
             if hasattr(one, "eqns") or hasattr(one, "jaxpr"):

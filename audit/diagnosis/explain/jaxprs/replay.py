@@ -32,7 +32,8 @@ from audit.diagnosis.explain.jaxprs.clipped_parts import parts_apart
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed, run_once, traced
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, listed, run_once, traced
+from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
@@ -53,8 +54,13 @@ UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 CORRELATED = "what a round costs depends on the others"
 
 
-def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
-    """Replay a mechanism that JAX traces. [Tracer]"""
+def follow(
+    mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stated: Stated, brief: bool = False
+) -> Explanation:
+    """Replay a mechanism that JAX traces. [Tracer]
+
+    A ``brief`` replay looks at short programs alone, and not again among other records and on other batches.
+    """
     if mechanism.kind in ("collapsed", "collapsed_transcript"):
         why = (
             f"{mechanism.name} draws sufficient statistics, not records; explain the simulator of full vectors instead"
@@ -68,15 +74,17 @@ def follow(mechanism: Mechanism, neighbours: Neighbours, *, key: jax.Array, stat
         # what JAX cannot trace runs all the same; everything else fails in an audit, too
         told = broken_off if isinstance(error, UNTRACEABLE) else own_error
         return Explanation(findings=(told(error),))
+    if brief and not is_short(program):
+        return Explanation(findings=(not_followed("its program is too long for a brief replay"),))
     try:
-        return _explained(program, key, stated)
+        return _explained(program, key, stated, brief=brief)
     except CannotFollowError as error:
         return Explanation(findings=(not_followed(error.why, error.at),))
     except Exception as error:
         return Explanation(findings=(broken_off(error),))
 
 
-def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
+def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool) -> Explanation:
     runs: list[Run] = []
     compared = program.can_be_scaled and program.numbers <= MOST_COMPARED
     while not _enough(runs):
@@ -98,11 +106,14 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
     findings += unbounded
     if compared and not TAKEN_TOGETHER & {one.kind for one in findings}:
         together = clipped_together(runs[best], apart[0], grown, stated.due)
-        findings += together or ([] if _has_a_cause(findings) else looked_again(program, key, runs[best], stated.due))
+        again = not (brief or together or _has_a_cause(findings))
+        findings += looked_again(program, key, runs[best], stated.due) if again else together
     longest = grown[0] if grown else runs[best]
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(_by_round(program, longest).values(), stated.due)
     findings += short or _too_little(program, runs, stated)
+    if stated.rate is not None and OTHER_REASONS.isdisjoint(one.kind for one in findings):
+        findings += always_there(program, key, runs, stated.rate)
     correlated = dict.fromkeys(one.draw for run in runs for one in run.lockstep.meetings.releases if one.correlated)
     findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
@@ -111,6 +122,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated) -> Explanation:
         findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
     if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
         why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
+        if (constant := runs[0].lockstep.constant_choice) is not None:
+            why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
         findings.append(not_followed(why))
     return Explanation(
         findings=ranked(_without_consequences(findings, bool(unfollowed))),
@@ -127,6 +140,8 @@ SHOWN_WHEN_GROWN = frozenset({Kind.NOISE_SCALE_FROM_DATA})
 """What a larger record shows more clearly; the rest is judged on the record as it is."""
 
 
+OTHER_REASONS = frozenset(Kind) - {Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE, Kind.NOT_FOLLOWED}
+"""Findings for which a record may move a release whose batch does not hold it."""
 TAKEN_TOGETHER = frozenset({Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM})
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
-from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
+from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep, inside_of
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
@@ -27,6 +27,9 @@ LEAST_SHARE = 0.6
 BEFOREHAND = "a number that was computed from the dataset before the release"
 FEWEST = 3
 """Records without which one more can be left out."""
+SHORT = 400
+"""Equations of a program that is replayed in about a second."""
+SHORT_OUTPUT = 2**14
 MOST_NAMED = 4
 """Outputs that one sentence names beside the first."""
 
@@ -125,6 +128,22 @@ def _program(
         index=pair.index,
         reach=pair.group * (2.0 if pair.relation == "substitution" else 1.0),
     )
+
+
+def is_short(program: Program) -> bool:
+    """Whether one run takes about as long as a few dozen trials at most: its equations, those of loops once a turn."""
+    return program.numbers <= SHORT_OUTPUT and _turns(program.b.jaxpr) <= SHORT
+
+
+def _turns(jaxpr: Any) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "while":
+            # nobody knows how often
+            return float("inf")
+        inner = [getattr(part, "jaxpr", part) for part in inside_of(equation)]
+        total += 1 + equation.params.get("length", 1) * sum(map(_turns, inner))
+    return total
 
 
 def run_once(

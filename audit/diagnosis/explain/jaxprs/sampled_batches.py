@@ -1,0 +1,49 @@
+"""Whether a record is in every batch where the claim says that Poisson batches hold it now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+
+from audit.diagnosis.explain.findings import Finding, in_every_batch
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
+from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.places import Place
+from audit.trials.threefry import fold_in
+
+RISK = 1e-4
+"""Probability at most of saying so of batches with the claim's rate."""
+MOST_RUNS = 40
+KEY = 2000
+"""Folded into the key of the first runs for those of this look."""
+
+
+def always_there(program: Program, key: jax.Array, runs: Sequence[Run], rate: float) -> list[Finding]:
+    """That the record moved the first round of every run, if batches of that rate would hardly ever show so.
+
+    The runs at hand were drawn until they show the record, so only fresh ones count.
+    """
+    if rate**MOST_RUNS > RISK or not all(map(_moved, runs[-1:])):
+        return []
+    chance, number = 1.0, 0
+    top: Release | None = None
+    while chance > RISK:
+        fresh = run_once(program, fold_in(key, KEY + number))
+        if (top := _moved(fresh)) is None:
+            return []
+        chance, number = chance * rate, number + 1
+        constant = fresh.lockstep.constant_choice
+    assert top is not None
+    origin = top.origin if isinstance(top.origin, Place) else top.at
+    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant)]
+
+
+def _moved(run: Run) -> Release | None:
+    """The release of the first round that the record moves most; None where it moves none, or one is not followed."""
+    releases = run.lockstep.meetings.releases
+    own = [release for release in releases if release.round == releases[0].round]
+    if not own or any(release.unknown for release in own):
+        return None
+    top = max(own, key=lambda release: release.cost)
+    return top if top.cost > 0 else None

@@ -1,0 +1,98 @@
+"""A record that is in every batch, where the claim has Poisson batches that hold it now and then."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import guarantees
+import mechanisms
+from audit.diagnosis.explain import Kind, explain
+
+ROWS = np.random.default_rng(1).normal(size=(8, 5)).astype("f4")
+ROWS[-1] *= 4
+RATE = 0.5
+
+
+def clipped(rows):
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+
+
+def masked(key, rows):
+    batch, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(batch, RATE, (len(rows), 1))
+    return (taken * clipped(rows)).sum(0) + jax.random.normal(noise, (5,))
+
+
+def filled_and_masked(key, rows):
+    batch, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(batch, RATE, (len(rows),))
+    order = jnp.nonzero(taken, size=len(rows), fill_value=0)[0]
+    there = jnp.arange(len(rows)) < taken.sum()
+    return (there[:, None] * clipped(rows[order])).sum(0) + jax.random.normal(noise, (5,))
+
+
+def filled(key, rows):
+    batch, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(batch, RATE, (len(rows),))
+    order = jnp.nonzero(taken, size=len(rows), fill_value=0)[0]
+    return clipped(rows[order]).sum(0) + jax.random.normal(noise, (5,))  # HERE
+
+
+def in_order(key, rows):
+    batch, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(batch, RATE, (len(rows),))
+    order = jnp.argsort(~taken, stable=True)
+    return clipped(rows[order]).sum(0) + jax.random.normal(noise, (5,))  # HERE
+
+
+def everybody(key, rows):
+    return clipped(rows).sum(0) + jax.random.normal(key, (5,))  # HERE
+
+
+def one_batch(seed):
+    def step(key, rows):
+        taken = jax.random.bernoulli(jax.random.key(seed), RATE, (len(rows), 1))  # HERE
+        return (taken * clipped(rows)).sum(0) + jax.random.normal(key, (5,))
+
+    return step
+
+
+def told(step, rate=RATE, seed=0):
+    claim = guarantees.subsampled_gaussian(rate=rate, noise_multiplier=1.0)
+    return explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=jax.random.key(seed), claim=claim)
+
+
+def constant_seed(*, joins: bool) -> int:
+    """Of a constant batch that holds the last record of eight, or does not."""
+    drawn = (bool(jax.random.bernoulli(jax.random.key(seed), RATE, (8, 1))[-1, 0]) for seed in range(20))
+    return next(seed for seed, taken in enumerate(drawn) if taken == joins)
+
+
+@pytest.mark.parametrize("step", [filled, in_order, everybody, one_batch(constant_seed(joins=True))])
+def test_a_record_that_every_batch_holds_is_found(step):
+    (found,) = told(step).findings
+    assert found.kind == Kind.IN_EVERY_BATCH
+    source, start = inspect.getsourcelines(step)
+    assert found.lines[0] == (__file__, start + next(n for n, line in enumerate(source) if "# HERE" in line)), found
+    assert "14 runs" in found.says
+
+
+def test_a_batch_of_a_constant_key_without_the_record_is_not_judged_and_its_line_is_told():
+    (found,) = told(one_batch(constant_seed(joins=False))).findings
+    assert found.kind == Kind.NOT_FOLLOWED
+    assert "the constant key of test_explain_rates.py:" in found.says
+
+
+@pytest.mark.parametrize("step", [masked, filled_and_masked])
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_said_of_batches_that_leave_the_record_out(step, seed):
+    assert told(step, seed=seed).findings == ()
+
+
+def test_nothing_is_said_where_no_number_of_runs_would_show_it():
+    assert told(everybody, rate=0.9).findings == ()
