@@ -24,7 +24,7 @@ from audit.diagnosis.claim_alone import (
     moves_more_than_allowed,
 )
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
-from audit.diagnosis.explain.in_records import line_answers
+from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
 from audit.diagnosis.rank import without_praise
 from audit.diagnosis.signal import read_signal
@@ -178,7 +178,7 @@ def _without_violation(
         told = both_sides(mechanism, neighbours) if sides is None else sides
         return dataclasses.replace(record, diagnoses=_constant(told, key, deadline))
     # a function that has drawn its trials has imported what it uses
-    if mechanism.tracer == "torch" and "torch" not in sys.modules:
+    if not has_lines(mechanism) or (mechanism.tracer == "torch" and "torch" not in sys.modules):
         return record
     began = time.monotonic()
     with warnings.catch_warnings():

@@ -27,6 +27,11 @@ AT_OURS = "what looks wrong is at a line of this toolkit's adapter and none of y
 SIMULATORS = "mechanisms.simulators"
 
 
+def has_lines(mechanism: Any) -> bool:
+    """Whether a mechanism is code of the user's that can be replayed."""
+    return mechanism.tracer in TRACERS and not type(mechanism).__module__.startswith(SIMULATORS)
+
+
 def line_answers(
     mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated, brief: bool = False
 ) -> tuple[Diagnosis, ...]:
@@ -36,7 +41,7 @@ def line_answers(
 
     Simulators of ours are left out, since a line of theirs is no line of the user's; so is every other line of ours.
     """
-    if mechanism.tracer not in TRACERS or type(mechanism).__module__.startswith(SIMULATORS):
+    if not has_lines(mechanism):
         return ()
     try:
         with contained():
