@@ -12,6 +12,8 @@ import numpy as np
 
 from audit.trials.threefry import IMPLEMENTATION, PARITY, ROTATIONS
 
+NUMBERED = "jax_threefry_partitionable"
+"""Whether JAX numbers the entries of a draw one by one."""
 LARGE_DRAW = 2**16
 """Numbers above which a draw is worth compiling."""
 
@@ -107,7 +109,7 @@ def _folded(out: Any, params: dict[str, Any], keys: Words, number: Any) -> Any:
 
 def _in_any_order() -> bool:
     """Whether JAX numbers draws as it does by default, and as is done here."""
-    return bool(jax.config.jax_threefry_partitionable)
+    return bool(getattr(jax.config, NUMBERED))
 
 
 def _slice(out: Any, params: dict[str, Any], keys: Words) -> Any:

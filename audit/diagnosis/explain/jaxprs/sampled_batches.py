@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -24,18 +25,15 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], rate: fl
 
     The runs at hand were drawn until they show the record, so only fresh ones count.
     """
-    if rate**MOST_RUNS > RISK or not all(map(_moved, runs[-1:])):
+    top = _moved(runs[-1])
+    if rate**MOST_RUNS > RISK or top is None:
         return []
-    chance, number = 1.0, 0
-    top: Release | None = None
-    while chance > RISK:
-        fresh = run_once(program, fold_in(key, KEY + number))
-        if (top := _moved(fresh)) is None:
+    number = math.ceil(math.log(RISK) / math.log(rate))
+    for which in range(number):
+        if _moved(run_once(program, fold_in(key, KEY + which))) is None:
             return []
-        chance, number = chance * rate, number + 1
-        constant = fresh.lockstep.constant_choice
-    assert top is not None
     origin = top.origin if isinstance(top.origin, Place) else top.at
+    constant = runs[-1].lockstep.constant_choice
     return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant)]
 
 
