@@ -201,3 +201,5 @@ def test_the_search_for_the_nearest_point_errs_by_less_than_is_allowed_for_it(mo
     monkeypatch.setattr(joint, "GOLDEN_STEPS", 95)
     longer = joint.evidence_at_all(alpha, beta, lines, trials=(1000, 1000))
     assert np.max(found / longer) < 1 + joint.SLACK
+    few = [joint.evidence_at((alpha[i], beta[i]), lines, trials=(1000, 1000)) for i in range(0, 1000, 47)]
+    np.testing.assert_allclose(few, longer[::47], rtol=joint.SLACK / 10)
