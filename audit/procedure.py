@@ -15,7 +15,7 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.claim_fits_pair import MAY_COUNT_FEWER, counts_other_steps, require_matching
-from audit.diagnosis.after_violation import explain
+from audit.diagnosis.after_verdict import explain
 from audit.goal import Goal
 from audit.policies.catalogue import default_policy
 from audit.policies.policy import ALL_TARGETS, Policy, Target

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.after_violation import explain
+from audit.diagnosis.after_verdict import explain
 from audit.record.derive import Audited
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, Part, plain
@@ -197,12 +197,14 @@ def _counted(again: _Again) -> list[str]:
 def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]:
     """The diagnoses measured again, where no time budget may have cut them short; a refutation ends trials alone."""
     record = again.record
-    if not record.diagnoses:
+    # where an audit was to be diagnosed, no answers are an answer, too
+    if not (record.diagnose or record.diagnoses):
         return []
     refuted = record.stops_early and record.verdict == "violation"
     cut = record.trials < record.trials_planned and not refuted
     if cut or (suite is not None and suite.time_budget is not None):
-        said.append("the diagnoses were not measured again: a time budget may have cut them short")
+        if record.diagnoses:
+            said.append("the diagnoses were not measured again: a time budget may have cut them short")
         return []
     bare = dataclasses.replace(record, diagnoses=())
     made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record), sides=again.both)

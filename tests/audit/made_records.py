@@ -7,7 +7,7 @@ import numpy as np
 import distinguishers
 import guarantees
 import mechanisms
-from audit.diagnosis.after_violation import direction
+from audit.diagnosis.after_verdict import direction
 from audit.goal import Goal
 from audit.policies.catalogue import POLICIES
 from audit.policies.policy import Policy

@@ -13,7 +13,7 @@ import audit
 import guarantees
 import mechanisms
 from audit import cli
-from audit.diagnosis import after_violation
+from audit.diagnosis import after_verdict
 from audit.diagnosis.explain.findings import Explanation, Finding, Kind, not_followed
 from audit.diagnosis.explain.jaxprs import interpreter
 from audit.pytest_plugin import InconclusiveAuditWarning
@@ -211,7 +211,7 @@ def test_a_replay_that_breaks_off_after_a_violation_says_why_and_where(record, m
 
     monkeypatch.setattr(interpreter, "evaluate", fails)
     bare = dataclasses.replace(record, diagnoses=())
-    told = after_violation.explain(bare, mechanisms.mechanism(broken), pair, key=jax.random.key(0))
+    told = after_verdict.explain(bare, mechanisms.mechanism(broken), pair, key=jax.random.key(0))
     first = told.diagnoses[0]
     line = broken.__code__.co_firstlineno + 1
     assert (first.code, first.wrong) == ("line:not_followed", False)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from audit.cli import main
-from audit.diagnosis import after_violation as after
+from audit.diagnosis import after_verdict as after
 from audit.record.stored import load_records
 from audit.suites import run as runs
 from audit.trials import source

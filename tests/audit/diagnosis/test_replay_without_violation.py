@@ -129,5 +129,7 @@ def test_verify_checks_it():
     changed = dataclasses.replace(record.diagnoses[0], estimate=0.3)
     found = verify((dataclasses.replace(record, diagnoses=(changed,)),), rerun=1.0, suite=suite)
     assert "wrong" in {check.state for check in found.checks}
+    removed = verify((dataclasses.replace(record, diagnoses=()),), rerun=1.0, suite=suite)
+    assert "wrong" in {check.state for check in removed.checks}
     invented = dataclasses.replace(record.diagnoses[0], code="ratio")
     assert "wrong" in {check.state for check in verify((dataclasses.replace(record, diagnoses=(invented,)),)).checks}

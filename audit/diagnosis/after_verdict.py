@@ -1,6 +1,7 @@
-"""After a verdict 'violation': look at a few hundred outputs and put what looks wrong into the record.
+"""After a verdict, put what looks wrong into the record.
 
-After another verdict the code is replayed alone, JAX code of few equations in about a second.
+After a violation by a few hundred outputs and a replay of the code; after another verdict the code is replayed alone,
+JAX code of few equations in about a second.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import audit
 import distinguishers
 import guarantees
 import mechanisms
-from audit.diagnosis import after_violation as after
+from audit.diagnosis import after_verdict as after
 from audit.diagnosis.claim_alone import allowed_deviations, beyond_what_was_told
 from audit.diagnosis.signal import read_signal
 from audit.policies.fixed import Fixed
