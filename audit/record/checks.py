@@ -6,9 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.record.read import require_key
 from audit.record.record import AuditRecord, Band, Curve, OneRunPart, ScoreGrid
 from audit.trials.seeds import SEEDS
+from audit.verdict.proven_numbers import ProvenNumber
 
 
 def check(record: AuditRecord) -> None:
@@ -40,6 +42,8 @@ def check(record: AuditRecord) -> None:
         require_key(f"points[{index}].member", point.member in members, f"one of {sorted(members)}", point.member)
         for key in ("risk", "alpha_upper", "beta_upper"):
             _rates(f"points[{index}].{key}", [getattr(point, key)])
+    for index, number in enumerate(record.numbers):
+        _number(f"numbers[{index}]", number)
     if record.suite is not None:
         _rates("suite.risk", [record.suite.risk])
         require_key("suite.audits", 1 <= record.suite.audits < 2**63, "at least 1", record.suite.audits)
@@ -95,6 +99,22 @@ def _claim(record: AuditRecord) -> None:
     require_key("claim.curve.alpha", len(alpha) >= 2, "two numbers or more", alpha)
     growing = all(a <= b for a, b in itertools.pairwise(alpha)) and alpha[0] < alpha[-1]
     require_key("claim.curve.alpha", growing, "in increasing order", alpha)
+
+
+def _number(key: str, number: ProvenNumber) -> None:
+    """An epsilon at a delta, a delta at an epsilon, or mu, each in its range."""
+    largest = {each.name: each.largest for each in (EpsilonAt, DeltaAt, Mu)}
+    require_key(f"{key}.name", number.name in largest, f"one of {sorted(largest)}", number.name)
+    _rates(f"{key}.risk", [number.risk])
+    for name in ("at_least", "rectangle"):
+        value, most = getattr(number, name), largest[number.name]
+        require_key(f"{key}.{name}", 0 <= value <= most, f"in [0, {most:g}]", value)
+    given = number.given
+    if number.name == "mu":
+        require_key(f"{key}.given", given is None, "null for mu", given)
+    else:
+        most = 1.0 if number.name == "epsilon" else EpsilonAt.largest
+        require_key(f"{key}.given", given is not None and 0 <= given <= most, f"in [0, {most:g}]", given)
 
 
 def _curve(key: str, curve: Curve | Band) -> None:

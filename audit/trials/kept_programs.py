@@ -153,12 +153,7 @@ class KeptProgram:
 
     def _compiled(self, function: Callable[..., Any], arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
         lowered = jax.jit(function, static_argnames=self.static).lower(*arguments, **static)
-        options = None if self.long(*arguments) else QUICK_TO_COMPILE.get(jax.default_backend())
-        try:
-            return lowered.compile(compiler_options=options)
-        except jax.errors.JaxRuntimeError:
-            # a release of XLA may not know the option
-            return lowered.compile()
+        return lowered.compile(compiler_options=None if self.long(*arguments) else _quick(jax.default_backend()))
 
     def _shapes(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
         assert _Shelf.folder is not None
@@ -171,6 +166,17 @@ class KeptProgram:
         with contextlib.suppress(Exception):
             write_whole(file, key, pickle.dumps(shapes))
         return shapes
+
+
+@functools.cache
+def _quick(backend: str) -> dict[str, Any] | None:
+    """Options by which XLA compiles quickly; none where this release of it does not know them."""
+    options = QUICK_TO_COMPILE.get(backend)
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:
+        return None
+    return options
 
 
 def _settings() -> list[Any]:

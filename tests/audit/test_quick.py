@@ -70,7 +70,7 @@ def test_the_marker_of_a_test_asks_for_it(monkeypatch, marker):
     asked = []
 
     def made(name):
-        record = types.SimpleNamespace(verdict="no_violation_found", to_json=dict)
+        record = types.SimpleNamespace(verdict="no_violation_found", diagnoses=(), to_json=dict)
         return lambda *_, **stated: asked.append((name, stated["risk"], stated["trials"])) or record
 
     monkeypatch.setattr(quick, "quick_audit", made("quick"))

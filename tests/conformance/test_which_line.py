@@ -36,7 +36,7 @@ def test_a_right_library_is_accused_of_nothing(library, case):
         ("jax", "noise_times_08", "dense", Kind.TOO_LITTLE_NOISE),
         ("jax", "noise_times_08", "opposite_steps", Kind.TOO_LITTLE_NOISE),
         ("torch", "clipping_ignored", "dense", Kind.NOT_CLIPPED),
-        ("torch", "momentum_before_noise", "equal_steps", Kind.CHANGED_AFTER_RELEASE),
+        ("torch", "momentum_before_noise", "equal_steps", Kind.TOO_LITTLE_NOISE),
     ],
 )
 def test_a_bug_is_named_at_a_line_of_the_library(library, bug, case, kind):

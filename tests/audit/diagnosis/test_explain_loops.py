@@ -37,7 +37,7 @@ def loop(dataset, bug=None):
         rows = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
         if bug == "groups":
             rows = {n: torch.stack([g[i : i + 2].sum(0) for i in range(0, len(g), 2)]) for n, g in rows.items()}  # SUM
-        norms = torch.sqrt(sum(g.flatten(1).pow(2).sum(1) for g in rows.values()))  # BOUND
+        norms = torch.sqrt(sum(g.flatten(1).pow(2).sum(1) for g in rows.values()))
         factor = (1 / norms.clamp(min=1e-12)).clamp(max=1.0)
         for name, p in model.named_parameters():
             total = torch.einsum("b,b...->...", factor, rows[name])  # TOTAL
@@ -80,7 +80,7 @@ def test_biases_without_noise_are_all_that_is_named(key, records):
 def test_groups_that_are_summed_before_they_are_clipped_are_named_by_their_own_sum(key):
     (found,) = told_of(key, "groups", noise_multiplier=1.0).findings
     assert found.kind == "clipped_after_sum"
-    assert found.lines[:2] == ((__file__, line("BOUND")), (__file__, line("SUM")))
+    assert found.lines[:2] == ((__file__, line("TOTAL")), (__file__, line("SUM")))
 
 
 @pytest.mark.few(2)

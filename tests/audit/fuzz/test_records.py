@@ -87,6 +87,7 @@ def test_no_wrong_record_ends_in_a_traceback(documents, data):
         (lambda r: r.update(p_value="small"), r"record 2 \('wrong'\): p_value must be a number, got 'small'"),
         (lambda r: r.update(verdict="fine"), "verdict must be one of"),
         (lambda r: r["points"][0]["counts"].update(misses=-1), r"points\[0\].counts"),
+        (lambda r: r["numbers"][0].update(at_least=1e6), r"numbers\[0\].at_least must be in \[0, 700\], got 1000000"),
         (lambda r: r["grids"][0]["without"].pop(), r"grids\[0\].without must be one more than edges"),
         (lambda r: r.update(extra=1), "extra is not known to this version"),
         (lambda r: r.update(trials_planned=r["trials"] - 2), "trials must be at most the .* that were planned"),
