@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 import numpy as np
-from scipy.stats import fisher_exact
+from scipy.stats import fisher_exact, hypergeom
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
@@ -14,14 +15,23 @@ from audit.verdict.holm import holm
 from guarantees.checks import Share, checked
 
 State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
-NO_TEST = (
-    "the two grids of scores have no threshold in common; fix them (policy from_theory or fixed), or run the new audit "
-    "with --like OLD.json"
+REMEDY = "fix the thresholds (policy from_theory or fixed), or run the new audit with --like OLD.json"
+NO_TEST = f"the two grids of scores have no threshold in common; {REMEDY}"
+BLIND = (
+    "the thresholds that both records have in common could not show a change: (nearly) all scores lie on one side of "
+    f"them, as those of a score that is always the same do; {REMEDY}"
 )
 ONE_SEED = "both runs drew under the same key, which may hide a change; run the new one with --fresh-seed"
+SEES_LESS = (
+    "the thresholds that both records have in common miss most of the leak: there the advantage is {:.4f} before and "
+    f"{{:.4f}} now, elsewhere up to {{:.4f}} and {{:.4f}}; {REMEDY}"
+)
 STOPPED = (
     "counts of an audit that may stop early are not a fixed sample; run both to their planned trials to compare them"
 )
+
+CHANCE = 1e-3
+"""How often chance may make the largest advantage of a record look larger than it is."""
 
 ALONE = {
     "missing": "the new records have no audit of this name; where it was renamed or removed on purpose, make a new "
@@ -73,7 +83,8 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     [fisher1922; holm1979]
 
     'Same' means that no change was shown, not that there is none. 'Not compared': the two records have no threshold in
-    common, one could stop early and is no fixed sample, or one could not run (both, as expected, is the same).
+    common that could show a change or that sees half of the leak that either record shows, one could stop early and is
+    no fixed sample, or one could not run (both, as expected, is the same).
 
     Args:
       old: records of the earlier version.
@@ -95,7 +106,7 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     before = {record.name: record for record in old}
     now = {record.name: record for record in new}
     both = [name for name in before if name in now]
-    tests = {name: shared_test(before[name], now[name]) for name in both}
+    tests = {name: shared_test(before[name], now[name], risk=risk) for name in both}
     larger = _holm({name: test.p_larger for name, test in tests.items() if test is not None})
     smaller = _holm({name: test.p_smaller for name, test in tests.items() if test is not None})
     changes = [
@@ -105,24 +116,40 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     return (*changes, *(_alone(record, "added") for name, record in now.items() if name not in before))
 
 
-def shared_test(old: AuditRecord, new: AuditRecord) -> SharedTest | None:
+def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float) -> SharedTest | None:
     """The common threshold at which old and new together have the largest advantage, and the two p-values there.
 
     It is chosen on each side's pooled scores, which are the same whichever of them are called old: under 'nothing
-    changed' the labels are still a fair draw, so the choice costs no risk.
+    changed' the labels are still a fair draw, so the choice costs no risk. Thresholds that could not show a change at
+    ``risk`` are passed over.
     """
     if old.stops_early or new.stops_early:
         return None
-    members = {grid.member: grid for grid in new.grids}
     best, most = None, -1.0
-    for grid in old.grids:
-        if grid.member not in members:
-            continue
-        for threshold, counts in _common(grid, members[grid.member]):
+    for member, ours, theirs in _pairs(old, new):
+        for threshold, counts in _common(ours, theirs):
+            if not _could_show(counts, risk):
+                continue
             rates = counts[:, :, 0].sum(1) / counts.sum((1, 2))
             if abs(rates[1] - rates[0]) > most:
-                best, most = (grid.member, threshold, counts, bool(rates[1] >= rates[0])), abs(rates[1] - rates[0])
+                best, most = (member, threshold, counts, bool(rates[1] >= rates[0])), abs(rates[1] - rates[0])
     return None if best is None else _judged(*best)
+
+
+def _pairs(old: AuditRecord, new: AuditRecord) -> list[tuple[str, ScoreGrid, ScoreGrid]]:
+    """The grids of the members that both records have."""
+    members = {grid.member: grid for grid in new.grids}
+    return [(grid.member, grid, members[grid.member]) for grid in old.grids if grid.member in members]
+
+
+def _could_show(counts: np.ndarray, risk: float) -> bool:
+    """Whether any division of the pooled scores among the two records would be a change; of a constant score none is.
+
+    ``counts`` is [side, record, above/below]. Both sides are taken together: a test that never errs splits them well.
+    """
+    (old, new), above = counts.sum((0, 2)), int(counts[:, :, 0].sum())
+    ends = [max(0, above - int(new)), min(above, int(old))]
+    return bool(2 * hypergeom.pmf(ends, old + new, above, old).min() <= risk)
 
 
 def _common(old: ScoreGrid, new: ScoreGrid) -> list[tuple[float, np.ndarray]]:
@@ -213,14 +240,34 @@ def _state(
             if not record.ran
         )
     if test is None or p_larger is None or p_smaller is None:
-        return "not_compared", STOPPED if old.stops_early or new.stops_early else NO_TEST
+        return "not_compared", STOPPED if old.stops_early or new.stops_early else _why_none(old, new)
     moved = f"advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now"
     if p_larger <= risk:
         return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"
     if p_smaller <= risk:
         return "better", f"leakage is smaller: {moved} (adjusted p-value {p_smaller:.2g})"
+    most = [_largest_advantage(record) for record in (old, new)]
+    seen = (test.old_advantage, test.new_advantage)
+    if any(surely > 2 * max(0.0, shown) for (_, surely), shown in zip(most, seen, strict=True)):
+        return "not_compared", SEES_LESS.format(*seen, *(largest for largest, _ in most))
     shared = f"; {ONE_SEED}" if old.key == new.key else ""
     return "same", f"no change shown: {moved}{shared}"
+
+
+def _why_none(old: AuditRecord, new: AuditRecord) -> str:
+    return BLIND if any(_common(ours, theirs) for _, ours, theirs in _pairs(old, new)) else NO_TEST
+
+
+def _largest_advantage(record: AuditRecord) -> tuple[float, float]:
+    """Of any member at any threshold, and what of it is not chance (Massart's constant for each distribution)."""
+    largest, surely = 0.0, 0.0
+    for grid in record.grids:
+        sides = [np.asarray(side) for side in (grid.without, grid.with_record)]
+        shares = [np.cumsum(side) / side.sum() for side in sides]
+        advantage = float(np.abs(shares[0] - shares[1]).max())
+        chance = math.sqrt(math.log(4 * len(record.grids) / CHANCE) / 2) * sum(side.sum() ** -0.5 for side in sides)
+        largest, surely = max(largest, advantage), max(surely, advantage - chance)
+    return largest, surely
 
 
 def _proven(record: AuditRecord) -> float | None:

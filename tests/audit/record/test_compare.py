@@ -13,7 +13,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value_of_lines
 from audit.bounds.supporting_lines import tabulate
 from audit.cli import main
-from audit.record.compare import NO_TEST, STOPPED, compare, shared_test
+from audit.record.compare import BLIND, NO_TEST, STOPPED, compare, shared_test
 from audit.record.record import ScoreGrid
 from audit.record.stored import save_records
 
@@ -103,6 +103,46 @@ def test_what_cannot_be_compared_says_so(template):
     assert compare((record,), (dataclasses.replace(stopped, verdict="violation"),), risk=0.05)[0].state == "worse"
 
 
+def with_constant(record, *, edge=-0.0):
+    """The record with a second member whose score is always the same."""
+    n = sum(record.grids[0].without)
+    constant = ScoreGrid(member="constant", edges=(edge, edge), without=(n, 0, 0), with_record=(n, 0, 0))
+    return dataclasses.replace(record, grids=(*record.grids, constant))
+
+
+def test_a_constant_score_compares_nothing(template):
+    """Its threshold was the only one in common of a leak that grew tenfold, and 'same' was said."""
+    old = with_constant(drawn(template, 0.5, seed=1))
+    new = with_constant(drawn(template, 3.0, seed=2, edges=tuple(edge + 0.01 for edge in EDGES)))
+    (change,) = compare((old,), (new,), risk=1e-3)
+    assert (change.state, change.reason, change.test) == ("not_compared", BLIND, None)
+    (change,) = compare((old,), (with_constant(drawn(template, 3.0, seed=2)),), risk=1e-3)
+    assert (change.state, change.test.member) == ("worse", "first")
+
+
+def test_a_threshold_far_from_the_leak_compares_nothing(template):
+    """One in a hundred scores is above it, of whatever mechanism."""
+
+    def member(record):
+        grid = ScoreGrid(member="rare", edges=(0.0,), without=(1980, 20), with_record=(1980, 20))
+        return dataclasses.replace(record, grids=(*record.grids, grid))
+
+    old = member(drawn(template, 1.0, seed=1))
+    new = member(drawn(template, 3.0, seed=2, edges=tuple(edge + 0.01 for edge in EDGES)))
+    (change,) = compare((old,), (new,), risk=1e-3)
+    assert change.state == "not_compared"
+    assert "miss most of the leak: there the advantage is 0.0000 before and 0.0000 now, elsewhere up to 0.3" in (
+        change.reason
+    )
+
+
+def test_what_tells_everything_or_nothing_apart_is_still_the_same(template):
+    for mu in (0.0, 100.0):
+        records = [drawn(template, mu, seed=seed, key=str(seed)) for seed in range(4)]
+        for old in records:
+            assert {compare((old,), (new,), risk=1e-3)[0].state for new in records} == {"same"}
+
+
 def test_an_audit_that_was_not_compared_has_an_exit_code_of_its_own(template, tmp_path, capsys):
     stopped = drawn(template, 1.0, seed=1, stops_early=True)
     save_records((stopped,), tmp_path / "old.json")
@@ -154,7 +194,7 @@ def false_alarms(template, test, *, runs):
 
 
 def test_unchanged_mechanisms_are_rarely_called_worse(template):
-    alarms = false_alarms(template, lambda old, new: shared_test(old, new).p_larger <= 0.1, runs=300)
+    alarms = false_alarms(template, lambda old, new: shared_test(old, new, risk=0.1).p_larger <= 0.1, runs=300)
     assert_rate_at_most(alarms, 300, 0.1)
 
 
