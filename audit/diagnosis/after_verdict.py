@@ -24,6 +24,7 @@ from audit.diagnosis.claim_alone import (
     is_laplace,
     moves_more_than_allowed,
 )
+from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
@@ -299,15 +300,21 @@ def _is_vector(dataset: Any) -> bool:
 
 
 def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagnosis, ...]:
-    """The one question that needs nothing but outputs and the claim."""
+    """The two questions that need nothing but outputs and the claim; beside what is clear noise is not measured.
+
+    The second one's interval has two sides and only one of them accuses, so that half of the risk is the first one's.
+    """
     try:
-        coordinates = asked.sides.layout().entries
+        layout = asked.sides.layout()
     except Exception:
         # what the code cannot read is said already
         return ()
     try:
-        first, second = asked.outputs(coordinates, place=place)
+        first, second = asked.outputs(layout.entries, place=place)
         claim = asked.record.claim
+        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=risk / 2)
+        if clear is not None:
+            return (clear,)
         allowed = allowed_deviations(claim, delta=asked.record.report_delta)
         noise = "Laplace" if is_laplace(claim) else "normal"
         batches = sampled(claim)

@@ -14,6 +14,7 @@ from audit.record.diagnosis_answer import Diagnosis
 QUESTIONS = {
     "bounded": "does the record leave the outputs bounded?",
     "bare": "has every coordinate its noise?",
+    "clear": "does noise hide the record on every coordinate?",
     "silent": "has every trial noise?",
     "repeated": "is noise repeated from trial to trial?",
     "direction": "does the record move the sum along its gradient?",

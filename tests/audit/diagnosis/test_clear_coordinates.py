@@ -1,0 +1,80 @@
+"""Coordinates on which nothing hides the record are named, and discrete noise is noise."""
+
+import jax
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+
+import audit
+import guarantees
+import mechanisms
+from audit.diagnosis.clear_coordinates import clear_coordinates
+from audit.report.diagnoses import looks_wrong
+
+PAIR = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+SCALAR = mechanisms.worst_case_pair(records=3, dimension=1, clip=1.0)
+
+
+def noisy(seed, rows):
+    return rows.sum(0) + 2 * np.random.default_rng(seed).standard_normal(rows.shape[1])
+
+
+def beside_a_count(seed, rows):
+    return {"w": noisy(seed, rows), "n": len(rows)}
+
+
+def beside_a_loss(seed, rows):
+    return np.append(noisy(seed, rows), (rows**2).sum())
+
+
+def clear(seed, rows):
+    return rows.sum(0)
+
+
+def clear_without(seed, rows):
+    return rows.sum(0) if len(rows) == 3 else noisy(seed, rows)
+
+
+NAMED = {
+    beside_a_count: (PAIR, "'n' (1 of 1 coordinates): it is 3 in each of 200 trials without the record, and 4 in each"),
+    beside_a_loss: (PAIR, "coordinate 4: it is 3 in each of 200 trials without the record, and 4 in each of 200"),
+    clear: (SCALAR, "coordinate 0: it is -3 in each of 200 trials without the record, and -2 in each of 200"),
+    clear_without: (SCALAR, "coordinate 0: it is -3 in each of 200 trials without the record, and one of 200 values"),
+}
+
+
+@pytest.mark.parametrize("step", NAMED)
+def test_what_has_no_noise_is_named(step):
+    pair, words = NAMED[step]
+    given = {"claim": guarantees.gaussian(mu=0.5), "trials": 400, "risk": 0.05, "key": jax.random.key(1)}
+    record = audit.run_audit(mechanisms.callable_step(step), pair, **given)
+    assert record.verdict == "violation"
+    (said,) = looks_wrong(record.diagnoses)
+    assert said.startswith(f"no noise hides the record on {words}"), said
+    assert sum(answer.risk for answer in record.diagnoses) <= 0.2 * record.risk * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 8.0])
+def test_discrete_noise_that_keeps_the_claim_is_noise(epsilon):
+    generator, trials, repetitions, risk = np.random.default_rng(3), 100, 200, 0.1
+
+    def geometric(shift):
+        first, second = generator.geometric(-np.expm1(-epsilon), (2, repetitions, trials, 2))
+        return shift + first - second
+
+    sides = zip(geometric(0), geometric(1), strict=True)
+    given = {"advantage": np.tanh(epsilon / 2), "layout": None, "risk": risk}
+    accused = sum(clear_coordinates(*outputs, **given) is not None for outputs in sides)
+    assert_rate_at_most(accused, repetitions, risk)
+
+
+def test_few_values_are_clear_where_the_other_side_has_others():
+    generator = np.random.default_rng(4)
+    batches = generator.binomial(3, 0.5, (2, 200, 1))
+    given = {"advantage": 0.4, "layout": None, "risk": 0.01}
+    found = clear_coordinates(batches[0], batches[1] + 10, **given)
+    assert "it is one of 4 values in 200 trials without the record, and one of 4 values" in found.says
+    assert clear_coordinates(batches[0], batches[1] + 1, **given) is None
+    taken = 3 + generator.binomial(1, 0.6, (200, 1))
+    assert clear_coordinates(np.full((200, 1), 3), taken, **given) is not None
+    assert clear_coordinates(np.full((200, 1), 3), taken, **given | {"advantage": 0.6}) is None
