@@ -22,12 +22,25 @@ def beside_the_verdict(record: AuditRecord) -> list[Diagnosis]:
     return [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
 
 
+def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
+    """What every answer 'wrong' says that follows from no other, each with its place."""
+    return [f"{_place(answer)}{answer.says}" for answer in diagnoses if answer.wrong and not answer.follows]
+
+
+def in_prose(record: AuditRecord) -> str:
+    """What looks wrong, as a paper's text tells it: the first suspect of a violation, all of them beside a verdict
+    that no trial made one; nothing where nothing looks wrong."""
+    said = suspects(record.diagnoses)
+    told = said[:1] if record.verdict == "violation" else said
+    return f"{heading(record)}: {' '.join(told)}" if told else ""
+
+
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """What every answer 'wrong' says that follows from no other; where there is none, that, if anything was asked.
 
     Lines of code come first, each with its place.
     """
-    wrong = [f"{_place(answer)}{answer.says}" for answer in diagnoses if answer.wrong and not answer.follows]
+    wrong = suspects(diagnoses)
     if wrong or not asked(diagnoses):
         return wrong
     some = "questions that could be asked" if untold(diagnoses) else "questions"

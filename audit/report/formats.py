@@ -12,7 +12,7 @@ from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import NOT_REPEATABLE, command, libraries
 from audit.report.ceiling import ceiling
-from audit.report.diagnoses import asked, code_lines, heading, looks_wrong
+from audit.report.diagnoses import asked, code_lines, heading, looks_wrong, suspects
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.places import places_of
 from audit.report.table import proven_delta, proven_epsilon, readable
@@ -86,6 +86,7 @@ def _row(record: AuditRecord) -> dict[str, object]:
         "command": _cell(command(record)),
         "libraries": _cell(libraries(record)),
         "repeatable": "" if record.repeatable is None else record.repeatable,
+        "looks_wrong": _cell(" ".join(suspects(record.diagnoses))),
     }
 
 

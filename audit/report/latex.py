@@ -15,6 +15,7 @@ from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import ceiling
+from audit.report.diagnoses import beside_the_verdict, in_prose
 from audit.report.escaping import visible
 from audit.report.formulas import formula, number
 from audit.report.promises import scored_by
@@ -57,6 +58,9 @@ NAMES = 0.34
 """The part of the column that longer names have."""
 NONE_FOUND = "none found"
 """Of one column, in the place of 'no violation found'."""
+MARK = r"$^\dagger$"
+MARKED = "the code looks wrong, though the trials show no violation; see the text."
+"""What stands in a caption for the mark beside a verdict."""
 CEILING = " Ceiling: what the same trials would prove without an error."
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
@@ -111,6 +115,8 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
         f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}$; claimed values in parentheses"
     )
     caption += f"; {epsilon}." if at else "."
+    if any(map(beside_the_verdict, records)):
+        caption += rf" {MARK}: {MARKED}"
     if not wide and any(record.verdict == "no_violation_found" for record in records):
         caption += f" ``{NONE_FOUND.capitalize()}'': no violation found."
     kind, columns = ("table*", "lrrrrrll") if wide else ("table", "@{}lrrl@{}")
@@ -165,6 +171,7 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     verdict = escape(readable(record.verdict))
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
+    verdict += MARK if beside_the_verdict(record) else ""
     if not record.ran:
         return ["0", *["--"] * 4, verdict, formula(record.claim)] if wide else ["--", "--", verdict]
     if not wide:
@@ -191,13 +198,13 @@ def _most(record: AuditRecord) -> float | None:
 def methods(records: tuple[AuditRecord, ...]) -> str:
     """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
     every, records = records, tuple(record for record in records if record.ran)
-    unrun = _could_not_run(every)
+    last = [*_suspected(records), *_could_not_run(every)]
     once, records = tuple(r for r in records if r.one_run), tuple(r for r in records if not r.one_run)
     if not records:
         tool = f"with dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(once))})"
         together = f"All bounds hold together with probability at least ${1 - sum(r.risk for r in every):.4g}$."
         begin = [f"We audited {how_many(every)}, each of them in by a fair coin, {tool}. {together}"] if once else []
-        return " ".join([*begin, *map(_one_training, once), *([unrun] if unrun else []), *([ABSENCE] if once else [])])
+        return " ".join([*begin, *map(_one_training, once), *last, *([ABSENCE] if once else [])])
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
@@ -224,7 +231,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             *_power(records),
             *_changing(records),
             *map(_one_training, once),
-            *([unrun] if unrun else []),
+            *last,
             ABSENCE,
         ]
     )
@@ -304,9 +311,19 @@ def _in_symbols(text: str) -> str:
     return re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
 
 
-def _could_not_run(records: tuple[AuditRecord, ...]) -> str:
+def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
+    """What looks wrong in every violation that is not expected, and beside every other verdict: a sentence each."""
+    said = []
+    for record in records:
+        if (told := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
+            broke = f"violation; {_in_symbols(visible(what_broke(record)))}; " if record.verdict == "violation" else ""
+            said.append(f"Audit ``{_short(visible(record.name))}'': {broke}{escape(visible(told))}")
+    return said
+
+
+def _could_not_run(records: tuple[AuditRecord, ...]) -> list[str]:
     names = [_short(visible(record.name)) for record in records if not record.ran]
-    return f"Could not be run: {'; '.join(names)}." if names else ""
+    return [f"Could not be run: {'; '.join(names)}."] if names else []
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:

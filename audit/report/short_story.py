@@ -6,6 +6,7 @@ import textwrap
 
 from audit.power.less_noise import told_in
 from audit.record.record import AuditRecord
+from audit.report.diagnoses import in_prose
 from audit.report.escaping import shown, visible
 from audit.report.promises import unchecked_steps
 from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story, trained_once
@@ -18,8 +19,18 @@ NOT_LOOKED_AT = "other pairs, other attacks, other releases, time and memory; 'n
 
 
 def short_report(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """The title and the ten lines, as wide as a log is."""
-    return "\n".join([visible(title), *ten_lines(records, width=log_width())]) + "\n"
+    """The title and the ten lines, as wide as a log is; below them what looks wrong, where something does."""
+    width = log_width()
+    return "\n".join([visible(title), *ten_lines(records, width=width), *_suspected(records, width=width)]) + "\n"
+
+
+def _suspected(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
+    """What looks wrong in every violation that is not expected, and beside every other verdict, in full."""
+    rows = []
+    for record in map(shown, records):
+        if (said := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
+            rows += _wrapped("details", f"{record.name}, {said}", width=width)
+    return rows
 
 
 def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
@@ -34,18 +45,20 @@ def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
     }
     rows = []
     for label, answer in answers.items():
-        room = max(width - 1, 2 * LABEL)
-        head = f"{label:{LABEL}}"
-        rows += textwrap.wrap(
-            answer,
-            room,
-            initial_indent=head,
-            subsequent_indent=" " * LABEL,
-            max_lines=LINES_EACH,
-            placeholder=" ...",
-            break_on_hyphens=False,
-        )
+        rows += _wrapped(label, answer, width=width, most=LINES_EACH)
     return rows
+
+
+def _wrapped(label: str, answer: str, *, width: int, most: int | None = None) -> list[str]:
+    return textwrap.wrap(
+        answer,
+        max(width - 1, 2 * LABEL),
+        initial_indent=f"{label:{LABEL}}",
+        subsequent_indent=" " * LABEL,
+        max_lines=most,
+        placeholder=" ...",
+        break_on_hyphens=False,
+    )
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:

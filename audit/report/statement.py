@@ -8,6 +8,7 @@ from typing import Any
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.audited import NOT_REPEATABLE, audited, command, differ_by, how_many, libraries, unit_of_privacy
+from audit.report.diagnoses import REPLAYED, heading, in_prose, suspects
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import counted, what_broke
@@ -62,8 +63,14 @@ def _sentence(record: AuditRecord) -> str:
         f"epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
         f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
         f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
-        f"Verdict: {readable(record.verdict)}{_why(record)}."
+        f"Verdict: {readable(record.verdict)}{_why(record)}.{_suspected(record)}"
     )
+
+
+def _suspected(record: AuditRecord) -> str:
+    """What looks wrong, as a sentence of its own."""
+    said = in_prose(record)
+    return f" {said[0].upper()}{said[1:]}" if said else ""
 
 
 def _why(record: AuditRecord) -> str:
@@ -136,9 +143,20 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         **({"repeatable": NOT_REPEATABLE} if record.repeatable is False else {}),
         "verdict": readable(record.verdict),
         **({"violated": f"{what_broke(record)}."} if record.verdict == "violation" else {}),
+        **_suspicion(record),
         **({} if record.verdict == "violation" else {"what these trials could show": record.reason}),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
     }
+
+
+def _suspicion(record: AuditRecord) -> Mapping[str, str]:
+    """What looks wrong: why it is violated, or what a replay shows and no trial."""
+    said = " ".join(suspects(record.diagnoses))
+    if not said:
+        return {}
+    if heading(record) == REPLAYED:
+        return {"what a replay shows": f"{said} (No trial shows it; the verdict counts trials and stands.)"}
+    return {"what looks wrong": said}
 
 
 def _seen(record: AuditRecord) -> str:

@@ -341,8 +341,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     if broken:
         names = listed([repr(record.name) for record in broken], most=3)
         told = [record for record in broken if any(answer.wrong for answer in record.diagnoses)]
-        whose_section = "its section says" if len(broken) == 1 else "their sections say"
-        where = f"; {whose_section} what looks wrong." if told else "."
+        where = "; see what looks wrong." if told else "."
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
         confirm = f" p{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""

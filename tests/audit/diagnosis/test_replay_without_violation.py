@@ -1,8 +1,11 @@
 """Without a violation PyTorch code is replayed: what the replay shows is told, and the verdict stays as counted."""
 
+import csv
 import dataclasses
 import inspect
+import io
 import json
+import re
 
 import jax
 import numpy as np
@@ -14,8 +17,10 @@ import mechanisms
 from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
 from audit.pytest_plugin import InconclusiveAuditWarning, LooksWrongWarning
+from audit.report.catalogue import text_report
 from audit.report.diagnoses import REPLAYED
 from audit.report.formats import markdown
+from audit.report.latex import MARK, table
 from audit.report.page import write_report
 from audit.report.sarif import sarif
 from audit.report.table import print_table
@@ -83,9 +88,16 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
     print_table((record,), suite_risk=0.05)
     terminal = " ".join(capsys.readouterr().out.split())
     page = write_report((record,), tmp_path, title="t").read_text()
-    for text in (terminal, "\n".join(record_lines(record)), markdown((record,), title="t")):
-        assert REPLAYED in text
+    papers = (text_report((record,), name, title="t") for name in ("text", "statement", "latex"))
+    for text in (terminal, "\n".join(record_lines(record)), markdown((record,), title="t"), *papers):
+        assert REPLAYED[1:] in " ".join(text.split())
         assert "multiplier of 0.5, where 1 is stated" in " ".join(text.split())
+    (row,) = csv.DictReader(io.StringIO(text_report((record,), "csv", title="t")))
+    assert "multiplier of 0.5, where 1 is stated" in row["looks_wrong"]
+    card = text_report((record,), "model-card", title="t")
+    assert re.search(r"\| what a replay shows \|.* multiplier of 0\.5, where 1 is stated.* \|", card)
+    for wide in (True, False):
+        assert rf"inconclusive{MARK}" in table((record,), title="t", wide=wide)
     assert [one["ruleId"] for one in json.loads(sarif((record,)))["runs"][0]["results"]][-1:] == ["looks_wrong"]
     assert "What a replay shows" in page
     assert REPLAYED[1:] in page

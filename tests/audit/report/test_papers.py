@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 import audit
 import guarantees
 import mechanisms
+from audit.record.diagnosis_answer import Diagnosis
 from audit.record.of_one_run import as_record
 from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
@@ -54,6 +55,22 @@ def test_every_format_of_the_catalogue_is_written(violation, name):
     text = text_report((violation,), name, title="A title of its own")
     assert text.endswith("\n")
     assert ("A title of its own" in text) == TEXTS[name].titled
+
+
+def test_a_paper_says_why_a_claim_is_violated(violation):
+    """The card of a violation named no cause; what a suite expects needs none in the paragraph."""
+    first = "with the record the noise is 0.8 times as large."
+    answer = Diagnosis(question="?", wrong=True, says=first, p_value=0.0, risk=0.001, assumes="nothing", code="ratio")
+    violation = dataclasses.replace(violation, diagnoses=(answer,))
+    flat = {name: " ".join(text_report((violation,), name, title="t").split()) for name in TEXTS}
+    for name in ("text", "statement", "model-card"):
+        assert first in flat[name]
+    assert escape(first) in flat["latex"]
+    assert "Audit ``half the noise'': violation; " in flat["latex"]
+    expected = dataclasses.replace(violation, expect="violation")
+    assert escape(first) not in methods((expected,))
+    silent = dataclasses.replace(violation, diagnoses=())
+    assert "looks wrong" not in statement((silent,)) + model_card((silent,), title="t") + methods((silent,))
 
 
 def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
