@@ -232,8 +232,8 @@ def carried_unseen(carried: Place, runs: int) -> str:
 
 
 def too_far(clip: float | None) -> str:
-    """That the record moves a sum by more than the clipping norm: a clause."""
-    return f", more than the {clip:g} to which records are clipped"
+    """That the record moves a sum by more than the clipping norm that was stated: a clause."""
+    return f", more than the stated bound of {clip:g}"
 
 
 def clipped_apart(lengths: Iterable[float], most: float, many: int, *, bound: float | None, slack: float) -> str:

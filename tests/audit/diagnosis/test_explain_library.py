@@ -46,7 +46,7 @@ def test_leaves_that_are_clipped_one_by_one_exceed_the_stated_norm_at_the_clippi
     (found,) = told("per_leaf").findings
     assert found.kind == Kind.TOO_LITTLE_NOISE
     assert found.lines[0] == library.wrong_line("per_leaf")
-    assert "more than the 0.5 to which records are clipped" in found.says
+    assert "more than the stated bound of 0.5" in found.says
 
 
 def test_noise_from_a_constant_key_is_named_with_the_keys_line():

@@ -128,6 +128,17 @@ def half_noise_first(seed, data):
     return released
 
 
+def noise_drawn_once(seed, data):
+    torch.manual_seed(seed)
+    weights, total = steps.START.clone(), steps.noise()
+    for _ in range(2):
+        for x, y in zip(*data, strict=True):
+            if torch.rand(()) < 0.9:
+                total += steps.clipped(steps.gradients(weights, x[None], y[None]))[0]  # changed_after_release
+        weights = weights - steps.LEARNING * total
+    return weights
+
+
 def stepped(weights, update):
     return weights - steps.LEARNING * update
 
@@ -144,6 +155,7 @@ def last_step_without_noise(seed, data):
 
 WRONG = [
     half_noise_first,
+    noise_drawn_once,
     last_step_without_noise,
     noise_before_clipping,
     bound_as_a_number,
@@ -214,6 +226,21 @@ def right_noise_first(seed, data):
     return weights
 
 
+def right_noise_before_a_draw_for_each(seed, data):
+    """The same with a draw for every record, and a noisy sum for each of two tensors."""
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for _ in range(2):
+        sums = [noise.clone() for noise in steps.noise().split(2)]
+        for x, y in zip(*data, strict=True):
+            if torch.rand(()) < 0.9:
+                row = steps.clipped(steps.gradients(weights, x[None], y[None]))[0]
+                for total, part in zip(sums, row.split(2), strict=True):
+                    total += part
+        weights = weights - steps.LEARNING * torch.cat(sums)
+    return weights
+
+
 def right_noise_of_microbatches(seed, data):
     torch.manual_seed(seed)
     weights, (x, y) = steps.START.clone(), data
@@ -248,6 +275,7 @@ RIGHT = [
     right_bounds_of_their_own,
     right_noisy_inputs,
     right_noise_first,
+    right_noise_before_a_draw_for_each,
     right_noise_of_microbatches,
     right_microbatch_by_microbatch,
     right_drawn_seed,
@@ -280,10 +308,35 @@ def signs_of_noisy_records(seed, data):
     return torch.sign(rows + steps.CLIP * steps.NOISE * torch.randn(rows.shape)).sum(0)
 
 
-def test_noise_on_records_that_are_clipped_before_is_not_accused():
-    told = explained(signs_of_noisy_records)
+def added_to_parts_of_noise(seed, data):
+    torch.manual_seed(seed)
+    released = steps.noise()
+    for row in steps.gradients(steps.START, *data):
+        row = row * min(1.0, steps.CLIP / row.norm().item())
+        released[:2] += row[:2]
+        released[2:] += row[2:]
+    return released
+
+
+@pytest.mark.parametrize("step", [signs_of_noisy_records, added_to_parts_of_noise], ids=lambda step: step.__name__)
+def test_noise_on_records_that_are_clipped_before_is_not_accused(step):
+    told = explained(step)
     assert not told.suspicions
     assert told.not_judged
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(()) < 0.01, lambda: torch.bernoulli(torch.tensor(0.01))])
+def test_a_loop_that_draws_for_each_record_is_seen_with_the_record(draw):
+    def loop(seed, data):
+        torch.manual_seed(seed)
+        total = torch.zeros(steps.COLUMNS)
+        for row in steps.clipped(steps.gradients(steps.START, *data)):
+            if draw():
+                total = total + row
+        return total + 0.5 * steps.noise()
+
+    (found,) = explained(loop).findings
+    assert found.kind == "too_little_noise"
 
 
 def noised_after_the_step(dataset, seed):

@@ -93,6 +93,7 @@ class Bank:
         if known is None:
             if self._place is not None:
                 self._choose(name, value, self._place.index, self._others(value))
+                self._choose_alone(name, value, slot[-1] - 1)
             self._values[slot] = value.clone()
             return
         if known.shape == value.shape:
@@ -137,6 +138,15 @@ class Bank:
             self.in_company = True
         if index < len(value):
             value[index] = takes
+
+    def _choose_alone(self, name: str, value: torch.Tensor, passed: int) -> None:
+        """The same where a loop over records draws one number for each: ``passed`` records came before this one."""
+        if self._place is None or value.numel() != 1 or passed != self._place.index:
+            return
+        if name in UNIFORM and value.is_floating_point():
+            value.fill_(self._taken)
+        elif name in ("bernoulli", "bernoulli_"):
+            value.fill_(1)
 
     def _permute(self, slot: Slot, known: torch.Tensor, value: torch.Tensor) -> None:
         """The order of fewer records is that of more without the others."""

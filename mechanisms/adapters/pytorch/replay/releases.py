@@ -73,14 +73,17 @@ class Releases:
         """Whether noise met something where it did not in the reference."""
         self.round = 1
         self._fresh, self._stored = False, 0
-        self._sums: dict[Slot, torch.Tensor] = {}
-        """What noise of this round was added to, as far as it is summed."""
+        self._sums: dict[Slot, tuple[torch.Tensor, frozenset[int]]] = {}
+        """What noise was added to, as far as it is summed, and the noise's draws; nothing has been made of it yet."""
 
     def new_round(self) -> None:
         """Something is done that a round begins with; nothing is where nothing was released since the last one."""
         if self._fresh:
             self.round, self._fresh = self.round + 1, False
-            self._sums.clear()
+
+    def close(self, draws: frozenset[int] | set[int]) -> None:
+        """Sums with this noise are used or told: what is added to them from now on comes after their release."""
+        self._sums = {slot: held for slot, held in self._sums.items() if not held[1] & draws}
 
     def met(self, done: Operation) -> Cell | None:
         """Noise is added to something that is no noise; None where it is not, or covers nothing more."""
@@ -94,6 +97,9 @@ class Releases:
         if covering.released and not data:
             return None
         meeting = _meeting(done, place)
+        if covering.released and not meeting.variance.any():
+            # a part of a tensor whose noise has met data: more records, or a release that is changed
+            return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
         self.noise |= covering.draws
         slot = self._ledger.slot(done.where, done.name, "meets")
         self._ledger.phase += 1
@@ -108,7 +114,7 @@ class Releases:
             kept = shadow(done.out, meeting.variance)
             return dataclasses.replace(covering, variance=kept, released=True, events=())
         self._fresh = True
-        self._sums[slot] = meeting.value
+        self._sums[slot] = meeting.value, covering.draws
         return Cell(released=True, draws=covering.draws, events=tuple(self.events[-1:]), meeting=slot)
 
     def more(self, done: Operation) -> Cell | None:
@@ -124,7 +130,9 @@ class Releases:
         if signs[place] != 1 or begun.meeting not in self._sums:
             return None
         slot = begun.meeting
-        self._sums[slot] = total = self._sums[slot] + done.before[1 - place].detach() * signs[1 - place]
+        before, draws = self._sums[slot]
+        total = before + done.before[1 - place].detach() * signs[1 - place]
+        self._sums[slot] = total, draws
         if self._reference is None:
             self.meetings[slot] = dataclasses.replace(
                 self.meetings[slot], value=total.clone(), result=done.out.detach().clone()
@@ -135,6 +143,8 @@ class Releases:
             difference = (total - kept.value).float()
             event.moved = bool(_is_moved(total, kept.value, difference).any())
             event.difference = torch.where(hidden, difference, torch.zeros(()))
+            if cell.round < event.round:
+                event.carried = event.carried or done.where
             event.bends |= cell.bends
             event.mixed, event.bent = event.mixed or cell.mixed, event.bent or cell.bent
             done.out.copy_(torch.where(hidden, kept.result, done.out.detach()))

@@ -180,7 +180,7 @@ class Replay:
                 continue
             if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
                 return one, other
-        why = f"in {ATTEMPTS} runs the record alone changed nothing that is released, as with batches of a fixed size"
+        why = f"in {ATTEMPTS} runs the record changed nothing that is released"
         self._say("not_followed", {}, why=why)
         return one, other
 

@@ -98,6 +98,7 @@ class Run(TorchDispatchMode):
         value = torch.as_tensor(tensor).detach()
         cell = self.memory.get(value)
         self.outputs[name] = Output(value.clone(), None if cell is None else dataclasses.replace(cell))
+        self.releases.close(frozenset() if cell is None else cell.draws)
 
     def follow(self, code: Callable[[], None]) -> None:
         """Run it to its end, or as far as it can be kept."""
@@ -325,6 +326,7 @@ class Run(TorchDispatchMode):
     def _read_with(self, draws: set[int]) -> None:
         """Records are read with weights of these draws: a round begins if they are new, not with every microbatch."""
         drawn = draws & self.releases.noise
+        self.releases.close(drawn)
         if not drawn or drawn - self._weights:
             self.releases.new_round()
         self._weights |= drawn
