@@ -114,18 +114,24 @@ class _Trials:
                     flatten_rows(draw(own), 1, self.mechanism.kind)
             except Exception:
                 failed = f"trial {batch.start + index} {where} (seed {own[0]}) failed"
+                if index and self._answers(batch.side, own):
+                    return f"{failed} after {index} others, though it succeeds alone:"
                 return f"{failed}{self._beside(batch.side, own)}:"
         return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
 
     def _beside(self, side: str, seed: np.ndarray) -> str:
         """What the other side gives for the seed of a trial that failed: an answer there is a leak by itself."""
         other = "with" if side == "without" else "without"
+        return ONE_SIDE.format(other) if self._answers(other, seed) else ""
+
+    def _answers(self, side: str, seed: np.ndarray) -> bool:
+        """Whether freshly prepared code gives a release for this seed alone."""
         try:
             with contained():
-                flatten_rows(self.mechanism.prepare(self.datasets[other])(seed), 1, self.mechanism.kind)
+                flatten_rows(self.mechanism.prepare(self.datasets[side])(seed), 1, self.mechanism.kind)
         except Exception:
-            return ""
-        return ONE_SIDE.format(other)
+            return False
+        return True
 
 
 class Local:
@@ -163,7 +169,13 @@ def _serve(connection: Connection, payload: bytes) -> None:
 
 
 def _end(*_: object) -> None:
+    _leave()
     raise Terminated
+
+
+def _leave() -> None:
+    """From here on this process ends by itself; asked again, it would be interrupted while it ends its programs."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _answer(connection: Connection, payload: bytes) -> None:
@@ -173,7 +185,7 @@ def _answer(connection: Connection, payload: bytes) -> None:
         try:
             batch = connection.recv()
         except EOFError:
-            return
+            return _leave()
         try:
             connection.send((batch.start, trials.run(batch, lambda: connection.send(None)), None))
         except ForeignError as error:

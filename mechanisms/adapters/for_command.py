@@ -372,9 +372,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=0.5)
-    _kill_group(process)
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+    finally:
+        # also where Ctrl-C comes while it waits
+        _kill_group(process)
     process.wait()
 
 

@@ -1,8 +1,13 @@
 import dataclasses
 import functools
 import itertools
+import multiprocessing
+import os
+import pickle
 import re
+import signal
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import foreign
@@ -19,7 +24,7 @@ from audit.trials.both_sides import both_sides
 from audit.trials.fit_trials import counted
 from audit.trials.keys import both_keys
 from audit.trials.source import NonFiniteScoreError
-from audit.trials.user_code_errors import last_words, own_traceback
+from audit.trials.user_code_errors import Terminated, last_words, own_traceback
 from audit.trials.workers import ForeignError
 from guarantees.checks import require
 from mechanisms.adapters.for_callable import callable_step
@@ -118,6 +123,36 @@ def test_a_failure_on_one_side_alone_is_told_as_the_leak_that_it_is(side, functi
     assert ("release a row of your choice in its place" in place) == (function == "fails_with_the_record")
     assert "command-protocol" not in place
     assert last == ("ValueError: one class only" if function == "fails_with_the_record" else "KeyError: 'weights'")
+
+
+def test_a_program_that_fails_at_its_tenth_trial_on_either_side_is_no_leak():
+    """The other side was asked with a fresh program, and its answer was called one."""
+
+    def prepare(dataset):
+        trials = iter(range(10))
+        return lambda seeds: np.stack([dataset.sum(0) + next(trials) for _ in seeds])
+
+    program = types.SimpleNamespace(name="program", kind="vector", prepare=prepare)
+    trials = workers._Trials(program, {"without": PAIR.without, "with": PAIR.with_record})
+    with pytest.raises(ForeignError) as caught:
+        trials.run(workers.Batch("without", WORDS, 0, 16))
+    assert re.search(r"trial 10 .* failed after 10 others, though it succeeds alone:\n", str(caught.value))
+
+
+def test_a_worker_that_leaves_is_not_interrupted_while_it_ends_its_programs():
+    """Its parent ends it after a moment; that printed a traceback where a program took longer to stop."""
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    before = signal.signal(signal.SIGTERM, workers._end)
+    try:
+        workers._answer(theirs, pickle.dumps((None, {})))
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGTERM, workers._end)
+        with pytest.raises(Terminated):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_step_that_ends_the_process_is_told_in_words():
