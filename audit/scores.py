@@ -15,7 +15,14 @@ from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_c
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
 from audit.risk import RiskBudget, Statement, shared
-from audit.verdict.judgement import Against, Judgement, against_band, against_jointly, judge_statements
+from audit.verdict.judgement import (
+    Against,
+    Judgement,
+    against_band,
+    against_jointly,
+    judge_statements,
+    of_scores_in_one_place,
+)
 from audit.verdict.proven_numbers import ProvenNumber, against, prove, questions, stated
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import at_best
@@ -261,7 +268,17 @@ def _judged(claim: Claim, found: ScoreBounds, verdict: Against, delta: float) ->
         delta=delta,
         trials_per_side=trials,
     )
+    zero, one = found.sides
+    same = min(zero[0], one[0]) == max(zero[-1], one[-1])
+    if same or (found.band is None and all(_splits_nothing(test.counts) for test in tests)):
+        return of_scores_in_one_place(judgement)
     return dataclasses.replace(judgement, violated_at=at_best(judgement.violated_at, found))
+
+
+def _splits_nothing(counts: ErrorCounts) -> bool:
+    """Whether a test says the same of every score that it was counted on."""
+    alarms = counts.false_alarms + counts.trials_with - counts.misses
+    return alarms in (0, counts.trials_without + counts.trials_with)
 
 
 def _counts(sides: tuple[Array, Array], test: Threshold) -> ErrorCounts:

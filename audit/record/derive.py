@@ -14,6 +14,7 @@ from audit.policies.candidates import from_curve
 from audit.policies.policy import Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
+from audit.verdict.judgement import of_scores_in_one_place
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import at_best
 from guarantees.claim import Claim
@@ -71,6 +72,8 @@ def derive(audited: Audited) -> AuditRecord:
     test, tally, theory = audited.test, audited.tally, audited.theory
     finding = policy.judge(tally, test, goal)
     judgement, members = finding.judgement, subject.members
+    if _in_one_place(tally):
+        judgement = of_scores_in_one_place(judgement)
     entries = zip(test.cuts, finding.counts, finding.points, strict=True)
     record = AuditRecord(
         **{name: value for name, value in vars(subject).items() if name != "members"},
@@ -103,6 +106,12 @@ def derive(audited: Audited) -> AuditRecord:
         state=tally.state,
     )
     return dataclasses.replace(record, violated_at=at_best(record.violated_at, record))
+
+
+def _in_one_place(tally: Tally) -> bool:
+    """Whether each member's scores, of both sides, are all in one cell of its grid."""
+    together = tally.without + tally.with_record
+    return tally.trials_per_side > 0 and bool((np.count_nonzero(together, axis=1) == 1).all())
 
 
 def cuts_of(record: AuditRecord) -> tuple[Cut, ...]:

@@ -30,7 +30,7 @@ RULES = {
     "inconclusive": (
         "TooFewTrials",
         "warning",
-        "Too few trials to find a violation or to rule a large one out.",
+        "Too few trials, or scores too blind, to find a violation or to rule a large one out.",
     ),
 }
 """Of a verdict that is not as expected: the rule's name, its level, and what it says."""

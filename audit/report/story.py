@@ -17,6 +17,7 @@ from audit.report.diagnoses import code_lines, looks_wrong
 from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
+from audit.verdict.judgement import ONE_PLACE
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 
@@ -75,6 +76,8 @@ NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 
 def look_again(records: Sequence[AuditRecord]) -> str:
     """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
+    if all(record.reason.startswith(ONE_PLACE) for record in records):
+        return "More trials would not help: use another score, or other thresholds."
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
     curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""
     # a session of Python has no suite

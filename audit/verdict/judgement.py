@@ -41,6 +41,10 @@ RUNS = in_so_many_runs(power.POWER)
 NOISELESS = "releases without any noise, since few of them draw the record"
 MISSED = f"; they would miss {NOISELESS}"
 HALF = "that half of the noise is missing"
+ONE_PLACE = (
+    "all scores, without and with the record, are the same or lie on the same side of every threshold, so that no leak "
+    "would have been found; use another score, or other thresholds."
+)
 JOINTLY = "the two error counts together are too small for the claim."
 
 
@@ -275,6 +279,16 @@ def conclude(
     advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"
     return Judgement(
         verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
+    )
+
+
+def of_scores_in_one_place(judgement: Judgement) -> Judgement:
+    """What is left of a judgement where no threshold splits the scores: its power is that of scores that see a leak."""
+    if judgement.verdict == "violation":
+        return judgement
+    nothing = power.Detectable(tv_excess=None, epsilon=None, conclusive=False)
+    return dataclasses.replace(
+        judgement, verdict="inconclusive", detectable=nothing, trials_needed=None, reason=ONE_PLACE
     )
 
 

@@ -12,6 +12,7 @@ import guarantees
 import mechanisms
 from audit import Fixed, FromTheory, Simultaneous, Split
 from audit.record.stored import load_records, save_records
+from audit.report.story import remedy
 from audit.report.text import record_lines
 
 KEY = jax.random.key(0)
@@ -138,6 +139,25 @@ def test_the_record_does_not_depend_on_chunks_or_interruptions():
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("policy", [None, Fixed(thresholds=(50.0,)), audit.Anytime(), Simultaneous()])
+def test_scores_that_are_all_the_same_are_inconclusive(policy):
+    """It was 'no violation found', with a leak that would have been found in 8 of 10 runs."""
+    record = audit.run_audit(
+        Shift(mu=9.0),
+        PAIR,
+        lambda output: 0.0 * output[0],
+        claim=guarantees.gaussian(mu=1.0),
+        trials=2000,
+        risk=0.05,
+        key=KEY,
+        policy=policy,
+    )
+    assert record.verdict == "inconclusive"
+    assert record.reason.startswith("all scores, without and with the record, are the same")
+    assert (record.detectable_epsilon, record.trials_needed) == (None, None)
+    assert "More trials would not help" in remedy(record)
+
+
 def test_too_few_trials_are_inconclusive_and_say_how_many_would_do():
     record = audit_shift(mu=1.0, trials=20)
     assert record.verdict == "inconclusive"

@@ -12,6 +12,7 @@ from audit.bounds.points import proven_epsilon, refutes
 from audit.goal import Goal
 from audit.policies.candidates import choose, from_curve
 from audit.scores import chosen_tests
+from audit.verdict.judgement import ONE_PLACE
 
 GAUSS = guarantees.gaussian(mu=1.0)
 
@@ -41,6 +42,16 @@ def test_a_claim_gets_a_verdict():
     sides = scores(0, 5000, 0), scores(1, 5000, 1)
     assert audit.from_scores(*sides, risk=0.05, claim=weak).verdict == "violation"
     assert audit.from_scores(*sides, risk=0.05, claim=right).verdict == "no_violation_found"
+
+
+@pytest.mark.parametrize("given", [{}, {"thresholds": (9.0,), "target": "verdict"}])
+def test_scores_that_are_all_the_same_find_nothing(given):
+    """Of zeros it was said that a Gaussian leak with mu 1.22 would have been found."""
+    claim = guarantees.gaussian(mu=1.0)
+    sides = (np.zeros(1000), np.zeros(900)) if not given else (scores(0, 1000, 0), scores(1, 1000, 0.5))
+    judgement = audit.from_scores(*sides, risk=0.05, claim=claim, **given).judgement
+    assert (judgement.verdict, judgement.reason) == ("inconclusive", ONE_PLACE)
+    assert judgement.detectable.epsilon is None
 
 
 def wrong_bounds(runs, bound, *, scores_a_side=250, delta=0.02):
