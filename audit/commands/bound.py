@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
@@ -20,6 +19,7 @@ from audit.report.character_plot import Line, claim_line, falling_line, print_pl
 from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
+from audit.verdict.proven_numbers import without_errors
 
 if TYPE_CHECKING:
     from audit.bounds.attack_summary import AttackSummary
@@ -107,8 +107,8 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     print(f"{judged.trials_with:,} with the record, {where}.")
     for number in found.numbers:
         if number.name == "epsilon":
-            clean = dataclasses.replace(judged, false_alarms=0, misses=0)
-            most = joint_epsilon_bound(clean, delta=arguments.delta, risk=number.risk)
+            question, share = EpsilonAt(delta=arguments.delta), found.shares["epsilon"]
+            most = max(number.at_least, without_errors(judged, question, number, share=share))
             print(f"So many scores can prove at most epsilon {at_most(most, '.4f')}: a lower bound is not the leak.")
     if found.judgement is not None:
         print("The verdict on the claim has a share of the risk: without --claim these bounds may be a little higher.")

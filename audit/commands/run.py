@@ -120,6 +120,10 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
         # what could not run can be mended and run with the same command, which keeps what is finished
         shutil.rmtree(resume_in, ignore_errors=True)
     _speak_ci(records, suite, arguments)
+    if arguments.quiet:
+        for record in records:
+            if not record.ran and not record.as_expected:
+                print(printable(f"error: audit {record.name!r} could not run: {record.reason}"), file=sys.stderr)
     if arguments.json:
         print(json_text([record.to_json() for record in records]))
     elif not arguments.quiet:

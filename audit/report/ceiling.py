@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.bounded_numbers import EpsilonAt
+from audit.bounds.clopper_pearson import Limits
 from audit.bounds.points import proven_epsilon, rectangles
 from audit.policies.policy import ANY_TARGET
 from audit.record.record import AuditRecord, ProvenPoint
+from audit.verdict.proven_numbers import without_errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,24 +28,17 @@ def ceiling(record: AuditRecord) -> Ceiling | None:
     if record.stops_early or not record.points:
         return None
     best = max(record.points, key=lambda point: point.risk)
-    point = _perfect(best)
-    own = [number for number in record.numbers if number.name == "epsilon" and number.given is not None]
-    if not own:
-        return Ceiling(point=point, epsilon=max(proven_epsilon((point,), delta=record.report_delta)))
-    tests = sum(one.target in ("epsilon", ANY_TARGET) for one in record.points) or 1
-    share = own[0].risk / tests
-    epsilon = joint_epsilon_bound(_no_errors(best), delta=record.report_delta, risk=share)
-    return Ceiling(point=point, epsilon=max(epsilon, max(proven_epsilon((point,), delta=record.report_delta))))
-
-
-def _no_errors(point: ProvenPoint) -> ErrorCounts:
-    return ErrorCounts(
-        false_alarms=0,
-        trials_without=point.counts.trials_without,
-        misses=0,
-        trials_with=point.counts.trials_with,
-    )
+    point, delta = _perfect(best), record.report_delta
+    # what the band, another point or another number proves can be proven, too
+    most = max(record.epsilon(delta), *proven_epsilon((point,), delta=delta))
+    for number in record.numbers:
+        if number.name == "epsilon" and number.given is not None:
+            tests = sum(one.target in ("epsilon", ANY_TARGET) for one in record.points) or 1
+            question, share = EpsilonAt(delta=delta), record.budget.epsilon
+            most = max(most, without_errors(best.counts, question, number, share=share, tests=tests))
+    return Ceiling(point=point, epsilon=most)
 
 
 def _perfect(point: ProvenPoint) -> Limits:
-    return rectangles((_no_errors(point),), np.array([point.risk]), on_alpha=point.on_alpha)[0]
+    clean = dataclasses.replace(point.counts, false_alarms=0, misses=0)
+    return rectangles((clean,), np.array([point.risk]), on_alpha=point.on_alpha)[0]

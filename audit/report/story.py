@@ -341,6 +341,7 @@ def _excess(record: AuditRecord) -> float:
 def _to_do(records: tuple[AuditRecord, ...]) -> str:
     surprises = [record for record in records if not record.as_expected]
     broken = [record for record in surprises if record.verdict == "violation"]
+    unrun = [repr(record.name) for record in surprises if not record.ran]
     if broken:
         names = listed([repr(record.name) for record in broken], most=3)
         told = [record for record in broken if any(answer.wrong for answer in record.diagnoses)]
@@ -348,8 +349,9 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
         confirm = f" p{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""
-        return f"Do not rely on the promise of {names}{where}{confirm}"
-    if unrun := [repr(record.name) for record in surprises if not record.ran]:
+        fix = f" Fix what kept {counted(len(unrun), 'audit')} from running." if unrun else ""
+        return f"Do not rely on the promise of {names}{where}{fix}{confirm}"
+    if unrun:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
         return f"Nothing is proven either way. {look_again(open_ones)}"

@@ -75,6 +75,17 @@ def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, pa
     )
 
 
+def without_errors(
+    counts: ErrorCounts, question: Question, number: ProvenNumber, *, share: float, tests: int = 1
+) -> float:
+    """What a test of so many trials would prove of a number if it never erred: the most that they can.
+
+    ``share`` is the number's own of the budget; what it has beyond was passed on to it, as ``prove`` takes it.
+    """
+    clean = dataclasses.replace(counts, false_alarms=0, misses=0)
+    return joint_bound(clean, question, risk=share / tests, passed_on=max(0.0, number.risk - share) / tests)
+
+
 def against(
     claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0
 ) -> Against:

@@ -13,6 +13,8 @@ import audit
 import distinguishers
 import guarantees
 import mechanisms
+from audit.bounds.bounded_numbers import EpsilonAt
+from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.rounding import at_most
 from audit.procedure import run_audit
 from audit.record.derive import claim_part
@@ -25,6 +27,7 @@ from audit.report.page import MOST_OPEN, write_report
 from audit.report.repeat import program
 from audit.report.story import consequence, look_again, outcome, remedy, story
 from audit.trials.keys import key_from_seed
+from audit.verdict.proven_numbers import prove, without_errors
 
 
 class Reader(html.parser.HTMLParser):
@@ -100,6 +103,15 @@ def test_the_ceiling_is_what_no_errors_prove(violation):
     share = next(number.risk for number in violation.numbers if number.name == "epsilon")
     assert most.epsilon >= joint_epsilon_bound(perfect, delta=1e-5, risk=share)
     assert ceiling(dataclasses.replace(violation, stops_early=True)) is None
+
+
+def test_what_never_errs_proves_its_ceiling_and_no_more():
+    """Risk that a refuted claim passes on made 6.49989 of a ceiling of 6.49925."""
+    clean = ErrorCounts(false_alarms=0, trials_without=2000, misses=0, trials_with=2000)
+    question = EpsilonAt(delta=1e-5)
+    proven = prove((clean,), question, risk=0.00203125, passed_on=0.00046875)
+    erring = dataclasses.replace(clean, false_alarms=7, misses=9)
+    assert without_errors(erring, question, proven, share=0.00203125) == proven.at_least
 
 
 def test_inconclusive_is_no_unexpected_violation(violation):

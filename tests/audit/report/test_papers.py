@@ -25,6 +25,7 @@ from audit.report.formats import separated
 from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
 from audit.report.statement import model_card, statement
+from audit.report.story import story
 
 
 def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
@@ -188,6 +189,7 @@ def test_every_text_counts_the_same_audits(violation):
     other = dataclasses.replace(violation, verdict="could_not_run", violated_at=None, name="not installed")
     assert statement((violation, other)).startswith("We audited 1 configuration with dpsgd-audit")
     assert methods((violation, other)).startswith("We audited 1 configuration of ")
+    assert "Fix what kept 1 audit from running." in story((violation, other)).to_do
 
 
 def test_the_card_of_a_pure_epsilon_says_delta_0_and_whose_risk_it_is(violation):

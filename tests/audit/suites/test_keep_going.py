@@ -97,6 +97,15 @@ def test_an_audit_that_is_expected_not_to_run_is_no_surprise(tmp_path, capsys):
     assert "no audit could run" in printed
 
 
+def test_a_quiet_run_still_says_what_could_not_run(tmp_path, capsys):
+    (tmp_path / "suite.toml").write_text(NOTHING_SAID + FAILING.replace("EXPECT", ""))
+    assert main(["run", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--keep-going", "--quiet"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "error: audit 'silent program' could not run: " in said.err
+    assert "no such library" in said.err
+
+
 def test_a_wrong_word_ends_the_suite_even_so(tmp_path, capsys):
     (tmp_path / "suite.toml").write_text(SUITE.replace("EXPECT", "").replace("gaussian_mechanism", "gausian_mechanism"))
     assert main(["run", str(tmp_path / "suite.toml"), "--out", str(tmp_path / "out"), "--keep-going"]) == 2
