@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         with contained():
-            code = _execute(arguments)
+            code = _alone(arguments) if getattr(arguments, "json", False) else _execute(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -78,6 +78,14 @@ def _execute(arguments: argparse.Namespace) -> int:
         parser().print_help()
         return BAD_INPUT
     return importlib.import_module(f"audit.commands.{arguments.command}").execute(arguments)
+
+
+def _alone(arguments: argparse.Namespace) -> int:
+    """Run a command whose answer is JSON, and nothing else, on standard output."""
+    from audit.commands.json_output import json_alone
+
+    with json_alone():
+        return _execute(arguments)
 
 
 def _drop_output() -> None:

@@ -13,10 +13,10 @@ from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampl
 from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
 from audit.commands.disk_cache import laws_kept
+from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.character_plot import Line, claim_line, falling_line, print_plot
-from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.verdict.proven_numbers import without_errors
@@ -66,7 +66,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     )
     estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
-        print(json_text(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None})))
+        print_json(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None}))
     elif not arguments.quiet:
         _print(found, arguments)
         print_plot(_lines(found, claim), asked=arguments.plot)

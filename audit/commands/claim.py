@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from audit.commands.disk_cache import laws_kept
+from audit.commands.json_output import print_json
 from audit.record.files import require_writable
 from audit.record.record import plain
 from audit.report.character_plot import claim_line, print_plot
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
-from audit.report.escaping import json_text
 from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training, stated_if_shuffled
 from audit.report.stated import Stated
 from audit.suites.claim_names import claim_from_text
@@ -48,7 +48,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         found = [plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]
         answers = [{"stated": says} for says in said] or [{}] * len(found)
-        print(json_text([one | answer for one, answer in zip(found, answers, strict=True)]))
+        print_json([one | answer for one, answer in zip(found, answers, strict=True)])
     elif not arguments.quiet:
         print_claims(claims, summaries)
         print("\n".join(said), end="\n" * bool(said))
@@ -69,7 +69,7 @@ def _shuffled(arguments: argparse.Namespace) -> int:
     found = shuffled_training(setting, deltas=tuple(arguments.delta or (1e-6, 1e-5)))
     said = None if stated is None else stated_if_shuffled(found, stated)
     if arguments.json:
-        print(json_text(plain(shuffled_json(found)) | ({} if said is None else {"stated": said})))
+        print_json(plain(shuffled_json(found)) | ({} if said is None else {"stated": said}))
     elif not arguments.quiet:
         print_shuffled(found)
         if arguments.batch is not None and arguments.records % arguments.batch:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from audit.commands.arguments import risk_of
-from audit.report.escaping import json_text
+from audit.commands.json_output import print_json
 
 if TYPE_CHECKING:
     from audit.record.compare import Change
@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)
     if arguments.json:
-        print(json_text({"risk": risk, "changes": [plain(change) for change in changes]}))
+        print_json({"risk": risk, "changes": [plain(change) for change in changes]})
     elif not arguments.quiet:
         _print(changes, risk)
     states = {change.state for change in changes}

@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from audit.commands.compare import EXIT_NOT_COMPARED
+from audit.commands.json_output import print_json
 from audit.commands.run import suite_of, with_seed
-from audit.report.escaping import json_text, printable
+from audit.report.escaping import printable
 from audit.suites.suite import AuditSpec, Suite, SuiteError
 from dpsgd_audit.spelling import did_you_mean
 
@@ -53,7 +54,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.json and not arguments.quiet:
             print(printable(_text(audit, told[audit.spec.name])))
     if arguments.json:
-        print(json_text({name: _plain(explanation) for name, explanation in told.items()}))
+        print_json({name: _plain(explanation) for name, explanation in told.items()})
     followed = [spec for spec in wanted if spec not in programs]
     return _code([(spec, told[spec.name]) for spec in followed]) if followed else NOT_JUDGED
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from audit.report.escaping import json_text
+from audit.commands.json_output import print_json
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -18,10 +18,10 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         from audit.suites.schema import suite_schema
 
-        print(json_text(suite_schema(known), indent=2))
+        print_json(suite_schema(known), indent=2)
         return 0
     if arguments.json:
-        print(json_text({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()}))
+        print_json({part: {n: _parameters(c) for n, c in group.items()} for part, group in known.items()})
         return 0
     if arguments.quiet:
         return 0

@@ -9,11 +9,11 @@ import numpy as np
 
 from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
+from audit.commands.json_output import print_json
 from audit.one_run.plan import plan_one_run
 from audit.one_run.procedure import one_run
 from audit.one_run.result import OneRun
 from audit.record.record import plain
-from audit.report.escaping import json_text
 from audit.report.table import readable
 from audit.suites.claim_names import claim_from_text
 from guarantees.claim import Claim
@@ -40,7 +40,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         answers = {**epsilon, "delta": arguments.delta, "verdict": found.verdict}
         refuted = {"mu": found.mu, "says": _not_gdp(found)}
         rest = plain(dataclasses.replace(found, claim=None)) | {"claim": None if claim is None else claim.describe()}
-        print(json_text(plain({**answers, "not_gdp": refuted, **rest})))
+        print_json(plain({**answers, "not_gdp": refuted, **rest}))
     elif not arguments.quiet:
         _print(found, claim, delta=arguments.delta)
     return found

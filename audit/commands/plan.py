@@ -8,9 +8,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from audit.commands.disk_cache import laws_kept
+from audit.commands.json_output import print_json
 from audit.commands.run import suite_of
 from audit.report.durations import duration
-from audit.report.escaping import json_text
 from audit.suites.exit_codes import EXIT_BAD_INPUT, EXIT_EXPECTED
 from audit.suites.parts import names_functions
 from audit.suites.suite import AuditSpec, SuiteError
@@ -100,7 +100,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 raise
             unplanned(audit.spec, error)
     if arguments.json:
-        print(json_text([plain(plan) for plan in plans]))
+        print_json([plain(plan) for plan in plans])
     elif plans and not arguments.quiet:
         _print_table(plans)
     return EXIT_BAD_INPUT if failed else EXIT_EXPECTED
@@ -121,7 +121,7 @@ def _one_run(arguments: argparse.Namespace) -> int:
         risk=risk_of(0.95 if arguments.confidence is None else arguments.confidence),
     )
     if arguments.json:
-        print(json_text(plain(plan)))
+        print_json(plain(plan))
     elif not arguments.quiet:
         print(f"{plan}.")
     return 0

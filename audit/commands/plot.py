@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from audit.commands.json_output import print_json
 from audit.record.files import require_apart
 from audit.record.record import plain
 from audit.record.stored import load_records
-from audit.report.escaping import json_text
 from audit.report.figures import save_sweep, sweep_numbers, width_in_inches
 
 
@@ -22,7 +22,7 @@ def execute(arguments: argparse.Namespace) -> int:
     what = {"x": arguments.x, "series": arguments.series, "y": arguments.y}
     save_sweep(records, out, **what, width=width_in_inches(arguments.width))
     if arguments.json:
-        print(json_text(plain({"written": [str(out)], **what, "points": sweep_numbers(records, **what)})))
+        print_json(plain({"written": [str(out)], **what, "points": sweep_numbers(records, **what)}))
     elif not arguments.quiet:
         print(out)
     return 0

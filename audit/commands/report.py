@@ -6,11 +6,11 @@ import argparse
 import itertools
 from pathlib import Path
 
+from audit.commands.json_output import print_json
 from audit.record.files import make_folder, require_apart, write_whole
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records, stored_title
 from audit.report.catalogue import PAGE, text_report
-from audit.report.escaping import json_text
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.latex import figures, files
 from audit.report.page import write_report
@@ -68,6 +68,6 @@ def _files(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> l
 
 def _say(arguments: argparse.Namespace, *, told: dict[str, object], text: str) -> None:
     if arguments.json:
-        print(json_text(told))
+        print_json(told)
     elif not arguments.quiet:
         print(text, end="")

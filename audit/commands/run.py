@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit.commands.arguments import risk_of
+from audit.commands.json_output import print_json
 from audit.commands.sigterm import ended_in_order
 from audit.record.files import make_folder, require_apart, require_writable, write_whole
-from audit.report.escaping import json_text, printable
+from audit.report.escaping import printable
 from audit.suites.read import parse_suite, read_suite
 from audit.suites.suite import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError
 from audit.trials.seeds import SEEDS, require_seed
@@ -125,7 +126,7 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
             if not record.ran and not record.as_expected:
                 print(printable(f"error: audit {record.name!r} could not run: {record.reason}"), file=sys.stderr)
     if arguments.json:
-        print(json_text([record.to_json() for record in records]))
+        print_json([record.to_json() for record in records])
     elif not arguments.quiet:
         print_table(records, suite_risk=sum(record.risk for record in records))
         said = ten_lines(records, width=log_width())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from audit.commands.disk_cache import laws_kept
+from audit.commands.json_output import print_json
 from audit.record.read import SchemaError
 from audit.record.record import plain
 from audit.record.stored import WRITTEN_BY, load_records
@@ -33,7 +33,7 @@ def execute(arguments: argparse.Namespace) -> int:
     with laws_kept_in(None) if arguments.strict else laws_kept():
         found = verify(records, rerun=arguments.rerun, suite=suite, told=lambda says: _tell(says, arguments))
     if arguments.json:
-        print(json.dumps(plain(found)))
+        print_json(plain(found))
     elif not arguments.quiet:
         _print(found)
     if found.any("wrong"):

@@ -225,3 +225,32 @@ def test_the_working_folder_is_not_searched_for_a_suite_without_code_of_its_own(
     monkeypatch.chdir(tmp_path)
     run(text=LOCAL)
     assert sys.path[-1] == str(tmp_path)
+
+
+PRINTING = """
+import os
+import numpy as np
+
+print("imported")
+
+
+def loud(seed, rows):
+    print("epoch 1")
+    os.write(1, b"from C\\n")
+    return rows.sum(0) + np.random.default_rng(seed).standard_normal(rows.shape[1])
+"""
+
+
+def test_json_stands_alone_whatever_the_code_prints(tmp_path, monkeypatch, capfd):
+    (tmp_path / "loud_step.py").write_text(PRINTING)
+    mine = LOCAL.replace('{ function = "my_step:release" }', '{ kind = "callable_step", function = "loud_step:loud" }')
+    (tmp_path / "suite.toml").write_text(mine)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["run", "suite.toml", "--json"]) in (0, 3)
+    said = capfd.readouterr()
+    assert json.loads(said.out)[0]["name"] == "mine"
+    for printed in ("imported", "epoch 1", "from C"):
+        assert printed in said.err
+    print("as before")
+    assert capfd.readouterr().out == "as before\n"
