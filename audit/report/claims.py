@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from audit.report.table import log_width
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.summary import EpsilonRange, Summary
-from guarantees.vocabulary import NORMALISERS
+from guarantees.vocabulary import NORMALISERS, PairRelation
 
 SAMPLERS = ("poisson", "shuffle", "shuffle-upper", "isolated-shuffle", "balls-and-bins", "deterministic")
 
@@ -49,6 +50,17 @@ class Setting:
         return epochs
 
 
+def poisson(setting: Setting, *, relation: PairRelation = "add_remove") -> Claim:
+    """Poisson batches by dp-accounting, or where that is not installed by our own accountant; the claim says which."""
+    return guarantees.poisson_training(
+        rate=setting.rate,
+        noise_multiplier=setting.noise_multiplier,
+        steps=setting.steps,
+        relation=relation,
+        accountant="pld" if importlib.util.find_spec("dp_accounting") else "certified",
+    )
+
+
 def by_sampler(sampler: str, setting: Setting) -> Claim:
     """What the steps promise when batches are drawn so, the noisy sums released unnormalised."""
     require("sampler", sampler in SAMPLERS, f"one of {SAMPLERS}", sampler)
@@ -56,7 +68,7 @@ def by_sampler(sampler: str, setting: Setting) -> Claim:
     if sampler == "poisson":
         if setting.steps == 1:
             return guarantees.subsampled_gaussian(rate=setting.rate, noise_multiplier=noise)
-        return guarantees.poisson_training(rate=setting.rate, noise_multiplier=noise, steps=setting.steps)
+        return poisson(setting)
     one_epoch = {
         "shuffle": guarantees.fixed_batch_shuffle,
         "shuffle-upper": guarantees.fixed_batch_upper,

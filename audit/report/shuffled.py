@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import guarantees
-from audit.report.claims import Setting, shuffled_sentence
+from audit.report.claims import Setting, poisson, shuffled_sentence
 from audit.report.stated import Stated
 from audit.report.table import log_width
 from guarantees.checks import require
@@ -51,9 +51,7 @@ def shuffled_training(setting: Setting, *, deltas: Sequence[float]) -> ShuffledT
     upper = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise)
     order = guarantees.deterministic_batches(noise_multiplier=noise)
     claims = {
-        CLAIMED: guarantees.poisson_training(
-            rate=setting.rate, noise_multiplier=noise, steps=setting.steps, relation="zero_out"
-        ),
+        CLAIMED: poisson(setting, relation="zero_out"),
         LEAKED: guarantees.adaptive_shuffle(rounds=rounds, noise_multiplier=noise, epochs=epochs),
         GUARANTEED: upper if epochs == 1 else upper.compose(epochs),
         IN_ORDER: order if epochs == 1 else order.compose(epochs),

@@ -30,14 +30,14 @@ SAMPLED_EVENTS = (
 """Events of dp-accounting that draw a batch: one step, whatever is released of it."""
 
 
-def _dp_accounting() -> ModuleType:
+def _dp_accounting(*, instead: str = "") -> ModuleType:
     """dp-accounting, which is an extra: it pins versions that not everyone can have."""
     try:
         import dp_accounting
     except ImportError as missing:
         raise ImportError(
-            "dp-accounting is not installed; install the extra with `pip install 'dpsgd-audit[accountants]'`, "
-            "or use accountant='certified', which needs no extra."
+            "dp-accounting is not installed; `pip install '.[accountants]'` in a clone of dpsgd-audit installs it, and "
+            f"so does `pip install dp-accounting`{instead}."
         ) from missing
     return dp_accounting
 
@@ -274,7 +274,7 @@ def _accounted(
     truncated: dict[str, int],
 ) -> tuple[LossLaw, str]:
     """The law that dp-accounting computes, and its name with its setting."""
-    library = _dp_accounting()
+    library = _dp_accounting(instead="" if truncated else "; accountant='certified' needs neither")
     version = getattr(library, "__version__", "")
     neighbours = _neighbouring(library, relation)
     if accountant == "rdp":

@@ -245,6 +245,18 @@ def test_claim_prints_every_way_of_reporting(tmp_path, capsys):
     assert run_command("claim", "gauss") == 2
 
 
+def test_many_steps_are_accounted_for_without_the_extra_too(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    words = ["claim", "--rate", 0.1, "--noise-multiplier", 2, "--steps", 10, "--delta", 1e-5]
+    assert run_command(*words, "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert "accountant='certified'" in told["claim"]
+    assert run_command("claim", "claim_from_event(event='GaussianDpEvent(2.0)')") == 2
+    said = capsys.readouterr().err
+    assert "`pip install '.[accountants]'` in a clone" in said
+    assert "certified" not in said
+
+
 def test_a_reader_that_has_seen_enough_is_no_error():
     command = f"{sys.executable} -m audit.cli list | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
