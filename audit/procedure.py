@@ -20,7 +20,7 @@ from audit.goal import Goal
 from audit.policies.catalogue import default_policy
 from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.record.derive import Audited, Subject, derive
-from audit.record.environment import describe_environment, describe_key, seen_of
+from audit.record.environment import describe_environment, describe_key, seen_of_both
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.agreement import require_agreement
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
@@ -175,7 +175,7 @@ def run_audit(
         trials_planned=trials,
         environment={
             **describe_environment(execution.executor.device, audited=step),
-            **seen_of(step, neighbours.without),
+            **seen_of_both(step, neighbours),
         },
         started=started,
         seconds=0.0,

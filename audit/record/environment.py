@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from audit.trials.versions import own_code, version_of
 from mechanisms.adapters.environments import NeedsEnvironment
 from mechanisms.contract import Described
+from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.randomness.bits import GENERATOR
 
 BESIDE = {"torch": ("torch", "opacus")}
@@ -31,6 +33,10 @@ def describe_environment(device: str, *, audited: Described | None = None) -> di
     return {**describe_versions(device), **own, "own_code": own_code()}
 
 
+BATCHES = ("sampler", "divisor")
+"""What the two datasets may change."""
+
+
 def _elsewhere(audited: Described) -> bool:
     return isinstance(audited, NeedsEnvironment) and audited.installs is not None
 
@@ -44,6 +50,22 @@ def seen_of(audited: Described, dataset: Any) -> Mapping[str, str]:
         return audited.seen_on(dataset)
     except Exception:
         return {}
+
+
+def seen_of_both(audited: Described, neighbours: Neighbours) -> Mapping[str, str]:
+    """What runs on the two datasets show; where sampler or divisor differ between them, both."""
+    without = seen_of(audited, neighbours.without)
+    if not without:
+        return {}
+    with warnings.catch_warnings():
+        # the first run has warned already
+        warnings.simplefilter("ignore")
+        beside = seen_of(audited, neighbours.with_record)
+    differ = {name for name in BATCHES if name in without and beside.get(name, without[name]) != without[name]}
+    return {
+        name: f"{says} without the record; {beside[name]} with it" if name in differ else says
+        for name, says in without.items()
+    }
 
 
 def describe_versions(device: str) -> dict[str, str]:

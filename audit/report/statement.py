@@ -128,6 +128,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "sampler assumed": _assumed(claim),
         "sampler used": record.environment.get("sampler") or _stated(record.mechanism.parameters, SAMPLERS),
         "divisor": record.environment.get("divisor") or _stated(record.mechanism.parameters, DIVISORS),
+        **({"told, and not so": other} if (other := record.environment.get("contradicted")) else {}),
         "audited": f"{RELEASED.get(record.releases, record.releases)}{record.mechanism.name}",
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from mechanisms.adapters.pytorch.watch import after
 
@@ -49,7 +52,7 @@ class BatchesSeen:
     @property
     def told(self) -> Mapping[str, str]:
         """What a record keeps; nothing of a loop that has neither."""
-        both = {"sampler": self._sampler(), "divisor": self._divisor()}
+        both = {"sampler": self._sampler(), "divisor": self.divisor}
         return {name: says for name, says in both.items() if says}
 
     def _sampler(self) -> str:
@@ -65,7 +68,28 @@ class BatchesSeen:
         name = type(drawn).__name__
         return f"batches of {getattr(batches, 'batch_size', None) or 1}{known.get(name, '')} ({name})"
 
-    def _divisor(self) -> str:
+    def contradicts(self, *, clip: float | None, noise_multiplier: float | None) -> str:
+        """Where Opacus's optimizer has other values than were told of the training; nothing where none were, or where
+        it adapts its clipping and with it its noise."""
+        if self._private is None or hasattr(self._private, "target_unclipped_quantile"):
+            return ""
+        norms = np.asarray(getattr(self._private, "max_grad_norm", np.nan), float)
+        has = {
+            # bounds of single layers bound the whole by the root of their squares
+            "clip": (clip, "max_grad_norm", float(np.linalg.norm(norms))),
+            "noise_multiplier": (noise_multiplier, "noise_multiplier", getattr(self._private, "noise_multiplier", None)),
+        }
+        if getattr(self._private, "normalize_clipping", False):
+            del has["clip"]
+        wrong = [
+            f"{name}={told:g} is told, and {there} of Opacus's optimizer is {value:.4g}"
+            for name, (told, there, value) in has.items()
+            if told is not None and value is not None and not math.isclose(told, value, rel_tol=1e-3)
+        ]
+        return "; ".join(wrong)
+
+    @property
+    def divisor(self) -> str:
         if self._private is None:
             return ""
         reduction = getattr(self._private, "loss_reduction", "mean")

@@ -91,20 +91,25 @@ class TorchTraining(Described):
     def seen_on(self, dataset: Any) -> Mapping[str, str]:
         """Its sampler, and the divisor of Opacus's optimizer, as the first step of one run shows them.
 
-        Of updates also, with a warning, whether the loop changes the weights between steps.
+        With a warning also whether that optimizer has another clipping norm or noise multiplier than was told, and of
+        updates whether the loop changes the weights between steps.
         """
         seen, after = BatchesSeen(), AfterTheStep()
         with seen.watched():
             self._run(Watch(seed=0, steps=1), dataset)
+        shown = dict(seen.told)
+        if other := seen.contradicts(clip=self.clip, noise_multiplier=self.noise_multiplier):
+            warnings.warn(f"{self.name}: {other}.", UserWarning, stacklevel=2)
+            shown["contradicted"] = other
         if self.releases == "final":
-            return seen.told
+            return shown
         # what follows the first step may fail, and no trial of an update comes to it
         with after.watched(), contextlib.suppress(Exception):
             self._run(Watch(seed=0, steps=0), dataset)
         if not after.changed:
-            return seen.told
+            return shown
         warnings.warn(f"{self.name}: {SAYS}.", UserWarning, stacklevel=2)
-        return {**seen.told, "after_step": SAYS}
+        return {**shown, "after_step": SAYS}
 
     def prepare(self, dataset: Any) -> Draw:
         """Nothing is shared between trials but the initial weights, which need no sharing."""
@@ -187,7 +192,7 @@ class TorchTraining(Described):
         Without ``deltas`` its history, judged exactly: every (noise multiplier, rate, steps) composed. With them what
         it prints, ``get_epsilon`` at each delta. One run is made on each dataset; where the two accounts differ (the
         rate is 1/len(loader)) the claim is the weaker one: the smaller noise, larger rate and more steps, or
-        the larger epsilons.
+        the larger epsilons. A warning says so, and also where the divisor of a mean differs.
         """
         return self._accounts.claim(neighbours, deltas=deltas)
 

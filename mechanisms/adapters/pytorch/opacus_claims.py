@@ -126,6 +126,27 @@ def rates_note(without: float, with_record: float, *, stacklevel: int) -> str:
     return f"; {said}"
 
 
+class UnequalDivisorsWarning(UserWarning):
+    """The two datasets of a pair are divided by different numbers, which no claim about add_remove neighbours covers."""
+
+
+def divisors_note(without: str, with_record: str, *, stacklevel: int) -> str:
+    """The same as ``rates_note`` where the rates agree and what Opacus divides by differs."""
+    if without == with_record:
+        return ""
+    said = (
+        f"Opacus divides by int(N / len(loader)): {without} without the record, {with_record} with it, which violates "
+        "the claim by itself"
+    )
+    warnings.warn(
+        f"{said}. To see what else leaks, choose a pair for which it does not change, or set "
+        "optimizer.expected_batch_size to a constant.",
+        UnequalDivisorsWarning,
+        stacklevel=stacklevel + 1,
+    )
+    return f"; {said}"
+
+
 def _books(step: OpacusStep, neighbours: Neighbours, accountant: str, deltas: tuple[float, ...]) -> list[Account]:
     """Both accounts; those of another version are read where that version can be imported."""
     sides = [np.asarray(materialise(side)) for side in (neighbours.without, neighbours.with_record)]

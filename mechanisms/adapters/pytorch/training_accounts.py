@@ -13,8 +13,9 @@ from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
 from guarantees.vocabulary import Unit
+from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
 from mechanisms.adapters.pytorch.for_opacus import quiet
-from mechanisms.adapters.pytorch.opacus_claims import rates_note, renyi_kept
+from mechanisms.adapters.pytorch.opacus_claims import divisors_note, rates_note, renyi_kept
 from mechanisms.adapters.pytorch.record_gradients import Run
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.pairs.neighbours import Neighbours
@@ -34,7 +35,7 @@ class Accounts:
         """(noise multiplier, rate, steps) as the accountants of one run on this dataset keep them."""
         if isinstance(dataset, Neighbours):
             raise TypeError("history(dataset) reads one dataset, got a pair; ask for pair.without or pair.with_record.")
-        return [(float(noise), float(rate), int(steps)) for book in self._books(dataset) for noise, rate, steps in book]
+        return self._seen(dataset)[0]
 
     def claim(self, neighbours: Neighbours, *, deltas: Sequence[float] | None = None) -> Claim:
         """By their histories, composed exactly; with ``deltas`` by the epsilons that they print."""
@@ -45,40 +46,44 @@ class Accounts:
             )
         sides = (neighbours.without, neighbours.with_record)
         if deltas is None:
-            histories = [self.history(side) for side in sides]
-            entries, note = _weaker(histories), _note(*histories)
+            histories, divisors = zip(*(self._seen(side) for side in sides), strict=True)
+            entries, note = _weaker(histories), _note(*histories, *divisors)
             source = f"the accountant of {self.name}, Opacus {version_of('opacus')}, composed by this package{note}"
             return claim_from_history(entries, relation=neighbours.relation, unit=self.unit, source=source)
         require("deltas", len(deltas) and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
         relation = neighbours.relation
         require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
         with renyi_kept():
-            books, printed = zip(*(self._printed(side, deltas) for side in sides), strict=True)
+            books, printed, divisors = zip(*(self._printed(side, deltas) for side in sides), strict=True)
         # an accountant may print an epsilon below 0, which promises what 0 does
         points = list(zip(np.max(printed, axis=0, initial=0.0).tolist(), deltas, strict=True))
-        source = f"get_epsilon of the accountant of {self.name}, Opacus {version_of('opacus')}{_note(*books)}"
+        source = f"get_epsilon of the accountant of {self.name}, Opacus {version_of('opacus')}{_note(*books, *divisors)}"
         return claim_from_table(points, relation=relation, unit=self.unit, source=source)
 
-    def _books(self, dataset: Any) -> list[Any]:
-        return [accountant.history for accountant in self._accountants(dataset)]
+    def _seen(self, dataset: Any) -> tuple[list[Entry], str]:
+        """The history, and what Opacus's optimizer divides by."""
+        accountants, divisor = self._accountants(dataset)
+        books = [accountant.history for accountant in accountants]
+        return [(float(noise), float(rate), int(steps)) for book in books for noise, rate, steps in book], divisor
 
-    def _printed(self, dataset: Any, deltas: Sequence[float]) -> tuple[list[Entry], list[float]]:
-        """The history of the one accountant, and its epsilons."""
-        found = self._accountants(dataset)
+    def _printed(self, dataset: Any, deltas: Sequence[float]) -> tuple[list[Entry], list[float], str]:
+        """The history of the one accountant, its epsilons, and what Opacus's optimizer divides by."""
+        found, divisor = self._accountants(dataset)
         require("train", len(found) == 1, "a training with one accountant, to be asked for its epsilon", len(found))
         with quiet():
-            return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas]
+            return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas], divisor
 
-    def _accountants(self, dataset: Any) -> list[Any]:
-        watch = Watch(seed=0, steps=self.steps, accounts=True)
-        self.run(watch, dataset)
+    def _accountants(self, dataset: Any) -> tuple[list[Any], str]:
+        watch, batches = Watch(seed=0, steps=self.steps, accounts=True), BatchesSeen()
+        with batches.watched():
+            self.run(watch, dataset)
         counted = [accountant for accountant in watch.accountants if accountant.history]
         if not counted:
             raise ValueError(
                 f"{self.name} made no Opacus accountant that counted a step; state the claim yourself: "
                 "guarantees.poisson_training(...), claim_from_history(...), claim_from_table(...)."
             )
-        return counted
+        return counted, batches.divisor
 
 
 def version_of(library: str) -> str:
@@ -89,12 +94,13 @@ def version_of(library: str) -> str:
         return ""
 
 
-def _note(without: list[Entry], with_record: list[Entry]) -> str:
-    """Says so where the first rates differ, to whoever asked for the claim."""
-    return rates_note(without[0][1], with_record[0][1], stacklevel=4)
+def _note(without: list[Entry], with_record: list[Entry], divisor: str, divisor_with: str) -> str:
+    """Says so where the first rates differ, or else the divisors, to whoever asked for the claim."""
+    rates = rates_note(without[0][1], with_record[0][1], stacklevel=4)
+    return rates or divisors_note(divisor, divisor_with, stacklevel=4)
 
 
-def _weaker(histories: list[list[Entry]]) -> list[Entry]:
+def _weaker(histories: Sequence[list[Entry]]) -> list[Entry]:
     """An account that promises no more than either: entry by entry less noise, more often, for longer."""
     one, other = histories
     if len(one) != len(other):

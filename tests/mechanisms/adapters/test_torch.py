@@ -11,9 +11,10 @@ from scipy import stats
 import distinguishers
 import guarantees
 import mechanisms
+from audit.record.environment import seen_of_both
 from audit.trials.both_sides import both_sides
 from mechanisms.adapters.pytorch.for_torch import torch_training
-from mechanisms.adapters.pytorch.opacus_claims import UnequalRatesWarning
+from mechanisms.adapters.pytorch.opacus_claims import UnequalDivisorsWarning, UnequalRatesWarning
 from mechanisms.adapters.pytorch.record_gradients import one_record
 from mechanisms.adapters.trial_seeds import trial_seeds
 
@@ -404,6 +405,28 @@ def test_a_dataset_of_whole_batches_is_warned_about(deltas):
 def test_loaders_of_one_length_need_no_warning(recwarn):
     assert "multiple of the batch" not in torch_training(train).claim(PAIR).source
     assert not [each for each in recwarn if issubclass(each.category, UnequalRatesWarning)]
+
+
+@pytest.mark.parametrize("deltas", [None, (1e-5,)])
+def test_a_divisor_that_changes_is_warned_about(deltas):
+    """11 and 12 records are 3 batches of 4 either way: the rate stays, and int(N / 3) goes from 3 to 4."""
+    pair = mechanisms.Neighbours(without=dataset(11), with_record=dataset(12), relation="add_remove")
+    with pytest.warns(UnequalDivisorsWarning, match="size 3, .* without the record, .*size 4, .* with it") as seen:
+        claim = torch_training(train).claim(pair, deltas=deltas)
+    assert seen[0].filename == __file__
+    assert "divides by" in claim.source
+    both = seen_of_both(torch_training(train), pair)["divisor"]
+    mean = "loss_reduction mean"
+    assert both == f"expected_batch_size 3, {mean} without the record; expected_batch_size 4, {mean} with it"
+
+
+def test_what_is_told_and_contradicted_by_opacus_is_warned_about(recwarn):
+    right = torch_training(train, clip=CLIP, noise_multiplier=NOISE)
+    assert "contradicted" not in right.seen_on(dataset(10))
+    assert not [each for each in recwarn if "is told" in str(each.message)]
+    with pytest.warns(UserWarning, match="clip=9 is told, .*; noise_multiplier=0.2 is told"):
+        seen = torch_training(train, clip=9.0, noise_multiplier=0.2).seen_on(dataset(10))
+    assert f"max_grad_norm of Opacus's optimizer is {CLIP:g}" in seen["contradicted"]
 
 
 def train_and_ask(data, seed):
