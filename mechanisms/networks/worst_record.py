@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from guarantees.checks import Positive, checked
+from guarantees.checks import Positive, checked, require
 from mechanisms.pairs.datasets import KINDS, is_torch_dataset, records_of, refusal
 from mechanisms.pairs.gradient_lengths import lengths_of
 from mechanisms.pairs.gradient_pairs import gradient_rows
@@ -42,18 +42,20 @@ class WorstRecord:
 
 @checked
 def worst_record(
-    model: Any, loss: Callable[..., Any], data: Any, candidates: Any, *, clip: Positive | None = None
+    model: Any, loss: Callable[..., Any] | None, data: Any, candidates: Any, *, clip: Positive | None = None
 ) -> WorstRecord:
     """Which of some records to add to a dataset, so that an audit can see a leak: the one with the longest gradient.
 
     A record whose gradient is shorter than the clipping bound moves a clipped sum by less than the claim allows, and
-    hides what is wrong. Gradients are those at the given weights, and an audit starts from the weights that the
-    training builds: give those. The longest gradient need not leak most under every fault (docs/own-pair.md).
+    hides what is wrong. Gradients are those at the given weights. ``torch_training`` audits at initial weights of its
+    own, where another record may have the longest: give it the training, and None for the loss.
+    The longest gradient need not leak most under every fault (docs/own-pair.md).
 
     Args:
-      model: a PyTorch module, or the weights of a JAX model (any pytree).
+      model: a PyTorch module, or the weights of a JAX model (any pytree); or a mechanism that knows its gradients, such
+        as ``torch_training(...)``, to measure at the weights that are audited.
       loss: in PyTorch ``loss(outputs, target)`` where a record is (inputs, target), otherwise ``loss(model, batch)`` of
-        a batch of one record; in JAX ``loss(weights, record)``.
+        a batch of one record; in JAX ``loss(weights, record)``. None with a mechanism.
       data: the dataset that the record is added to.
       candidates: records of the same form, as a dataset.
       clip: the clipping bound, if lengths are to be told beside it.
@@ -63,7 +65,7 @@ def worst_record(
 
     Raises:
       TypeError: data or candidates are no dataset.
-      ValueError: their records have different forms.
+      ValueError: their records have different forms, or a loss is given with a mechanism, or none without one.
 
     Examples:
       >>> import mechanisms, numpy as np
@@ -91,8 +93,13 @@ def worst_record(
     )
 
 
-def _rows(model: Any, loss: Callable[..., Any], dataset: Any) -> np.ndarray:
+def _rows(model: Any, loss: Callable[..., Any] | None, dataset: Any) -> np.ndarray:
     """Gradients, one flat row for every record."""
+    if callable(own := getattr(model, "gradients", None)):
+        require("loss", loss is None, "None with a mechanism, which computes its own gradients", loss)
+        return np.asarray(gradient_rows(own(dataset), records_of(dataset) or 0), np.float64)
+    if loss is None:
+        raise ValueError("loss must be a function: only a mechanism computes gradients without one.")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from mechanisms.networks.torch_gradients import loss_gradients

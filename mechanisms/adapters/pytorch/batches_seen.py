@@ -73,11 +73,12 @@ class BatchesSeen:
         it adapts its clipping and with it its noise."""
         if self._private is None or hasattr(self._private, "target_unclipped_quantile"):
             return ""
+        noise = getattr(self._private, "noise_multiplier", None)
         norms = np.asarray(getattr(self._private, "max_grad_norm", np.nan), float)
         has = {
             # bounds of single layers bound the whole by the root of their squares
             "clip": (clip, "max_grad_norm", float(np.linalg.norm(norms))),
-            "noise_multiplier": (noise_multiplier, "noise_multiplier", getattr(self._private, "noise_multiplier", None)),
+            "noise_multiplier": (noise_multiplier, "noise_multiplier", noise),
         }
         if getattr(self._private, "normalize_clipping", False):
             del has["clip"]
@@ -90,6 +91,7 @@ class BatchesSeen:
 
     @property
     def divisor(self) -> str:
+        """What Opacus's optimizer divides by; empty without one."""
         if self._private is None:
             return ""
         reduction = getattr(self._private, "loss_reduction", "mean")

@@ -127,7 +127,7 @@ def rates_note(without: float, with_record: float, *, stacklevel: int) -> str:
 
 
 class UnequalDivisorsWarning(UserWarning):
-    """The two datasets of a pair are divided by different numbers, which no claim about add_remove neighbours covers."""
+    """The sums of the two datasets have different divisors, which no claim about add_remove neighbours covers."""
 
 
 def divisors_note(without: str, with_record: str, *, stacklevel: int) -> str:

@@ -57,7 +57,8 @@ class Accounts:
             books, printed, divisors = zip(*(self._printed(side, deltas) for side in sides), strict=True)
         # an accountant may print an epsilon below 0, which promises what 0 does
         points = list(zip(np.max(printed, axis=0, initial=0.0).tolist(), deltas, strict=True))
-        source = f"get_epsilon of the accountant of {self.name}, Opacus {version_of('opacus')}{_note(*books, *divisors)}"
+        note = _note(*books, *divisors)
+        source = f"get_epsilon of the accountant of {self.name}, Opacus {version_of('opacus')}{note}"
         return claim_from_table(points, relation=relation, unit=self.unit, source=source)
 
     def _seen(self, dataset: Any) -> tuple[list[Entry], str]:

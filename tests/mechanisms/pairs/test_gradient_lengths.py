@@ -148,6 +148,27 @@ class TestInPyTorch:
         for name, own in loss_gradients(model, loss, {"x": data[0], "y": data[1]}).items():
             np.testing.assert_allclose(own, plain[name], atol=1e-6)
 
+    def test_a_training_is_measured_at_the_weights_that_are_audited(self, torch, data):
+        """A model built elsewhere has other weights, where another record may have the longest gradient."""
+        cross_entropy = torch.nn.functional.cross_entropy
+
+        def train(dataset, seed):
+            model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            cross_entropy(model(dataset[:][0]), dataset[:][1]).backward()
+            optimizer.step()
+
+        records = torch.utils.data.TensorDataset(*data)
+        step = mechanisms.torch_training(train, clip=1.0, loss=cross_entropy)
+        found = mechanisms.worst_record(step, None, records, records)
+        audited = known_lengths(step, found.pair)
+        assert audited is not None
+        assert found.lengths[found.index] == pytest.approx(audited.record)
+        with pytest.raises(ValueError, match="None with a mechanism"):
+            mechanisms.worst_record(step, cross_entropy, records, records)
+        with pytest.raises(ValueError, match="loss must be a function"):
+            mechanisms.worst_record(np.zeros(2), None, ROWS, ROWS)
+
     def test_a_bright_image_is_the_worst_record(self, torch, model, data):
         images, labels = data
         bright = torch.cat([images[:3], 9 * images[:1]]), torch.cat([labels[:3], (labels[:1] + 1) % 3])
