@@ -325,6 +325,30 @@ def test_noise_on_records_that_are_clipped_before_is_not_accused(step):
     assert told.not_judged
 
 
+@pytest.mark.parametrize("fill", [lambda rows: rows[:1], lambda rows: rows[-1:]])
+def test_batches_that_are_padded_with_copies_are_not_called_clipped_after_the_sum(fill):
+    def padded(seed, data):
+        torch.manual_seed(seed)
+        rows = torch.nonzero(torch.rand(len(data[0])) < 0.5).flatten()
+        rows = torch.cat([rows, fill(rows).expand(12 - len(rows))])
+        return total_of([column[rows] for column in data]) + steps.noise()
+
+    told = explained(padded)
+    assert {found.kind for found in told.suspicions} <= {"too_little_noise"}
+    assert "a batch holds a record more than once" in told.not_judged[0].says
+
+
+def test_the_largest_of_all_records_is_not_called_a_sum():
+    def by_the_longest(seed, data):
+        torch.manual_seed(seed)
+        rows = steps.gradients(steps.START, *data) * (torch.rand(len(data[0])) < 0.5)[:, None]
+        scale = steps.CLIP / rows.norm(dim=1).max().clamp(min=steps.CLIP)
+        return (rows * scale).sum(0) + steps.noise()
+
+    (found,) = explained(by_the_longest).suspicions
+    assert found.kind == "records_mixed_before_sum"
+
+
 @pytest.mark.parametrize("draw", [lambda: torch.rand(()) < 0.01, lambda: torch.bernoulli(torch.tensor(0.01))])
 def test_a_loop_that_draws_for_each_record_is_seen_with_the_record(draw):
     def loop(seed, data):

@@ -28,6 +28,16 @@ OTHER_BATCHES = Fact(
         "size is computed from the number of records"
     },
 )
+REPEATED = Fact(
+    kind="not_followed",
+    stacks={},
+    words={
+        "why": "a batch holds a record more than once, as where it is padded with copies, and how often depends on the "
+        "other records"
+    },
+)
+EXTREME = frozenset(("max", "amax", "min", "amin", "median", "kthvalue"))
+"""What makes one number of all records and sums none."""
 
 Further = Callable[[Any, Run | None], Run | None]
 """A run on a changed dataset beside a reference; None where the code stops with an error."""
@@ -38,6 +48,8 @@ class Company:
 
     def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], index: int, further: Further):
         self._one, self._other, self._index, self._further = one, other, index, further
+        self.repeats = one.repeated or other.repeated
+        """Whether a batch of either side holds a record more than once."""
         # a dataset that lacks the record has nobody there
         sides = among_others(pair[0], index), among_others(pair[1], index)
         self._runs = [] if any(side is None for side in sides) else self._alike(*sides)
@@ -93,16 +105,34 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
     """Whether the record's share of a release depends on who else is in it: suspected on the way, then tried.
 
     ``elsewhere`` says that batches hold other records: what one record more does then depends on them in any case, and
-    rows differ.
+    rows differ. So they do where a batch is filled up with copies.
     """
     changed = [(number, other.releases.events[number]) for number in suspects if company.changes(number)]
     if elsewhere:
         changed = [(number, event) for number, event in changed if event.bent and company.mixes(number)]
+    elif company.repeats and changed:
+        changed = [(number, event) for number, event in changed if company.mixes(number)]
+        if not changed:
+            return [REPEATED]
     facts = []
     for _, event in changed:
         mixed = event.mixed and not elsewhere
-        facts.append(_mixed(event) if mixed else _clipped(*_bent_at(event, company.bends(smaller=elsewhere))))
-    return list({fact.stacks["at"]: fact for fact in reversed(facts)}.values())[::-1]
+        facts.append(_mixed(event) if mixed else _bent(event, company.bends(smaller=elsewhere), other))
+    return list({fact.stacks.get("at"): fact for fact in reversed(facts)}.values())[::-1]
+
+
+def other_batches(run: Run) -> Fact:
+    """Why batches that hold other records are not judged."""
+    return REPEATED if run.repeated else OTHER_BATCHES
+
+
+def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
+    """What is not linear in several records: a sum of theirs, or the largest of them."""
+    origin, *at = _bent_at(event, bends)
+    made = other.sums.get(origin) or {"sum"}
+    if made <= EXTREME:
+        return Fact(kind="records_mixed_before_sum", stacks={"at": at[-1], "through": origin})
+    return _clipped(origin, *at)
 
 
 def _mixed(event: Event) -> Fact:

@@ -21,7 +21,7 @@ from mechanisms.adapters.pytorch.replay.comparing import (
 )
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.mixing import OTHER_BATCHES, SLACK, Company, mixing
+from mechanisms.adapters.pytorch.replay.mixing import SLACK, Company, mixing, other_batches
 from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, place_of_record, same_batches, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
@@ -91,7 +91,7 @@ class Replay:
         if not self._about_outputs(one, other):
             self._about_mixing(one, other, (self._without, self._with))
             if self._elsewhere(one, other):
-                self._facts += [] if self._facts else [OTHER_BATCHES]
+                self._facts += [] if self._facts else [other_batches(other)]
                 return self._answer(one, other, ())
             self._about_ranks(other)
             largest += self._about_clipping(one, other)

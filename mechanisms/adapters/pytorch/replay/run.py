@@ -84,6 +84,10 @@ class Run(TorchDispatchMode):
         self._weights: set[int] = set()
         """Draws of releases with which records were read."""
         self.lost: list[str] = []
+        self.sums: dict[Stack, set[str]] = collections.defaultdict(set)
+        """Where several records became one value, as far as the form shows it, and the operations that did it."""
+        self.repeated = False
+        """Whether a record was taken more than once in one batch."""
         self.ranks = False
         """Whether values of records were picked by their size."""
 
@@ -121,7 +125,9 @@ class Run(TorchDispatchMode):
             before = (_copied(args[0]), *args[1:])
         out = func(*args, **kwargs)
         if args and id(args[0]) in self._records:
-            self.batches[self.ledger.phase] |= rows_read(name, args)
+            rows = rows_read(name, args)
+            self.batches[self.ledger.phase] |= rows
+            self.repeated |= name in ("index", "index_select") and 0 < len(rows) < len(out)
         elif cells and name in COPYING and self._is_copy(out):
             # whoever puts all records into one tensor has not taken a batch yet
             self._records[id(out)] = out
@@ -366,6 +372,8 @@ class Run(TorchDispatchMode):
                 found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
         else:
             found.ragged = out.dim() > 0 and ragged
+        if record_sum(done):
+            self.sums[done.where].add(done.name)
         rounds = {cell.round for cell in own if cell.summed}
         found.round = self.releases.round if found.summed == done.where else max(rounds, default=0)
         if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
