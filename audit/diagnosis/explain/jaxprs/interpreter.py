@@ -19,6 +19,7 @@ from audit.diagnosis.explain.jaxprs.keys import Keys, Use
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
+from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
@@ -289,6 +290,8 @@ class Lockstep:
         length, length_b = params["length"], params_b["length"]
         if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
             return self._apart(one, other, ins, ins, place)
+        if out_of_line(columns):
+            columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
         inner = inside(params["jaxpr"], one, within)
         order = range(max(length, length_b))
         outer, rows = self._path, []
@@ -362,7 +365,7 @@ def _row(value: Value, step: int, length: int) -> Value:
         # each step's batch is packed by itself
         row.tag = axes.inserted(inner, a, b, padded=not value.values)
         row.b, others = settled(a, b, row.tag)
-        row.uncoupled = row.uncoupled if others or value.values else None
+        row.uncoupled = row.uncoupled if others or value.values or value.shuffled else None
     return row
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
-from audit.diagnosis.explain.jaxprs.value import Value, host
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, settled
 from audit.diagnosis.explain.places import Place
 
 ENTRIES_KEPT = frozenset(
@@ -22,12 +22,18 @@ ENTRIES_KEPT = frozenset(
 """Equations after which a mask is a mask."""
 ORDER_KEPT = ENTRIES_KEPT | {"add", "clamp", "concatenate", "ge", "lt", "max", "min", "rem", "select_n"}
 """Equations after which those that were taken still stand in front."""
+PICKED_BY_NUMBER = frozenset({"gather", "dynamic_slice", "sort"})
+"""Equations in which an order puts the records into it."""
 
 
 def follow_packing(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], at: Place, group: int) -> None:
     """Say what a result has of a sorted batch: its order, its mask, or rows that moved."""
     same = np.shape(out.a) == np.shape(out.b)
+    if name not in PICKED_BY_NUMBER and out_of_line(ins):
+        out.uncoupled = out.uncoupled or at
     if not out.values:
+        shuffled = name == "sort" and _is_sized(out) and _is_draw(ins[0]) and not _is_choice(ins[0])
+        out.shuffled = out.differs and (shuffled or any(value.shuffled for value in ins if value.differs))
         in_order = name in ORDER_KEPT and any(value.packed for value in ins)
         out.packed = in_order or _sorts_a_choice(name, params, ins)
         if same and out.packed and any(np.shape(value.a) != np.shape(value.b) for value in ins):
@@ -44,6 +50,32 @@ def follow_packing(name: str, params: dict[str, Any], out: Value, ins: Sequence[
         out.displaced = at
     elif out.displaced is not None and any(_hides(name, params, out, ins, mask) for mask in ins):
         out.displaced = None
+
+
+def out_of_line(ins: Sequence[Value]) -> bool:
+    """Whether draws meet records of which they choose others with the record than without it.
+
+    An order that is drawn puts the record anywhere: where its draws lie like the records all the same, that is luck.
+    """
+    # where records are mixed, all of them differ
+    rows = [value.tag for value in ins if value.values and _is_sized(value) and value.tag and value.mixed is None]
+    draws = [value for value in ins if _is_draw(value) and _is_sized(value)]
+    return any(value.shuffled or _lies_elsewhere(value, tag) for tag in rows for value in draws)
+
+
+def _lies_elsewhere(draws: Value, rows: Tag) -> bool:
+    own = draws.tag
+    if own is None or own.padding or rows.padding or own.slots == rows.slots:
+        return False
+    return settled(draws.a, draws.b, Tag(own.axis, rows.slots))[1]
+
+
+def _is_sized(value: Value) -> bool:
+    return np.shape(value.a) != np.shape(value.b)
+
+
+def _is_draw(value: Value) -> bool:
+    return value.random and not value.values
 
 
 def is_shifted(name: str, out: Value, ins: Sequence[Value]) -> bool:

@@ -219,6 +219,8 @@ class Value:
     uncoupled: Place | None = None
     packed: bool = False
     """Sorted by a choice of two, such as whether a record is taken."""
+    shuffled: bool = False
+    """Made of an order that is drawn, in which the record may stand anywhere."""
     masks: bool = False
     """A choice for each place of a batch that differs in the record's place alone."""
     displaced: Place | None = None

@@ -1,0 +1,77 @@
+"""Batches of a fixed size by a drawn order: N and N + 1 records choose other records, and no row can be compared."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import Kind, explain
+
+ROWS = np.random.default_rng(0).normal(size=(9, 4)).astype("f4")
+SIZE = 4
+
+
+def clipped(rows):
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+
+
+def by_product(taken, rows):
+    return taken.astype("f4") @ clipped(rows)
+
+
+def by_choice(taken, rows):
+    return jnp.where(taken[:, None], clipped(rows), 0.0).sum(0)
+
+
+def by_loop(taken, rows):
+    return jax.lax.scan(lambda total, own: (total + own[0] * own[1], None), jnp.zeros(4), (taken, clipped(rows)))[0]
+
+
+def order(key, records):
+    return jax.random.permutation(key, records) < SIZE
+
+
+def half(key, records):
+    return jax.random.permutation(key, records) < records // 2
+
+
+def marks(key, records):
+    return jax.random.permutation(key, jnp.arange(records) < SIZE)
+
+
+def places(key, records):
+    return jnp.zeros(records, bool).at[jax.random.choice(key, records, (SIZE,), replace=False)].set(True)
+
+
+def told(chosen, total, seed):
+    def step(key, rows):
+        batch, noise = jax.random.split(key)
+        return total(chosen(batch, len(rows)), rows) + 2.0 * jax.random.normal(noise, (4,))
+
+    pair = mechanisms.add_record(ROWS, np.full(4, 3.0, "f4"))
+    return explain(step, pair, key=jax.random.key(seed), clip=1.0, noise_multiplier=2.0)
+
+
+FORMS = [(order, by_product), (order, by_choice), (order, by_loop), (half, by_product), (marks, by_product)]
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("chosen", "total"), [*FORMS, (places, by_product)])
+def test_rows_that_a_drawn_order_chooses_are_not_judged(chosen, total, seed):
+    findings = told(chosen, total, seed).findings
+    assert {one.kind for one in findings} == {Kind.NOT_FOLLOWED}, findings
+    assert "rows cannot be compared" in findings[0].says
+
+
+def rate(key, records):
+    return jax.random.bernoulli(key, SIZE / records, (records,))
+
+
+def test_a_rate_of_the_number_of_records_blames_no_clipping():
+    """With this seed the larger batch looks like the smaller one with a record put between two others."""
+    kinds = [one.kind for one in told(rate, by_product, 41).findings]
+    assert kinds[:1] == [Kind.RANDOMNESS_FROM_DATA]
+    assert set(kinds) <= {Kind.RANDOMNESS_FROM_DATA, Kind.NOT_FOLLOWED}
