@@ -44,6 +44,7 @@ CAUSES = {
     "clipped_apart": "each tensor of the gradient, or another part of it, is clipped by itself",
     "coarse_noise": "the noise has low precision or entropy",
     "correlated": "the noise is correlated on purpose (antithetic draws, momentum, a matrix mechanism)",
+    "count_divides": "the sum is divided by the number of records, which the record changes, and the noise is not",
     "counted_again": "the record is counted more than once",
     "counted_at_random": "records are left out or counted again at random",
     "counted_otherwise": "copies or augmentations of the record are not counted as stated",

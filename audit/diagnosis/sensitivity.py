@@ -164,6 +164,8 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
         limits = f"{interval[0]:.2g} to {interval[1]:.2g}"
         what, causes = _off(found, signal, stated, reach, risk)
         measured = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}); {what}"
+        if _count_may_divide(found, signal, stated, reach, risk):
+            causes = ("count_divides", *causes)
         rates = Rates.of(found, signal, stated)
         if signal.rounds > 1 and stated.rate < 1:
             causes = (*causes, "another_rate")
@@ -198,6 +200,16 @@ def _divisor_may_be(divisor: float, found: Movement, signal: Signal, stated: Sta
         return True
     reach = float(student.isf(risk / 2, found.degrees)) * found.others_error
     return abs(found.others - size / divisor) <= reach + CLOSE * size / divisor
+
+
+def _count_may_divide(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> bool:
+    """Whether a mean over the records, whose number the record changes, may move so; the noise reads no number."""
+    sizes = signal.records, signal.records_with
+    if sizes[0] == sizes[1] or 0 in sizes or stated.rate < 1 or signal.rounds > 1:
+        return False
+    moved = float(np.linalg.norm((signal.others + signal.moves) / sizes[1] - signal.others / sizes[0]))
+    near = abs(found.whole.length - moved) <= reach + CLOSE * moved
+    return near and _divisor_may_be(sizes[0], found, signal, stated, risk)
 
 
 def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> tuple[str, tuple[str, ...]]:

@@ -37,6 +37,7 @@ class Signal:
     """Whether each of them is shorter than the bound, so that a larger one leaves their sum as it is."""
     records: int
     """Records without the differing one."""
+    records_with: int
     rounds: int
     finite: bool
     """Whether the record's gradient is made of numbers; one that is not must count as zero."""
@@ -92,6 +93,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         others=others,
         others_short=clip is None or longest <= (1 + 1e-6) * clip,
         records=found.records_without,
+        records_with=found.records_with,
         rounds=rounds,
         finite=finite,
     )

@@ -185,6 +185,9 @@ FAULTS = {
         lambda d: scaled(d, 1 + d.others.sum(axis=1)), ("scale_by_trial",), ("batch_bound",), rate=0.5
     ),
     "divided by the dataset": Fault(lambda d: d.release / (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
+    "mean over the dataset, one noise": Fault(
+        lambda d: d.sums / (4 + d.present) + d.noise / 4, ("ratio",), ("count_divides",)
+    ),
     "scaled by the dataset": Fault(lambda d: d.release * (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
     "record redrawn": Fault(record_redrawn, ("scale_by_record",), ("record_redrawn",)),
     "uneven": Fault(lambda d: d.sums + d.noise * UNEVEN, ("normal", "batches"), ("uneven", "less_along", "more_along")),
@@ -314,6 +317,11 @@ def test_less_noise_and_a_larger_bound_are_told_apart_where_the_other_records_sh
     assert "less_noise" not in larger.causes
     assert "is divided by 4" in larger.says
     assert {"less_noise", "larger_bound"} <= set(either.causes)
+
+
+def test_the_number_of_records_is_no_cause_where_the_record_moves_the_sum_otherwise():
+    for name in ("less noise", "not clipped", "larger bound, divided by it"):
+        assert not any("count_divides" in answer.causes for answer in said(FAULTS[name])), name
 
 
 FOUR = np.where(np.arange(WIDTH) < 4, 0.5, 0.0)
