@@ -26,6 +26,8 @@ class Place:
 
     own: tuple[Frame, ...]
     library: tuple[Frame, ...] = ()
+    entered: Frame | None = dataclasses.field(default=None, compare=False)
+    """The line of JAX that the innermost frame of the user's called."""
 
     @property
     def nearest(self) -> Frame | None:

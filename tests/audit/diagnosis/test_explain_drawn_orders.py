@@ -75,3 +75,32 @@ def test_a_rate_of_the_number_of_records_blames_no_clipping():
     kinds = [one.kind for one in told(rate, by_product, 41).findings]
     assert kinds[:1] == [Kind.RANDOMNESS_FROM_DATA]
     assert set(kinds) <= {Kind.RANDOMNESS_FROM_DATA, Kind.NOT_FOLLOWED}
+
+
+def drawn_in_two_ways(key, records):
+    return jax.random.binomial(key, 1, 0.5, (records,))
+
+
+def drawn_and_split(key, records):
+    return jax.random.uniform(key, (records,)) + jax.random.uniform(jax.random.split(key)[0], (records,)) < 1.0
+
+
+def test_what_jax_does_with_a_key_in_one_call_is_no_second_use():
+    assert not told(drawn_in_two_ways, by_product, 0).findings
+    (found, *_) = told(drawn_and_split, by_product, 0).findings
+    assert found.kind == Kind.KEY_USED_TWICE
+
+
+def test_numbers_that_fill_a_tensor_again_and_again_are_found():
+    def tiled(key, rows):
+        return clipped(rows).sum(0) + jnp.resize(jax.random.normal(key, (2,)), (4,))
+
+    def joined(key, rows):
+        parts = [jax.random.normal(each, (2,)) for each in jax.random.split(key)]
+        return clipped(rows).sum(0) + jnp.concatenate(parts)
+
+    pair = mechanisms.add_record(ROWS, np.full(4, 3.0, "f4"))
+    (found,) = explain(tiled, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert found.kind == Kind.KEY_USED_TWICE
+    assert "(2 numbers for 4 coordinates)" in found.says
+    assert not explain(joined, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings

@@ -93,6 +93,7 @@ def test_what_a_report_advises_after_too_few_trials_is_paid_for():
             "claim": SimpleNamespace(name="gaussian"),
             "suite": SimpleNamespace(audits=1),
             "seconds": 1.0,
+            "reason": "too few trials.",
             "trials": 20,
             "fit_trials": 0,
             "diagnoses": (),

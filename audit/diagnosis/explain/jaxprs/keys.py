@@ -76,6 +76,9 @@ class Keys:
             self.find(found(Kind.KEY_USED_TWICE, first=one.at, second=other.at, how=how))
 
     def _both(self, first: Place, second: Place) -> None:
+        # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use
+        if first.own == second.own and first.entered is not None and first.entered == second.entered:
+            return
         how = " (the key is both drawn from and split)"
         self.find(found(Kind.KEY_USED_TWICE, first=first, second=second, how=how))
 

@@ -27,6 +27,7 @@ MOVES = frozenset(
         "copy_p",
         "broadcast_in_dim",
         "concatenate",
+        "tile",
         "reduce_sum",
         "rev",
         "device_put",
@@ -66,7 +67,7 @@ def variance_after(
             return None
         by = host(other.a).astype(np.float64)
         return first * np.square(by) if name == "mul" else first / np.square(by)
-    if name in MOVES and len({id(value) for value in noisy}) == sum(value.noise for value in ins):
+    if name in MOVES and (name == "concatenate" or not _stands_twice(noisy)):
         return _moved(name, params, primitive, ins, which, shape)
     return None
 
@@ -96,10 +97,16 @@ def _moved(
 
 def is_shared(name: str, ins: Sequence[Value], out: Any) -> bool:
     """Whether an equation puts one number of noise into several coordinates."""
-    if name not in ("broadcast_in_dim", *SUMS):
-        return False
     noisy = [value for value in ins if value.noise]
+    if name == "concatenate":
+        return _stands_twice(noisy)
+    if name not in ("broadcast_in_dim", "tile", *SUMS):
+        return False
     return bool(noisy) and max(np.size(value.a) for value in noisy) < np.size(out)
+
+
+def _stands_twice(noisy: Sequence[Value]) -> bool:
+    return len({id(value) for value in noisy}) < len(noisy)
 
 
 def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) -> tuple[Any, bool]:

@@ -36,19 +36,22 @@ def place_of(equation: Any, within: Within | None = None) -> Place:
 def _place_of(traceback: Any, within: Within | None) -> Place:
     if traceback is None:
         return NOWHERE if within is None else within.at
-    frames = []
+    frames, entered = [], None
     for frame in traceback.frames:
         if frame.file_name.startswith(OWN_FOLDER) or (within is not None and frame.file_name == within.file):
             break
         # JAX's own machinery lies inside of every line that calls it, in older versions also around traced functions
         if "/jax/" not in frame.file_name or not is_library(frame.file_name):
             frames.append((frame.file_name, frame.line_num))
-    found = place(frames, DEEPEST)
+        elif all(is_library(file) for file, _ in frames):
+            entered = frame.file_name, frame.line_num
+    found = dataclasses.replace(place(frames, DEEPEST), entered=entered)
     if not found.own and (within is None or not within.at.own):
         return _of_library(frames) or (found if within is None else within.at)
     if within is None:
         return found
-    return Place(own=(*found.own, *within.at.own)[:DEEPEST], library=found.library) if found.own else within.at
+    own = (*found.own, *within.at.own)[:DEEPEST]
+    return dataclasses.replace(found, own=own) if found.own else within.at
 
 
 def _of_library(frames: list[Frame]) -> Place | None:
