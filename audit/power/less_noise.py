@@ -16,6 +16,7 @@ from audit.power.power import POWER, TestKind, fewest, moderate
 from guarantees.claim import Claim
 from guarantees.laws.group import group_law
 from guarantees.laws.kept import kept
+from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff, compose
 from guarantees.vocabulary import PAIR_RELATIONS, Relation
 
@@ -29,6 +30,8 @@ HIDES_NOTHING = 0.99
 TOLERANCE = 1e-3
 POINTS = 2**16
 """Of the lattice on which the steps of a training are composed: it moves what is found by less than a halving."""
+LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
+"""Thresholds for the largest loss of a step beside those of its levels."""
 
 
 class Described(Protocol):
@@ -60,14 +63,32 @@ class Sampled:
     relation: Relation
     group: int
 
-    def curve(self, noise_multiplier: float) -> TradeOff:
-        """The trade-off curve with this noise; of many steps one that leaks no more than they do."""
+    def missed(self, noise_multiplier: float) -> Array:
+        """Miss rates at ``LEVELS`` with this noise, of the better of two tests of all steps; the best misses no more."""
+        together, largest = self._tests(noise_multiplier)
+        return np.minimum(np.asarray(together.beta(LEVELS), float), largest)
+
+    def leaks(self, noise_multiplier: float, *, delta: float) -> float:
+        """An epsilon that these tests show with this noise, at most the true one."""
+        together, largest = self._tests(noise_multiplier)
+        shown = np.log(np.maximum(1 - largest - delta, LEVELS) / LEVELS)
+        return max(float(together.epsilon(delta)), float(shown.max()))
+
+    def _tests(self, noise_multiplier: float) -> tuple[TradeOff, Array]:
+        """The curve of what all steps surely leak, and miss rates at ``LEVELS`` of the largest loss of a step.
+
+        With rare batches and little noise the largest loss is nearly all there is, and no feasible lattice for the
+        first keeps the many small losses beside it: all that is sure may then be nothing.
+        """
         law = group_law(rate=self.rate, noise_multiplier=noise_multiplier, group=self.group, relation=self.relation)
-        if self.steps == 1:
-            return TradeOff(law)
         composed = compose([(TradeOff(law), self.steps)], tolerance=TOLERANCE, most_points=POINTS)
         certificate = composed.certificate
-        return composed if certificate is None or certificate.leaked is None else TradeOff(certificate.leaked)
+        sure = composed if certificate is None or certificate.leaked is None else TradeOff(certificate.leaked)
+        # a threshold that is rounded has another level than the one it was asked for
+        thresholds = np.append(law.threshold(-np.expm1(np.log1p(-LEVELS) / self.steps)), LARGE_LOSSES)
+        of_a_step = law.tails(np.sort(thresholds)[::-1])
+        alarms, missed = 1 - of_a_step.without_below**self.steps, of_a_step.with_below**self.steps
+        return sure, np.interp(LEVELS, [0.0, *alarms, 1.0], [1.0, *missed, 0.0])
 
     @property
     def never_drawn(self) -> float:
@@ -128,7 +149,7 @@ def most_noise_found(
         return None
 
     def found_with(share: float) -> bool:
-        missed = np.asarray(promised.curve(share * promised.noise_multiplier).beta(LEVELS), float)
+        missed = promised.missed(share * promised.noise_multiplier)
         return is_found(test, claim, missed, trials_per_side=trials_per_side, risk=risk, enough=enough)
 
     def searched() -> float:
@@ -160,7 +181,7 @@ def misses_half(claim: Claim, noise: float | None, *, delta: float) -> bool:
     leaks = kept(
         "the epsilon of half the noise",
         (*dataclasses.astuple(promised), delta),
-        lambda: float(promised.curve(promised.noise_multiplier / 2).epsilon(delta)),
+        lambda: promised.leaks(promised.noise_multiplier / 2, delta=delta),
         holds=lambda epsilon: epsilon >= 0,
         package="audit",
     )
@@ -176,9 +197,7 @@ def trials_that_find(claim: Claim, *, half: bool, risk: float, test: TestKind, m
     promised = sampled(claim)
     if promised is None:
         return None
-    missed = np.array([promised.never_drawn])
-    if half:
-        missed = np.asarray(promised.curve(promised.noise_multiplier / 2).beta(LEVELS), float)
+    missed = promised.missed(promised.noise_multiplier / 2) if half else np.array([promised.never_drawn])
 
     def enough(trials_per_side: int) -> bool:
         if half:

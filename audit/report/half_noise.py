@@ -75,7 +75,7 @@ def _leak(curve: Curve, *, promised: Sampled | None, pure: float | None) -> Arra
     if pure is not None:
         return _laplace(2 * pure) if pure > 0 else None
     if promised is not None:
-        return np.asarray(promised.curve(promised.noise_multiplier / 2).beta(LEVELS), float)
+        return promised.missed(promised.noise_multiplier / 2)
     mu = _mu(curve)
     return ndtr(-ndtri(LEVELS) - 2 * mu) if 0 < mu < np.inf else None
 

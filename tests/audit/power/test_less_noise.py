@@ -8,7 +8,7 @@ import pytest
 import guarantees
 from audit.power.best_threshold import LEVELS
 from audit.power.joint_power import jointly_refuting
-from audit.power.less_noise import in_its_place, most_noise_found, sampled
+from audit.power.less_noise import Sampled, in_its_place, most_noise_found, sampled
 from audit.power.power import POWER, refuting
 from guarantees.laws import kept
 
@@ -75,3 +75,15 @@ def test_that_no_noise_is_found_is_kept_too(tmp_path, monkeypatch):
     with kept.laws_kept_in(tmp_path):
         for _ in range(2):
             assert most_noise_found(rare, trials_per_side=1000, risk=0.02, test=jointly_refuting) is None
+
+
+@pytest.mark.parametrize(
+    ("noise", "variation", "epsilon"), [(0.02, 0.6323045, 9632.3), (0.1, 0.6322978, 341.26), (0.2, 0.5529135, 61.965)]
+)
+def test_rare_batches_with_little_noise_are_found_by_their_largest_loss(noise, variation, epsilon):
+    # the truth is from a lattice of a million points
+    rare = Sampled(rate=0.001, noise_multiplier=2 * noise, steps=1000, relation="add_remove", group=1)
+    missed = rare.missed(noise)
+    assert np.all(missed >= rare.never_drawn * (1 - LEVELS) - 1e-12)
+    assert 0.99 * variation < np.max(1 - LEVELS - missed) <= variation + 1e-6
+    assert 10 < rare.leaks(noise, delta=1e-5) <= epsilon
