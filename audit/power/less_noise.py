@@ -64,7 +64,7 @@ class Sampled:
     group: int
 
     def missed(self, noise_multiplier: float) -> Array:
-        """Miss rates at ``LEVELS`` with this noise, of the better of two tests of all steps; the best misses no more."""
+        """Miss rates at ``LEVELS`` with this noise of the better of two tests of all steps: the best misses no more."""
         together, largest = self._tests(noise_multiplier)
         return np.minimum(np.asarray(together.beta(LEVELS), float), largest)
 
