@@ -1,4 +1,4 @@
-"""The table of docs/which-line.md: every bug of the zoo and its right twin, replayed."""
+"""The table of docs/which-line-measured.md: every bug of the zoo and its right twin, replayed."""
 
 from __future__ import annotations
 
