@@ -252,7 +252,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="PATH",
-        help="a folder for html, figures and, without an ending, LaTeX; else a file (default: standard output)",
+        help="a folder for figures and, without an ending, HTML and LaTeX; else a file (default: standard output)",
     )
     parser.add_argument("--title", help="(default: that of the suite, where the records have one)")
     _speech(parser)

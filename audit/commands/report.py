@@ -7,13 +7,13 @@ import itertools
 from pathlib import Path
 
 from audit.commands.json_output import print_json
-from audit.record.files import make_folder, require_apart, write_whole
+from audit.record.files import make_folder, require_apart, require_writable, write_whole
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records, stored_title
 from audit.report.catalogue import PAGE, text_report
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.latex import figures, files
-from audit.report.page import write_report
+from audit.report.page import is_page, write_report
 
 UNTITLED = "Privacy audit"
 
@@ -31,7 +31,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if not arguments.out:
             _say(arguments, told={"format": arguments.format, "text": text}, text=text)
             return 0
-        require_apart({"--out": arguments.out}, {f"the records {path}": path for path in arguments.records})
+        _require_apart(arguments)
         write_whole(arguments.out, text)
         written = [Path(arguments.out)]
     paths = [str(path) for path in written]
@@ -46,6 +46,10 @@ def _title(paths: list[str]) -> str:
 
 
 def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:
+    if not arguments.figures and is_page(arguments.out or ""):
+        _require_apart(arguments)
+        require_writable(arguments.out)
+        return [write_report(records, arguments.out, title=arguments.title)]
     out = make_folder(arguments.out or "audit-report")
     if not arguments.figures:
         return [write_report(records, out, title=arguments.title)]
@@ -54,6 +58,10 @@ def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) 
         write_whole(out / "figures.tex", figures(records, [path.name for path in written]))
         written.append(out / "figures.tex")
     return written
+
+
+def _require_apart(arguments: argparse.Namespace) -> None:
+    require_apart({"--out": arguments.out}, {f"the records {path}": path for path in arguments.records})
 
 
 def _files(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:

@@ -50,13 +50,13 @@ class Entry:
 def write_report(
     records: tuple[AuditRecord | OneRun, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
 ) -> Path:
-    """Write ``index.html``, a page that needs nothing else to be read.
+    """Write a page that needs nothing else to be read.
 
     It says no more than the records do: a file of records that somebody sent you is checked by ``dpsgd-audit verify``.
 
     Args:
       records: what to report; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
-      folder: where to write; made if need be.
+      folder: where to write ``index.html``; made if need be. A name that ends in ``.html`` is the page itself.
       title: the page's heading.
       command: the command that made the records, shown for whoever wants to repeat it.
 
@@ -103,10 +103,15 @@ def write_report(
         style=_asset("style.css"),
         scripts=[_asset("table.js"), _asset("plots.js")],
     )
-    path = Path(folder) / "index.html"
+    path = Path(folder) if is_page(folder) else Path(folder) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
     return path
+
+
+def is_page(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names the page itself, not a folder for it."""
+    return Path(path).suffix.lower() in (".html", ".htm") and not Path(path).is_dir()
 
 
 def _entry(record: AuditRecord, command: str, *, unjudged: bool) -> Entry:

@@ -207,6 +207,8 @@ def test_report_turns_records_into_other_formats(report, tmp_path, capsys):
     assert 'tests="2"' in (tmp_path / "j.xml").read_text()
     assert run_command("report", records, "--out", tmp_path / "page") == 0
     assert Path(tmp_path / "page" / "index.html").exists()
+    assert run_command("report", records, "--out", tmp_path / "one.html") == 0
+    assert (tmp_path / "one.html").read_text() == (tmp_path / "page" / "index.html").read_text()
     assert run_command("report", tmp_path / "missing.json") == 2
 
 
