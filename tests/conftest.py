@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
 os.environ.setdefault("DPSGD_AUDIT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "kept"))
@@ -50,6 +51,10 @@ if not FULL:
     os.environ["XLA_FLAGS"] = fast_to_compile()
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100 if FULL else 40)
 settings.load_profile("repeatable")
+if not FULL and hasattr(providers, "_local_constants"):
+    # reading the constants of all our sources takes 2 s in a fresh clone, and which are drawn would depend on what was
+    # imported before
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(wrapper=True)

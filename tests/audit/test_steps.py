@@ -62,7 +62,16 @@ def event(count, unit="training"):
 
 def judged(step, claim, **more):
     return audit.run_audit(
-        step, PAIR, lambda y: y.sum(), claim=claim, trials=40, risk=0.05, key=jax.random.key(0), diagnose=False, **more
+        step,
+        PAIR,
+        lambda y: y.sum(),
+        claim=claim,
+        trials=40,
+        risk=0.05,
+        key=jax.random.key(0),
+        policy=audit.Fixed(thresholds=(0.0,), method="rectangle"),
+        diagnose=False,
+        **more,
     )
 
 

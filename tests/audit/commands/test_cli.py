@@ -169,8 +169,8 @@ def test_list_names_everything_with_parameters(capsys):
 
 def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     rng = np.random.default_rng(0)
-    np.save(tmp_path / "a.npy", rng.normal(size=4000))
-    np.save(tmp_path / "b.npy", rng.normal(size=4000) + 2)
+    np.save(tmp_path / "a.npy", rng.normal(size=800))
+    np.save(tmp_path / "b.npy", rng.normal(size=800) + 2)
     words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", "--delta", 1e-5]
     assert run_command(*words) == 0
     plain = capsys.readouterr()

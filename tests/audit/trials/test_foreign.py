@@ -241,7 +241,7 @@ def test_a_batch_mechanism_is_not_an_ordinary_one():
 
 def audited(function, **more):
     claim = guarantees.gaussian(mu=1 / foreign.NOISE)
-    return audit.run_audit(callable_step(function), PAIR, First(), claim=claim, trials=2000, risk=0.05, key=KEY, **more)
+    return audit.run_audit(callable_step(function), PAIR, First(), claim=claim, trials=600, risk=0.05, key=KEY, **more)
 
 
 def test_foreign_code_is_judged():

@@ -1,8 +1,6 @@
-"""The exact curve of one normalised round: gold values, brute-force densities, simulation, mpmath."""
+"""The exact curve of one normalised round: brute-force densities, simulation, mpmath."""
 
 import functools
-import json
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -13,10 +11,6 @@ from scipy.special import gamma, logsumexp
 
 from guarantees.families.closed_form import subsampled_gaussian
 from guarantees.normalised.round import NORMALISERS, batch_sizes, normalised_round
-
-GOLD = json.loads((Path(__file__).parents[2] / "data" / "gold.json").read_text())
-NORMALISER = {"EASGM": "expected_batch", "ASGM": "realised_batch", "FEASGM": "floored_expected_batch"}
-DIRECTIONS = {"D'||D": "with_given_without", "D||D'": "without_given_with"}
 
 
 @functools.cache
@@ -30,32 +24,6 @@ def curve(normalise_by, records, rate, sigma, dimension, shared=-1.0, extra=1.0)
         shared=shared,
         extra=extra,
     )
-
-
-def is_about_one_round(entry):
-    return "_true_" in entry["name"] or entry["name"].startswith("EASGM_LR_")
-
-
-@pytest.mark.few(10)
-@pytest.mark.parametrize(
-    "entry", [e for e in GOLD if is_about_one_round(e)], ids=lambda e: f"{e['name']}{list(e['params'].values())}"
-)
-def test_gold_values(entry):
-    name, p = entry["name"], entry["params"]
-    claim = curve(NORMALISER[name.split("_")[0]], p["N"], p["q"], p["sigma"], p["n"], p["a"], p["b"])
-    value = {
-        "TV": lambda: claim.total_variation,
-        "f": lambda: claim.beta(p["alpha"]),
-        "eps": lambda: claim.epsilon(p["delta"], DIRECTIONS[p["direction"]]),
-        "t0": lambda: claim.curve.errors(0.0)[1 if "beta" in name else 0],
-    }[name.split("_")[-1]]()
-    assert abs(value - entry["value"]) <= entry["tolerance"]
-
-
-def test_asgm_tends_to_the_distance_of_the_batch_sizes():
-    entry = next(e for e in GOLD if e["name"] == "ASGM_TV_limit_n_inf")
-    claim = curve("realised_batch", entry["params"]["N"], entry["params"]["q"], 1.0, 10**9, 0.0, 0.0)
-    assert abs(claim.total_variation - entry["value"]) <= entry["tolerance"]
 
 
 # --- densities by brute force: sums over all batches, in the full space -------------------------------------

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -19,6 +21,16 @@ pytest.importorskip("opacus", reason="Opacus is not installed: pip install dpsgd
 CLIP, NOISE = 0.1, 10.0
 SEEDS = trial_seeds(np.array([3, 4], np.uint32), 0, 40)
 PAIR = mechanisms.worst_case_pair(records=3, dimension=100, clip=CLIP)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _each_order_once():
+    """Opacus takes a second for all orders of one step, and many tests here ask for the same step."""
+    from opacus.accountants.analysis import rdp
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rdp, "_compute_rdp", functools.cache(rdp._compute_rdp))
+        yield
 
 
 def outputs(records, seeds=SEEDS, *, noise_multiplier=NOISE, **more):
