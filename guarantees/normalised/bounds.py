@@ -238,9 +238,10 @@ def clt_bound(*, normaliser: Count, dimension: int, rounds: Count = 1) -> CltBou
     x, weight = np.polynomial.legendre.leggauss(100)
     t, weight = (x + 1) * end / 2, weight * end / 2
     loss = -math.log1p(-gap) - gap * (1 + s) * t**2 / (2 * s**2)
-    narrow = 2 / s * np.exp(-((t / s) ** 2) / 2) / math.sqrt(2 * math.pi) * weight
     wide = 2 * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi) * weight
-    kl = float((loss * (narrow - wide)).sum())
+    narrow = np.exp(loss) * wide
+    # not narrow - wide, which is next to nothing for a large normaliser
+    kl = float((loss * np.expm1(loss) * wide).sum())
     second = float((loss**2 * (narrow + wide)).sum()) - kl**2
     third = float((np.abs(loss + kl) ** 3 * wide).sum() + (np.abs(kl - loss) ** 3 * narrow).sum())
     mu = 2 * math.sqrt(copies) * kl / math.sqrt(second)

@@ -156,7 +156,9 @@ class LineTable:
     def turning_points(self) -> Array:
         """Ends of the table and, between them, every point at which the derivative changes its sign."""
         slope = self.values[1]
-        cell = np.flatnonzero(np.sign(slope[:-1]) * np.sign(slope[1:]) < 0)
+        # where it is exactly 0 at nodes, they are passed over: it turns at the first of them
+        sloping = np.flatnonzero(slope)
+        cell = sloping[:-1][np.diff(np.sign(slope[sloping])) != 0]
         a = self._coefficients[:, cell]
         low, high = np.zeros(len(cell)), np.ones(len(cell))
         for _ in range(54):

@@ -30,6 +30,11 @@ def test_the_clt_bound_says_when_it_says_nothing():
     assert not clt_bound(normaliser=4, dimension=100).vacuous
 
 
+def test_a_large_normaliser_costs_the_clt_bound_no_digits():
+    known, large = (clt_bound(normaliser=k, dimension=100, rounds=k**2).mu for k in (10**4, 10**15))
+    assert large == pytest.approx(known, rel=1e-4)
+
+
 def test_the_clt_bound_lies_above_the_exact_chi_square():
     bound = clt_bound(normaliser=4, dimension=100)
     exact = round_upper_bound(**setting("expected_batch", 4, 0.5, 1.0, 100))

@@ -26,6 +26,23 @@ def curve(normalise_by, records, rate, sigma, dimension, shared=-1.0, extra=1.0)
     )
 
 
+@pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
+def test_batches_that_little_noise_keeps_apart_meet_where_both_sums_are_zero(sigma):
+    # sums of 0, -1, -2 against two thirds of 1, 0, -1, -2: they meet at 0 alone, where the slope of the loss is 0
+    weights = [0.3**2, 2 * 0.3 * 0.7, 0.7**2]
+    narrow, wide = 0.3 * weights[0] + 0.7 * weights[1], weights[0]
+    u = 2 * np.log(1.5 * narrow / wide) / (1.5**2 - 1)
+    here, there = (abs(2 * stats.norm.sf(np.sqrt(u) * k)) for k in (1.0, 1.5))
+    claim = curve("expected_batch", 2, 0.7, sigma, 1)
+    assert claim.total_variation == pytest.approx(1 - narrow * there - wide * (1 - here), abs=1e-9)
+
+
+def test_asgm_tends_to_the_distance_of_the_batch_sizes():
+    entry = next(e for e in GOLD if e["name"] == "ASGM_TV_limit_n_inf")
+    claim = curve("realised_batch", entry["params"]["N"], entry["params"]["q"], 1.0, 10**9, 0.0, 0.0)
+    assert abs(claim.total_variation - entry["value"]) <= entry["tolerance"]
+
+
 # --- densities by brute force: sums over all batches, in the full space -------------------------------------
 
 
