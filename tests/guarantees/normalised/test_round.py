@@ -37,12 +37,6 @@ def test_batches_that_little_noise_keeps_apart_meet_where_both_sums_are_zero(sig
     assert claim.total_variation == pytest.approx(1 - narrow * there - wide * (1 - here), abs=1e-9)
 
 
-def test_asgm_tends_to_the_distance_of_the_batch_sizes():
-    entry = next(e for e in GOLD if e["name"] == "ASGM_TV_limit_n_inf")
-    claim = curve("realised_batch", entry["params"]["N"], entry["params"]["q"], 1.0, 10**9, 0.0, 0.0)
-    assert abs(claim.total_variation - entry["value"]) <= entry["tolerance"]
-
-
 # --- densities by brute force: sums over all batches, in the full space -------------------------------------
 
 
