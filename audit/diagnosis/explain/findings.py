@@ -45,8 +45,8 @@ SENTENCES = {
     "{origin}{then}.",
     Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}{others}.",
     Kind.CHANGED_AFTER_RELEASE: "A released value meets raw data at {at}{origin}: noise no longer covers it.",
-    Kind.TOO_LITTLE_NOISE: "The record moves {what} {origin} by {sensitivity:.4g}{more}, and the noise that {at} "
-    "adds{called}, drawn at {draw}, has deviation {deviation:.4g}{parts}: a multiplier of {multiplier:.4g}, where "
+    Kind.TOO_LITTLE_NOISE: "The record{larger} moves {what} {origin} by {sensitivity:.4g}{more}, and the noise that "
+    "{at} adds{called}, drawn at {draw}, has deviation {deviation:.4g}{parts}: a multiplier of {multiplier:.4g}, where "
     "{stated:.4g} is stated{due}.",
     Kind.NOT_FOLLOWED: "Not judged: {why}.",
 }
@@ -107,6 +107,8 @@ class Round:
     """Whether the deviation is known from the program; else it is estimated from draws."""
     judged: bool = True
     """Whether the multiplier is what the round costs; else something of the round was not followed."""
+    scale: float = 1.0
+    """How many times larger the record was made, where it shows nothing as it is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,6 +191,7 @@ def too_little(
     at: Place,
     summed: bool = True,
     between: tuple[float, float] | None = None,
+    scale: float = 1.0,
     due: str = "",
     beside: Iterable[Place] = (),
     **words: object,
@@ -196,7 +199,8 @@ def too_little(
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
     ``summed`` says that records were summed for certain where what is released comes from. ``between`` are the least
-    and the largest deviation of a release whose parts get different ones: the one told is that of ``at``.
+    and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
+    how many times larger the record was made.
     """
     own = lead.own[:1]
     called = _called(own, at)
@@ -206,7 +210,9 @@ def too_little(
         if between is None
         else f" there ({between[0]:.4g} to {between[1]:.4g} over all parts, each in its own units)"
     )
-    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, called=called, what=what, due=due, parts=parts, **words)
+    words |= {"called": called, "what": what, "due": due, "parts": parts}
+    words["larger"] = "" if scale == 1 else f", made {scale:,g} times larger,"
+    told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, **words)
     return led(told, Place(own))
 
 
@@ -234,6 +240,11 @@ def carried_unseen(carried: Place, runs: int) -> str:
 def too_far(clip: float | None) -> str:
     """That the record moves a sum by more than the clipping norm that was stated: a clause."""
     return f", more than the stated bound of {clip:g}"
+
+
+def held_again(at: Place) -> str:
+    """That batches hold a record more than once: a clause."""
+    return f" (a batch holds a record more than once: {spelled(at)})"
 
 
 def clipped_apart(lengths: Iterable[float], most: float, many: int, *, bound: float | None, slack: float) -> str:
@@ -348,6 +359,7 @@ def _table(rounds: tuple[Round, ...]) -> str:
     rows = [
         f"  {one.number:>5}  {one.sensitivity:>11.4g}  {one.noise_deviation:>15.4g}  {one.multiplier:>10.4g}"
         f"{'' if one.exact else '  (deviation estimated)'}{'' if one.judged else '  (not judged)'}"
+        f"{'' if one.scale == 1 else f'  (the record made {one.scale:,g} times larger)'}"
         for one in rounds
     ]
     return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])

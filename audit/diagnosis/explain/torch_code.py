@@ -22,6 +22,8 @@ from audit.diagnosis.explain.findings import (
     due_on_the_pair,
     earlier_rounds,
     found,
+    held_again,
+    led,
     mixed,
     noise_scale,
     not_followed,
@@ -58,7 +60,7 @@ UNSEEN = (
 
 SLACK = 0.02
 """By which a length may exceed the clipping norm: rounding."""
-CAUSE = 2
+CAUSE = 3
 """What a look shows: more than too little noise, which may follow from something that only another batch shows."""
 
 
@@ -93,6 +95,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
                 multiplier=0.0 if cost.draw in constant else cost.multiplier,
                 lines=frames_of([place(cost.at)]),
                 judged=not uncovered or cost.draw in constant,
+                scale=cost.scale,
             )
             for cost in seen.costs
         ),
@@ -123,8 +126,10 @@ def _looked_at(replay: Any, *code: Any, **settings: Any) -> Any:
 
 
 def _shows(seen: Any) -> int:
-    kinds = {fact.kind for fact in seen.facts} - {Kind.NOT_FOLLOWED}
-    return CAUSE if kinds - {Kind.TOO_LITTLE_NOISE} else len(kinds)
+    kinds = {fact.kind for fact in seen.facts}
+    if kinds - {Kind.NOT_FOLLOWED, Kind.TOO_LITTLE_NOISE}:
+        return CAUSE
+    return 2 if Kind.TOO_LITTLE_NOISE in kinds else len(kinds)
 
 
 def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Frame], stated: Stated) -> Finding:
@@ -148,6 +153,9 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
     elif exceeds or apart:
         lead = places["origin"] if bounded is NOWHERE else bounded
         more = f"{too_far(stated.clip) if exceeds else ''}{apart}"
+        if "repeated" in places and not apart:
+            lead = places["repeated"]
+            more += held_again(lead)
     promise = stated.noise_multiplier or due
     return too_little(
         lead=lead,
@@ -159,16 +167,19 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
         draw=places["draw"],
         beside=[*sized, bounded],
         between=cost.between if uneven else None,
+        scale=cost.scale,
         sensitivity=cost.sensitivity,
         deviation=cost.own_deviation if uneven else cost.deviation,
         multiplier=cost.multiplier,
     )
 
 
-def _noise_scale(places: dict[str, Place], readers: set[Frame]) -> Finding:
+def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bool) -> Finding:
+    """``of_itself``: the scale is made of the sum that the noise is for, so that the fault is where it is scaled."""
     at, draw = places["at"], places["draw"]
     if places["origin"] is not NOWHERE:
-        return noise_scale(places["origin"], at=at, draw=draw, what="the records")
+        told = noise_scale(places["origin"], at=at, draw=draw, what="the records")
+        return led(told, at) if of_itself else told
     return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
 
 
@@ -177,7 +188,7 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
-        return _noise_scale(places, readers)
+        return _noise_scale(places, readers, **fact.words)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:

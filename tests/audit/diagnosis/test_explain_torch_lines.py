@@ -14,6 +14,7 @@ from mechanisms import Neighbours, callable_step, torch_training
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
 from diagnosis import torch_steps as steps  # noqa: E402
+from torch.func import grad, vmap  # noqa: E402
 
 KEY = jax.random.key(3)
 
@@ -139,6 +140,53 @@ def noise_drawn_once(seed, data):
     return weights
 
 
+def uniform_noise(seed, data):
+    torch.manual_seed(seed)
+    parts = total_of([column[torch.rand(len(column)) < 0.5] for column in data]).split(2)
+    return [part + steps.CLIP * steps.NOISE * (2 * torch.rand(part.shape) - 1) for part in parts]  # too_little_noise
+
+
+def norm_of_a_part(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    scale = (steps.CLIP / rows[:, :3].norm(dim=1, keepdim=True)).clamp(max=1.0)
+    return (rows * scale).sum(0) + steps.noise()  # too_little_noise
+
+
+def hard_examples(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    norms = rows.norm(dim=1)
+    hard = norms >= norms.mean()  # records_mixed_before_sum
+    return (steps.clipped(rows) * hard.float()[:, None]).sum(0) + steps.noise()
+
+
+def noise_where_the_sum_is(seed, data):
+    torch.manual_seed(seed)
+    there = torch.ones(len(data[0]), steps.COLUMNS)
+    there[:8, -1] = 0
+    total = (steps.clipped(steps.gradients(steps.START, *data)) * there).sum(0)
+    noise = steps.noise() * (total != 0)  # noise_scale_from_data
+    return total + noise
+
+
+def noise_for_matrices(seed, data):
+    torch.manual_seed(seed)
+    out = []
+    for part in (total_of(data)[:3, None], total_of(data)[3:]):
+        noise = 3 * torch.randn(part.shape) if part.dim() > 1 else 0.0  # released_without_noise
+        out.append(part + noise)
+    return out
+
+
+def bent_by_the_model(seed, data):
+    """The gradient of a loss that grows slowly, and nothing clips it."""
+    torch.manual_seed(seed)
+    rows = vmap(grad(lambda w, x, y: torch.log1p((x @ w - y) ** 2).sqrt() * 90), (None, 0, 0))(steps.START, *data)
+    total = rows.sum(0)  # too_little_noise
+    return total + steps.noise()
+
+
 def stepped(weights, update):
     return weights - steps.LEARNING * update
 
@@ -154,6 +202,12 @@ def last_step_without_noise(seed, data):
 
 
 WRONG = [
+    uniform_noise,
+    norm_of_a_part,
+    hard_examples,
+    noise_where_the_sum_is,
+    noise_for_matrices,
+    bent_by_the_model,
     half_noise_first,
     noise_drawn_once,
     last_step_without_noise,
@@ -175,7 +229,7 @@ WRONG = [
 def test_the_line_of_the_fault_stands_first(step):
     source, start = inspect.getsourcelines(step)
     ((line, kind),) = [(start + at, text.split("# ")[1].strip()) for at, text in enumerate(source) if "  # " in text]
-    found, *others = explained(step).findings
+    found, *others = explained(step, clip=steps.CLIP).findings
     assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
     assert not others
 
@@ -333,9 +387,27 @@ def test_batches_that_are_padded_with_copies_are_not_called_clipped_after_the_su
         rows = torch.cat([rows, fill(rows).expand(12 - len(rows))])
         return total_of([column[rows] for column in data]) + steps.noise()
 
-    told = explained(padded)
+    told = explained(padded, clip=steps.CLIP)
+    _, start = inspect.getsourcelines(padded)
     assert {found.kind for found in told.suspicions} <= {"too_little_noise"}
-    assert "a batch holds a record more than once" in told.not_judged[0].says
+    assert {found.lines[0] for found in told.findings} == {(__file__, start + 3)}
+    assert all("a batch holds a record more than once" in found.says for found in told.findings)
+
+
+@pytest.mark.parametrize("step", [uniform_noise, norm_of_a_part], ids=lambda step: step.__name__)
+def test_sentence_and_table_have_the_same_numbers(step):
+    told = explained(step)
+    (one,) = told.rounds
+    numbers = (one.sensitivity, one.noise_deviation, one.multiplier)
+    assert all(f"{number:.4g}" in told.findings[0].says for number in numbers), str(told)
+
+
+def test_what_only_a_larger_record_shows_is_told_of_that_one():
+    told = explained(norm_of_a_part, pair(last=np.full(steps.COLUMNS, 1e-3, "f4")))
+    (one,) = told.rounds
+    assert f"The record, made {one.scale:,g} times larger, moves" in told.findings[0].says
+    assert f"by {one.sensitivity:.4g}" in told.findings[0].says
+    assert f"(the record made {one.scale:,g} times larger)" in str(told)
 
 
 def test_the_largest_of_all_records_is_not_called_a_sum():

@@ -92,6 +92,7 @@ class Cell:
     """Where a sum of an earlier round was added to a later one."""
     variance: torch.Tensor | None = None
     drawn: Stack = ()
+    """Where its noise was drawn; of places of records, where they were made."""
     sized: tuple[Stack, ...] = ()
     """Where its deviation was changed after the draw, the last place first."""
     uneven: Stack = ()

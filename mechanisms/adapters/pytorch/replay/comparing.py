@@ -61,8 +61,8 @@ def length_of(events: list[Event], numbers: list[int]) -> float:
     return math.sqrt(sum(float(events[number].difference.double().square().sum()) for number in numbers))
 
 
-def round_costs(events: list[Event]) -> Iterator[Cost]:
-    """Of every round that the record moves and whose noise is known."""
+def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
+    """Of every round that the record, made ``scale`` times larger, moves and whose noise is known."""
     rounds: dict[int, list[Event]] = collections.defaultdict(list)
     for event in events:
         if not event.superseded:
@@ -79,6 +79,7 @@ def round_costs(events: list[Event]) -> Iterator[Cost]:
         if squares:
             yield Cost(
                 number=number,
+                scale=scale,
                 sensitivity=math.sqrt(sum(float(event.difference.double().square().sum()) for event in moved)),
                 deviation=float(noise[noise > 0].mean().sqrt()),
                 own_deviation=_deviation(top),

@@ -23,6 +23,8 @@ class Cost:
     """What the releases of one round cost together."""
 
     number: int
+    scale: float
+    """How many times larger the record was made."""
     sensitivity: float
     deviation: float
     multiplier: float

@@ -28,13 +28,9 @@ OTHER_BATCHES = Fact(
         "size is computed from the number of records"
     },
 )
-REPEATED = Fact(
-    kind="not_followed",
-    stacks={},
-    words={
-        "why": "a batch holds a record more than once, as where it is padded with copies, and how often depends on the "
-        "other records"
-    },
+REPEATED = (
+    "a batch holds a record more than once, as where it is padded with copies, and how often depends on the other "
+    "records"
 )
 EXTREME = frozenset(("max", "amax", "min", "amin", "median", "kthvalue"))
 """What makes one number of all records and sums none."""
@@ -48,8 +44,8 @@ class Company:
 
     def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], index: int, further: Further):
         self._one, self._other, self._index, self._further = one, other, index, further
-        self.repeats = one.repeated or other.repeated
-        """Whether a batch of either side holds a record more than once."""
+        self.repeated = other.repeated or one.repeated
+        """Where places were made that hold a record more than once, in a batch of either side."""
         # a dataset that lacks the record has nobody there
         sides = among_others(pair[0], index), among_others(pair[1], index)
         self._runs = [] if any(side is None for side in sides) else self._alike(*sides)
@@ -110,10 +106,10 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
     changed = [(number, other.releases.events[number]) for number in suspects if company.changes(number)]
     if elsewhere:
         changed = [(number, event) for number, event in changed if event.bent and company.mixes(number)]
-    elif company.repeats and changed:
+    elif company.repeated and changed:
         changed = [(number, event) for number, event in changed if company.mixes(number)]
         if not changed:
-            return [REPEATED]
+            return [_repeated(company.repeated)]
     facts = []
     for _, event in changed:
         mixed = event.mixed and not elsewhere
@@ -123,7 +119,11 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
 
 def other_batches(run: Run) -> Fact:
     """Why batches that hold other records are not judged."""
-    return REPEATED if run.repeated else OTHER_BATCHES
+    return _repeated(run.repeated) if run.repeated else OTHER_BATCHES
+
+
+def _repeated(at: Stack) -> Fact:
+    return Fact(kind="not_followed", stacks={"at": at}, words={"why": REPEATED})
 
 
 def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:

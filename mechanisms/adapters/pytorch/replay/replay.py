@@ -40,11 +40,13 @@ ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
 FACTOR = 50.0
 """How many times larger a record is made."""
+SCALES = (FACTOR**2, FACTOR)
+"""The same where it is made larger twice, in this order."""
 NEGLIGIBLE = 1000.0
 """Noise over what a record moves, above which its size tells nothing of clipping."""
-COMPANY = ((True, True, False), (True, True, True))
-"""Which of the first three other records a Poisson batch holds, look by look: batches of n records and of n + 1, since
-groups of two or more in a batch do not show where the record begins a group of its own."""
+COMPANY = ((True, True, False), (True, True, True, *[False] * 61))
+"""Which of the first other records a Poisson batch holds, look by look: the record begins a group of its own in a batch
+of n or of n + 1 records, and padding shows in a small one."""
 MOST_TWICE = 2**20
 """Numbers in the outputs of code that is looked at twice."""
 OTHER_NUMBER = ", as a number that is not the same for both datasets"
@@ -98,11 +100,14 @@ class Replay:
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
         if reused and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
             self._facts += self._constant_noise(other)
+        released = {event.origin for event in other.releases.events}
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
-            self._say("noise_scale_from_data", {"origin": origin, "at": at, "draw": draw})
-        costs = [list(round_costs(run.releases.events)) for run in largest]
-        if not self._about_tensors(one, other):
-            self._about_noise([[cost for cost in found if cost.number <= self._last_round()] for found in costs])
+            stacks = {"origin": origin, "at": at, "draw": draw}
+            self._say("noise_scale_from_data", stacks, of_itself=origin in released)
+        costs = [
+            list(round_costs(run.releases.events, scale)) for run, scale in zip(largest, (1.0, *SCALES), strict=False)
+        ]
+        told = None if self._about_tensors(one, other) else self._about_noise(costs, other.repeated)
         self._about_unknown(other)
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
@@ -111,7 +116,7 @@ class Replay:
                 {},
                 why="random numbers that no PyTorch generator draws (NumPy's, Python's) reach the release",
             )
-        return self._answer(one, other, costs[0])
+        return self._answer(one, other, costs[0] if told is None else told)
 
     def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
         """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
@@ -273,8 +278,11 @@ class Replay:
                 self._about_choice(name, one, other, said)
             else:
                 at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
-                noisy = next((event.stack for event in other.releases.events if event.origin == at), ())
-                places = {"at": at, "noisy": noisy, "left": cell.left}
+                others = next((event for event in other.releases.events if event.origin == at), None)
+                noisy, drawn = ((), ()) if others is None else (others.stack, others.draw)
+                # what has none may pass the line that adds it
+                left = cell.left or (drawn if noisy in other.plain else ())
+                places = {"at": at, "noisy": noisy, "left": left}
                 bare[tuple((what, where) for what, where in places.items() if where or what == "at")].append(name)
         for stacks, names in bare.items():
             self._say("released_without_noise", dict(stacks), leaf=together(names))
@@ -331,7 +339,7 @@ class Replay:
         if self._place is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
             return []
         lengths, runs = [length_of(other.releases.events, moved)], []
-        for factor in (FACTOR**2, FACTOR):
+        for factor in SCALES:
             dataset = enlarged(self._with, self._place.index, factor)
             run = None if dataset is None else self._further(dataset, one)
             if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
@@ -379,22 +387,23 @@ class Replay:
             self._facts.append(dataclasses.replace(fact, words={**fact.words, "leaf": f"{some}{leaf}"}))
         return bool(found)
 
-    def _about_noise(self, costs: list[list[Cost]]) -> None:
-        every = [cost for found in costs for cost in found]
-        if self._stated is None or not every:
-            return
-        worst = min(every, key=lambda cost: cost.multiplier)
-        if worst.multiplier * (1 + SLACK) < self._stated:
-            fresh = [cost for cost in every if not cost.carried]
-            kept = bool(fresh) and all(cost.multiplier * (1 + SLACK) >= self._stated for cost in fresh)
-            carried = {"carried": worst.carried} if worst.carried and kept else {}
-            self._say(
-                "too_little_noise",
-                {"at": worst.at, "origin": worst.origin, "draw": worst.draw, "bounded": worst.bounded, **carried},
-                cost=worst,
-                due=self._stated,
-                lengths=[cost.lengths for cost in every if cost.number == worst.number],
-            )
+    def _about_noise(self, costs: list[list[Cost]], repeated: Stack) -> list[Cost] | None:
+        """The rounds of the run that shows too little noise: of the record as it is, if that does."""
+        stated, last = self._stated, self._last_round()
+        every = [[cost for cost in found if cost.number <= last] for found in costs]
+        for told, found in zip(costs, every, strict=True):
+            worst = min(found, key=lambda cost: cost.multiplier, default=None)
+            if stated is None or worst is None or worst.multiplier * (1 + SLACK) >= stated:
+                continue
+            fresh = [cost for own in every for cost in own if not cost.carried]
+            kept = bool(fresh) and all(cost.multiplier * (1 + SLACK) >= stated for cost in fresh)
+            stacks = {"at": worst.at, "origin": worst.origin, "draw": worst.draw, "bounded": worst.bounded}
+            stacks |= {"carried": worst.carried} if worst.carried and kept else {}
+            stacks |= {"repeated": repeated} if repeated else {}
+            lengths = [cost.lengths for own in every for cost in own if cost.number == worst.number]
+            self._say("too_little_noise", stacks, cost=worst, due=stated, lengths=lengths)
+            return told
+        return None
 
     def _about_unknown(self, other: Run) -> None:
         """Noise of which nobody knows the deviation: no multiplier is told, and silence would read as a right one."""

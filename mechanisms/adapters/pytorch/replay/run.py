@@ -86,8 +86,10 @@ class Run(TorchDispatchMode):
         self.lost: list[str] = []
         self.sums: dict[Stack, set[str]] = collections.defaultdict(set)
         """Where several records became one value, as far as the form shows it, and the operations that did it."""
-        self.repeated = False
-        """Whether a record was taken more than once in one batch."""
+        self.repeated: Stack = ()
+        """Where the places were made by which a record was taken more than once into one batch."""
+        self.plain: set[Stack] = set()
+        """Where a constant was added to data, as where others have noise added."""
         self.ranks = False
         """Whether values of records were picked by their size."""
 
@@ -127,7 +129,9 @@ class Run(TorchDispatchMode):
         if args and id(args[0]) in self._records:
             rows = rows_read(name, args)
             self.batches[self.ledger.phase] |= rows
-            self.repeated |= name in ("index", "index_select") and 0 < len(rows) < len(out)
+            if name in ("index", "index_select") and 0 < len(rows) < len(out):
+                places = known.get(id(args[2] if name == "index_select" else args[1][0]))
+                self.repeated = self.repeated or (places is not None and places.drawn) or stack()
         elif cells and name in COPYING and self._is_copy(out):
             # whoever puts all records into one tensor has not taken a batch yet
             self._records[id(out)] = out
@@ -171,14 +175,16 @@ class Run(TorchDispatchMode):
         slot = self.ledger.slot(where, name)
         seed = None if generator is None else generator.initial_seed()
         took = state_of(generator) != before
-        if name in SELECTING | UNIFORM:
+        picks = isinstance(out, torch.Tensor) and self._bank.picks(name, out)
+        # noise may be uniform, too
+        if name in SELECTING or (name in UNIFORM and picks):
             self.releases.new_round()
         seeded = () if self._seedings is None else self._seedings.of(generator)
         draw = Draw(
             number=len(self.draws),
             stack=where,
             round=self.releases.round,
-            picks=isinstance(out, torch.Tensor) and self._bank.picks(name, out),
+            picks=picks,
             state=before if took else None,
             seed=seed,
             seeded=seeded,
@@ -257,7 +263,13 @@ class Run(TorchDispatchMode):
                 self.numbers.append(where)
                 self._numbers |= {float(part): where} if part.numel() == 1 else {}
             else:
-                self.choosing |= cell.draws
+                self._choose(cell)
+
+    def _choose(self, cell: Cell) -> None:
+        """A drawn number decides something, as for one record after the other in a loop."""
+        self.choosing |= cell.draws
+        if not cell.released:
+            self.releases.new_round()
 
     def _joined(self, done: Operation) -> Cell:
         """What is known of the result of one operation."""
@@ -265,7 +277,7 @@ class Run(TorchDispatchMode):
         if not done.out.is_floating_point() and not done.data:
             self.choosing |= done.draws
             self.ledger.compare_choice(done)
-            return Cell(draws=done.draws)
+            return Cell(draws=done.draws, drawn=done.where)
         both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
         records = [cell for cell in done.cells if cell.data]
         if noisy and both and done.name in noise.ADDING and all(cell.summed for cell in records):
@@ -366,12 +378,15 @@ class Run(TorchDispatchMode):
         found.left, found.left_sum = next(((cell.left, cell.left_sum) for cell in own if cell.left), ((), ()))
         found.carried = next((cell.carried for cell in own if cell.carried), ())
         ragged, out = any(cell.ragged for cell in own), done.out
-        if out.is_floating_point() and out.dim() and 0 < len(out) <= MOST_ROWS:
+        comparable = out.is_floating_point() or out.dtype == torch.bool
+        if comparable and out.dim() and 0 < len(out) <= MOST_ROWS:
             self.ledger.compare_rows(done, found, ragged)
             if found.mixed == done.where and not found.mixed_by:
                 found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
         else:
             found.ragged = out.dim() > 0 and ragged
+        if done.name in noise.ADDING and len(done.pairs) == 1:
+            self.plain.add(done.where)
         if record_sum(done):
             self.sums[done.where].add(done.name)
         rounds = {cell.round for cell in own if cell.summed}
@@ -386,6 +401,9 @@ class Run(TorchDispatchMode):
             found.bends |= {done.where}
             found.bounded, found.each = done.where, done.name in CLAMPING
             found.drowned = done.where if found.noised else ()
+        if torch._C._current_graph_task_id() != -1:
+            # a model bends gradients on their way and bounds none
+            found.bounded, found.each = (), False
         plain = not found.bent and found.summed and not ragged and not found.ragged
         if plain and (bends(done) or self.ledger.other_factor(done)):
             found.bent = done.where

@@ -50,7 +50,7 @@ class Rows:
 def rows(tensor: torch.Tensor) -> Rows:
     """Of a tensor with a first axis."""
     flat = tensor.detach().reshape(len(tensor), -1)
-    if flat.dtype in COARSE:
+    if flat.dtype in COARSE or flat.dtype == torch.bool:
         flat = flat.float()
     return Rows(tuple(tensor.shape), flat.sum(1), flat.abs().sum(1))
 
