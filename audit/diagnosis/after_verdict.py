@@ -28,7 +28,7 @@ from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
-from audit.diagnosis.rank import without_praise
+from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -132,8 +132,9 @@ def explain(
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
-    lines = _lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline)
-    answers = (*lines, *without_praise(answers, lines), direction(record))
+    lines, as_stated = _lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline)
+    answers = rate_first(answers) if as_stated else without_praise(answers, lines)
+    answers = (*lines, *answers, direction(record))
     return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
 
 
@@ -186,10 +187,9 @@ def _without_violation(
     with warnings.catch_warnings():
         # the code has warned while its trials were drawn
         warnings.simplefilter("ignore")
-        lines = tuple(
-            answer for answer in _lines(record, mechanism, neighbours, key, deadline, brief=True) if answer.wrong
-        )
-    return dataclasses.replace(record, diagnoses=lines, seconds=record.seconds + time.monotonic() - began)
+        lines, _ = _lines(record, mechanism, neighbours, key, deadline, brief=True)
+    wrong = tuple(answer for answer in lines if answer.wrong)
+    return dataclasses.replace(record, diagnoses=wrong, seconds=record.seconds + time.monotonic() - began)
 
 
 def _lines(
@@ -200,10 +200,10 @@ def _lines(
     deadline: float | None,
     *,
     brief: bool = False,
-) -> tuple[Diagnosis, ...]:
-    """Lines of code that look wrong, or what keeps them from being found."""
+) -> tuple[tuple[Diagnosis, ...], bool]:
+    """Lines of code that look wrong, or what keeps them from being found; and whether all was seen to be as stated."""
     if deadline is not None and time.monotonic() >= deadline:
-        return ()
+        return (), False
     stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
     return line_answers(mechanism, neighbours, key=key, stated=stated, brief=brief)
 
@@ -319,7 +319,8 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagno
         noise = "Laplace" if is_laplace(claim) else "normal"
         batches = sampled(claim)
         rate = batches.rate if batches is not None else 1.0
-        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk, law=noise, rate=rate),)
+        adds = asked.neighbours.relation == "add_remove"
+        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk, law=noise, rate=rate, adds=adds),)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()

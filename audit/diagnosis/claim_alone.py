@@ -46,13 +46,21 @@ def allowed_deviations(claim: ClaimPart, *, delta: float) -> float:
 
 
 def moves_more_than_allowed(
-    first: Array, second: Array, *, allowed: float, risk: float, law: str = "normal", rate: float = 1.0
+    first: Array,
+    second: Array,
+    *,
+    allowed: float,
+    risk: float,
+    law: str = "normal",
+    rate: float = 1.0,
+    adds: bool = False,
 ) -> Diagnosis:
     """How many noise deviations lie between the means of both sides, and how many the claim allows.
 
     One half of the outputs chooses the direction (mean difference over variance, coordinate by coordinate), the other
     half is projected on it. The interval is the usual normal one for a standardised difference of means; other
-    directions may show more. ``rate`` is that at which the claim takes a record, where it samples.
+    directions may show more. ``rate`` is that at which the claim takes a record, where it samples; ``adds`` says that
+    one dataset of the pair has a record more.
     """
     half = min(len(first), len(second)) // 2
     require("outputs", half >= FEWEST, f"{2 * FEWEST} per side or more", len(first))
@@ -69,15 +77,15 @@ def moves_more_than_allowed(
     more = moved - error > allowed
     says = f"along the direction that was learned, the record moves the release by {moved:.2g} noise deviations"
     says += f" ({max(moved - error, 0.0):.2g} to {moved + error:.2g}), and the claim allows {allowed:.2g}"
-    causes = "too little noise, or a record that counts for more than its bound"
-    if rate < 1:
-        causes = "too little noise, a record that counts for more than its bound, or one that is taken more often than "
-        causes += f"at the claim's rate of {rate:.4g}"
+    causes = ["too little noise", "a record that counts for more than its bound"]
+    causes += ["a divisor that reads the number of records"] if adds else []
+    causes += [f"a record that is taken more often than at the claim's rate of {rate:.4g}"] if rate < 1 else []
+    listed = f"{', '.join(causes[:-1])}, or {causes[-1]}"
     return Diagnosis(
         code="moves_more_than_allowed",
         question="does the record move the release by more noise deviations than the claim allows?",
         wrong=more,
-        says=f"{says}: {causes if more else 'not too much'}.",
+        says=f"{says}: {listed if more else 'not too much'}.",
         p_value=1.0,
         risk=risk,
         assumes=f"{law} noise, and a direction learned from other outputs",

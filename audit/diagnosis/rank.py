@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from audit.diagnosis.cause_sentences import consequence
+from audit.diagnosis.cause_sentences import consequence, sentence
 from audit.record.diagnosis_answer import LINE, Diagnosis
 
 SLIGHT = 0.95
@@ -25,6 +25,10 @@ EXPLAINS = {
 
 NO_FRESH_NOISE = (f"{LINE}key_used_twice", f"{LINE}released_without_noise")
 """Lines after which what varies from trial to trial is not the noise that the questions take it for."""
+ANOTHER_RATE = "another_rate"
+OF_BATCHES = (ANOTHER_RATE, "weight_redrawn", "counted_again")
+"""Causes that a replay of few batches leaves open; the likelier first."""
+AS_STATED = "; in a replay of the code one release has the stated noise over what the record moves it by"
 WITHDRAWN = "not judged: a replay of the code found noise that is missing or used again, and this question takes it for"
 WITHDRAWN += " fresh noise."
 
@@ -50,6 +54,20 @@ def without_praise(answers: Sequence[Diagnosis], lines: Sequence[Diagnosis]) -> 
         for answer in answers
         if answer.code not in ("scale_without", "scale_with")
     )
+
+
+def rate_first(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """The answers where a replay has measured noise and sensitivity as stated: how records are taken is what is left.
+
+    It looks at few batches, so that a record which some of them hold twice stays among the causes.
+    """
+    return tuple(_of_batches(answer) if ANOTHER_RATE in answer.causes else answer for answer in answers)
+
+
+def _of_batches(answer: Diagnosis) -> Diagnosis:
+    left = tuple(cause for cause in OF_BATCHES if cause in answer.causes)
+    measured = f"{answer.says.removesuffix(sentence('', answer.causes))}{AS_STATED}"
+    return dataclasses.replace(answer, says=sentence(measured, left), causes=left)
 
 
 def _slight(answer: Diagnosis) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.rounding import at_least
@@ -50,6 +51,8 @@ class OneRun:
     """What was judged."""
     report_delta: float = 0.0
     """At which reports state epsilon: the claim's, or the declared one."""
+    known: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What is known of the training beside its canaries; records keep it in their environment."""
     name: str = "one training"
     """What records and reports call it."""
 

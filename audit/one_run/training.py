@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -21,8 +22,14 @@ from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_
 Training = Callable[[CoordinateCanaries], Iterable[ArrayLike]]
 """Trains with the canaries that are in, and gives back what ``canaries.seen`` says of each step's noisy sum."""
 Reveal = Literal["others", "in_turn"]
+FAR, SURE = 0.1, 5.0
+"""Share of the clipping norm, and standard errors, by which a canary's movement must differ to be told."""
 IMAGINED = 4
 """Trainings that do what they say, imagined to choose how sure a guess in turn must be."""
+
+
+class AnotherClipWarning(UserWarning):
+    """Canaries move the noisy sum by another length than ``clip=`` says."""
 
 
 @checked
@@ -99,10 +106,12 @@ def one_training(
     canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
     scale = {"clip": clip, "noise_multiplier": noise_multiplier}
     seen = _moved(train(canaries))
+    _warn_of_another_clip(canaries, seen, clip)
+    known = _known(canaries, len(seen))
     vouched = [f"the training did not know the seed {seed}, which drew the coins"]
     if reveal == "in_turn":
         found = _in_turn(canaries, seen, scale=scale, risk=risk, claim=claim, relation=relation, name=name)
-        return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
+        return dataclasses.replace(found, conditions=(*found.conditions, *vouched), known=known)
     scores = canaries.scores(seen, **scale)
     found = one_run(
         scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed, name=name
@@ -112,7 +121,7 @@ def one_training(
             f"of {each} canaries in a coordinate {each - 1} have revealed coins, which are never guessed and may enter "
             "the scores of the one that is"
         )
-    return dataclasses.replace(found, conditions=(*found.conditions, *vouched))
+    return dataclasses.replace(found, conditions=(*found.conditions, *vouched), known=known)
 
 
 def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:
@@ -124,6 +133,28 @@ def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:
             "weights that are read. Does its optimizer hold the parameters of this model?"
         )
     return seen
+
+
+def _known(canaries: CoordinateCanaries, steps: int) -> dict[str, str]:
+    """What the training is known to have shown, and how its canaries were taken, if ``canaries.batches`` drew them."""
+    known = {"auditor_saw": f"the noisy sum of every update ({steps:,} in all) in the coordinates of the canaries"}
+    if len(canaries.drawn) == steps:
+        rate = f"at rate {canaries.rate:g}" if canaries.rate < 1 else "that hold every canary that is in"
+        known["sampler"] = f"Poisson batches {rate}, drawn by canaries.batches; of other records it is not known"
+    return known
+
+
+def _warn_of_another_clip(canaries: CoordinateCanaries, seen: np.ndarray, clip: float) -> None:
+    due = min(canaries.length, clip)
+    moved, error = canaries.moved_by(seen)
+    if abs(moved - due) > max(FAR * due, SURE * error):
+        warnings.warn(
+            f"a canary that joins moves the noisy sum by about {moved:.3g} (standard error {error:.2g}), and "
+            f"clip={clip:g} says {due:g}. If the training clips at another norm, tell that one; canaries.seen takes "
+            "the sum and no mean. The bounds hold anyway and may prove less. Otherwise it does not clip as it says.",
+            AnotherClipWarning,
+            stacklevel=4,
+        )
 
 
 def _require_pure(delta: float | None, claim: Claim | None) -> None:

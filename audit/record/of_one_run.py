@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import platform
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,6 +19,16 @@ from audit.trials.versions import own_code, version_of
 from guarantees.claim import Claim
 
 POLICY = "one_run"
+
+
+def as_records(found: Iterable[AuditRecord | OneRun]) -> list[AuditRecord]:
+    """All of them as records; a name that another one has already gets a number."""
+    records: list[AuditRecord] = []
+    for record in map(as_record, found):
+        taken = {other.name for other in records}
+        names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(records) + 2)))
+        records.append(dataclasses.replace(record, name=next(name for name in names if name not in taken)))
+    return records
 
 
 def as_record(found: AuditRecord | OneRun) -> AuditRecord:
@@ -55,6 +66,7 @@ def as_record(found: AuditRecord | OneRun) -> AuditRecord:
             "numpy": np.__version__,
             "machine": platform.machine(),
             "own_code": own_code(),
+            **found.known,
         },
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         seconds=0.0,

@@ -16,7 +16,7 @@ from audit.one_run.result import OneRun
 from audit.record import schema_2
 from audit.record.checks import check
 from audit.record.files import read_text, write_whole
-from audit.record.of_one_run import as_record
+from audit.record.of_one_run import as_records
 from audit.record.read import SchemaError, read
 from audit.record.record import SCHEMA, AuditRecord, ClaimPart
 from guarantees.checks import checked
@@ -82,7 +82,7 @@ def save_records(
       ()
     """
     named = {} if title is None else {"title": title}
-    written = [as_record(record).to_json() for record in records]
+    written = [record.to_json() for record in as_records(records)]
     with contextlib.suppress(OSError):  # what is in the way is told below
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps({"schema": SCHEMA, **named, "records": written}, indent=1) + "\n")

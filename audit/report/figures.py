@@ -79,24 +79,35 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
 
 def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float) -> Path:
     """All audits in one figure, a row each: epsilon claimed, proven, and the most that so many trials can prove."""
+    with drawn(path, width=width, height=0.9 + 0.24 * len(records)) as axes:
+        overview(records, axes)
+        axes.set_yticks(range(len(records)), [_cut(label(record.name, path)) for record in reversed(records)])
+        _legend(axes, columns=3)
+    return path
+
+
+def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
+    """Draw all audits on axes, a row each, the first on top."""
     rows = {len(records) - 1 - place: record for place, record in enumerate(records)}
     proven = {row: record.epsilon(record.report_delta) for row, record in rows.items()}
     claimed = {row: found for row, record in rows.items() if np.isfinite(found := _claimed(record, "epsilon"))}
-    most = {row: found.epsilon for row, record in rows.items() if (found := ceiling(record)) is not None}
-    with drawn(path, width=width, height=0.9 + 0.24 * len(records)) as axes:
-        axes.barh([*proven], [*proven.values()], height=0.35, color=PROVEN, label="proven, at least")
-        axes.plot(
-            [*claimed.values()], [*claimed], "|", color=CLAIM, markersize=11, markeredgewidth=1.6, label="claimed"
-        )
+    most = {row: found for row, record in rows.items() if (found := _most(record)) is not None}
+    axes.barh([*proven], [*proven.values()], height=0.35, color=PROVEN, label="proven, at least")
+    axes.plot([*claimed.values()], [*claimed], "|", color=CLAIM, markersize=11, markeredgewidth=1.6, label="claimed")
+    if most:
         axes.plot([*most.values()], [*most], "D", color=CEILING, fillstyle="none", label="ceiling")
-        names = [_cut(label(record.name, path)) for record in reversed(records)]
-        axes.set_yticks(range(len(records)), names)
-        deltas = sorted({record.report_delta for record in records})
-        at = f" at delta {deltas[0]:g}" if len(deltas) == 1 else ""
-        axes.set(xlabel=f"epsilon{at}", ylim=(-0.6, len(records) - 0.4))
-        axes.set_xlim(left=0.0)
-        _legend(axes, columns=3)
-    return path
+    deltas = sorted({record.report_delta for record in records})
+    at = f" at delta {deltas[0]:g}" if len(deltas) == 1 else ""
+    axes.set(xlabel=f"epsilon{at}", ylim=(-0.6, len(records) - 0.4))
+    axes.set_xlim(left=0.0)
+
+
+def _most(record: AuditRecord) -> float | None:
+    """The largest epsilon that so many trials, or guesses, can prove, where it is known."""
+    if record.one_run is not None:
+        return record.one_run.most(record.report_delta)
+    found = ceiling(record)
+    return None if found is None else found.epsilon
 
 
 def _cut(name: str) -> str:
@@ -228,7 +239,7 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
             _beside(axes, places, [r for _, r in members], y=y, colour=colour, named=number == 0)
         # an exact epsilon may be a hundred times what any trials prove: it leaves the picture, not the rest its scale
         shown = [_proven(r, y) for r in records] + [_claimed(r, y) for r in records]
-        shown += [found.epsilon for r in records if y == "epsilon" and (found := ceiling(r))]
+        shown += [found for r in records if y == "epsilon" and (found := _most(r))]
         top = 1.1 * max([value for value in shown if np.isfinite(value)], default=1.0)
         axes.set(xlabel=label(x, path), ylabel=y, ylim=(-0.02 * top, top or 1.0))
         _legend(axes, columns=2, title=None if series is None else label(series, path))
@@ -240,7 +251,7 @@ def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None,
     for record in records:
         if not record.ran:
             continue
-        most = ceiling(record) if y == "epsilon" else None
+        most = _most(record) if y == "epsilon" else None
         claimed = _claimed(record, y)
         rows.append(
             {
@@ -250,7 +261,7 @@ def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None,
                 "proven": _proven(record, y),
                 "claimed": claimed if np.isfinite(claimed) else None,
                 "exact": record.exact_epsilon if y == "epsilon" else None,
-                "ceiling": None if most is None else most.epsilon,
+                "ceiling": most,
                 **({"delta": record.report_delta} if y == "epsilon" else {}),
             }
         )
@@ -266,7 +277,7 @@ def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str,
     exact = [np.nan if r.exact_epsilon is None else r.exact_epsilon for r in records]
     if np.isfinite(exact).any():
         axes.plot(places, exact, color=colour, linewidth=0.7, linestyle="--", label="exact" if named else None)
-    most = [found.epsilon if (found := ceiling(r)) else np.nan for r in records]
+    most = [found if (found := _most(r)) else np.nan for r in records]
     if np.isfinite(most).any():
         axes.plot(places, most, color="#999999", linewidth=0.7, label="ceiling of the trials" if named else None)
 

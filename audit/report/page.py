@@ -12,7 +12,7 @@ from typing import Any
 from audit.bounds.rounding import at_least, at_most
 from audit.one_run.result import OneRun
 from audit.record.files import write_whole
-from audit.record.of_one_run import as_record
+from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
 from audit.report.caveats import learned_note, trials_note
 from audit.report.ceiling import Ceiling, ceiling
@@ -73,7 +73,7 @@ def write_report(
     """
     import jinja2
 
-    entries = [_entry(shown(as_record(record)), command, unjudged=len(records) <= MOST_OPEN) for record in records]
+    entries = [_entry(shown(record), command, unjudged=len(records) <= MOST_OPEN) for record in as_records(records)]
     kept = tuple(entry.record for entry in entries)
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)

@@ -163,9 +163,8 @@ def _suspicion(record: AuditRecord) -> Mapping[str, str]:
 def _seen(record: AuditRecord) -> str:
     """What the bounds were found from, which may be less than the claim's adversary sees."""
     if record.one_run is not None:
-        return (
-            f"one score for each canary; {UNKNOWN} from which releases (the final model's losses or all updates, say)"
-        )
+        unknown = f"{UNKNOWN} from which releases (the final model's losses or all updates, say)"
+        return f"one score for each canary; {record.environment.get('auditor_saw', unknown)}"
     return f"{RELEASED.get(record.releases, 'outputs of ')}{record.mechanism.name}"
 
 

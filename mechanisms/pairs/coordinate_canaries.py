@@ -41,6 +41,8 @@ class CoordinateCanaries:
     rate: float
     """How often a canary joins a batch; 1 for all steps."""
     seed: int
+    drawn: list[int] = dataclasses.field(default_factory=list, repr=False)
+    """How many canaries joined each batch that ``batches`` drew."""
 
     @property
     def guessed(self) -> np.ndarray:
@@ -56,7 +58,9 @@ class CoordinateCanaries:
         """Poisson batches: for each step, the places of the canaries that join, as long as they are many."""
         rng = _generator(self.seed, BATCHES)
         for _ in range(steps):
-            yield self.records[rng.random(len(self.records)) < self.rate]
+            joining = self.records[rng.random(len(self.records)) < self.rate]
+            self.drawn.append(len(joining))
+            yield joining
 
     def rows(self, joining: ArrayLike, *, chunk: int = CHUNK) -> Iterator[np.ndarray]:
         """Gradients of the joining canaries, (chunk, size) at a time; the last chunk ends with rows of zeros.
@@ -95,6 +99,15 @@ class CoordinateCanaries:
             dense = -0.5 * ((step[:, None] - numbers) / deviation) ** 2
             found += np.stack([np.logaddexp.reduce(dense + row, axis=1) for row in joined], axis=1)
         return found
+
+    def moved_by(self, seen: np.ndarray) -> tuple[float, float]:
+        """How far a canary that joins moves what was seen, by least squares over the places, and its standard error."""
+        inside, means = self.coins.sum(1) - self.coins.sum(1).mean(), seen.mean(0)
+        size = max(float(inside @ inside), TINY)
+        slope = float(inside @ means) / size
+        left = means - means.mean() - slope * inside
+        error = float(np.sqrt(left @ left / max(1, len(means) - 2) / size))
+        return slope / self.rate, error / self.rate
 
     def scores(self, seen: Iterable[ArrayLike], *, clip: float, noise_multiplier: float) -> np.ndarray:
         """Log likelihood ratio of every guessed coin, the others in its place being known.

@@ -66,6 +66,8 @@ NOTHING_STATED = (
     "with nothing."
 )
 
+CLOSE = 0.02
+"""Relative error below which a multiplier is as stated."""
 CAUSES_OF_TOO_LITTLE_NOISE = frozenset(
     {
         Kind.RECORDS_MIXED_BEFORE_SUM,
@@ -143,6 +145,12 @@ class Explanation:
     def not_judged(self) -> tuple[Finding, ...]:
         """The findings that say what was not judged, and why."""
         return tuple(found for found in self.findings if found.kind == Kind.NOT_FOLLOWED)
+
+    def is_as_stated(self, due: float | None) -> bool:
+        """Whether nothing was found and every release has exactly the noise that is due to what the record moves."""
+        if due is None or self.findings or not self.rounds:
+            return False
+        return all(one.exact and one.judged and abs(one.multiplier / due - 1) < CLOSE for one in self.rounds)
 
     def __str__(self) -> str:
         """As a terminal shows it."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from audit.diagnosis.explain.dispatch import TRACERS, Stated, replayed
-from audit.diagnosis.explain.findings import Finding, Kind, broken_off, not_followed
+from audit.diagnosis.explain.findings import Explanation, Finding, Kind, broken_off, not_followed
 from audit.diagnosis.explain.places import Frame
 from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.trials.both_sides import is_foreign
@@ -34,40 +34,41 @@ def has_lines(mechanism: Any) -> bool:
 
 def line_answers(
     mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated, brief: bool = False
-) -> tuple[Diagnosis, ...]:
+) -> tuple[tuple[Diagnosis, ...], bool]:
     """The lines that look wrong; where there are none, why the code could not be followed, if it could not.
 
-    ``brief`` says that a replay of JAX code may take about a second.
+    The second says whether the replay measured every release as stated. ``brief`` says that a replay of JAX code may
+    take about a second.
 
     Simulators of ours are left out, since a line of theirs is no line of the user's; so is every other line of ours.
     """
     if not has_lines(mechanism):
-        return ()
+        return (), False
     try:
         with contained():
-            found = _findings(mechanism, neighbours, key, stated, brief)
+            told = _told(mechanism, neighbours, key, stated, brief)
     except Exception as error:
-        found = (broken_off(error),)
-    suspicions = [one for one in found if one.kind != Kind.NOT_FOLLOWED]
+        told = Explanation(findings=(broken_off(error),))
+    suspicions = told.suspicions
     theirs = [one for one in suspicions if not one.lines or not all(is_ours(path) for path, _ in one.lines)]
-    unfollowed = [one for one in found if one.kind == Kind.NOT_FOLLOWED]
     ours = [not_followed(f"{AT_OURS} ({one.says.rstrip('.')})") for one in suspicions if one not in theirs]
-    return tuple(map(_answer, theirs[:MOST] or (ours + unfollowed)[:1]))
+    answers = tuple(map(_answer, theirs[:MOST] or [*ours, *told.not_judged][:1]))
+    return answers, told.is_as_stated(stated.due)
 
 
-def _findings(
-    mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated, brief: bool
-) -> tuple[Finding, ...]:
+def _told(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated, brief: bool) -> Explanation:
     if is_foreign(mechanism) and mechanism.workers:
-        return (not_followed("code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"),)
+        why = "code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"
+        return Explanation(findings=(not_followed(why),))
     if brief and mechanism.tracer == "jax":
         if entries(neighbours.with_record) > MOST_IN_BRIEF:
-            return ()
+            return Explanation()
         follow = importlib.import_module(TRACERS["jax"]).follow
-        return follow(mechanism, neighbours, key=key, stated=stated, brief=True).findings
+        return follow(mechanism, neighbours, key=key, stated=stated, brief=True)
     if entries(neighbours.with_record) > MOST_ENTRIES:
-        return (not_followed(f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"),)
-    return replayed(mechanism, neighbours, key=key, stated=stated).findings
+        why = f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"
+        return Explanation(findings=(not_followed(why),))
+    return replayed(mechanism, neighbours, key=key, stated=stated)
 
 
 def entries(dataset: Any) -> int:

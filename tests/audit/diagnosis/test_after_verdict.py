@@ -322,7 +322,7 @@ def test_no_question_about_the_noise_is_answered_right_where_a_replay_found_none
     record, kind, monkeypatch
 ):
     line = Diagnosis(code=f"line:{kind}", question="", wrong=True, says="", p_value=1.0, risk=0.0, assumes="")
-    monkeypatch.setattr(after, "_lines", lambda *_: (line,))
+    monkeypatch.setattr(after, "_lines", lambda *_: ((line,), False))
     first, *told, _ = after.explain(dataclasses.replace(record, diagnoses=()), STEP, PAIR, key=KEY).diagnoses
     assert first == line
     right = [answer for answer in told if not answer.wrong]
@@ -457,7 +457,10 @@ def test_a_record_that_is_always_taken_may_be_the_cause_where_the_claim_samples(
     given = {"claim": claim, "trials": 600, "risk": 0.05, "key": KEY}
     record = audit.run_audit(step, mechanisms.pair(records[:3], records), lambda output: output.sum(), **given)
     (moved,) = (answer for answer in record.diagnoses if answer.code == "moves_more_than_allowed")
-    assert moved.says.endswith("bound, or one that is taken more often than at the claim's rate of 0.1."), moved.says
+    assert moved.says.endswith(
+        "bound, a divisor that reads the number of records, or a record that is taken more often than at the claim's "
+        "rate of 0.1."
+    ), moved.says
 
 
 @pytest.mark.few(1)

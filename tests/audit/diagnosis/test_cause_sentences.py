@@ -17,6 +17,8 @@ from audit import diagnosis
 from audit.diagnosis import diagnose
 from audit.diagnosis.cause_sentences import CAUSES, QUESTIONS, sentence
 from audit.diagnosis.cause_sentences import answer as answered
+from audit.diagnosis.explain.findings import Explanation, Round, not_followed
+from audit.diagnosis.rank import rate_first
 from mechanisms.release import Layout
 
 WIDTH, TRIALS, NOISE, OTHERS = 40, 600, 2.0, 4
@@ -399,3 +401,26 @@ def test_every_code_that_a_diagnosis_spells_has_words():
     known = {("QUESTIONS", code) for code in QUESTIONS} | {("CAUSES", code) for code in CAUSES}
     assert len(spelt) > 20
     assert spelt <= known
+
+
+def test_where_a_replay_has_measured_noise_and_sensitivity_the_rate_is_what_is_left():
+    causes = ("clipped_apart", "not_clipped", "counted_again", "another_rate")
+    given = {"wrong": True, "p_value": 1e-9, "risk": 0.01, "assumes": "nothing"}
+    found = answered("ratio", measured="noise over sensitivity is 0.45 of what is due", causes=causes, **given)
+    other = answered("normal", measured="the noise is not normal", causes=("another_law",), **given)
+    told, same = rate_first([found, other])
+    assert told.causes == ("another_rate", "counted_again")
+    assert told.says.startswith("noise over sensitivity is 0.45 of what is due; in a replay of the code one release")
+    assert told.says.endswith(
+        "Possible causes: the record is taken at another rate; the record is counted more than once."
+    )
+    assert same is other
+
+
+def test_a_replay_has_measured_it_where_every_round_has_just_the_multiplier_that_is_due():
+    rounds = [Round(number=1, sensitivity=1.5, noise_deviation=1.65, multiplier=mult) for mult in (1.1, 1.3)]
+    assert Explanation(rounds=(rounds[0],)).is_as_stated(1.1)
+    assert not Explanation(rounds=(rounds[0],)).is_as_stated(None)
+    assert not Explanation(rounds=tuple(rounds)).is_as_stated(1.1)
+    assert not Explanation(rounds=(rounds[0],), findings=(not_followed("it is not known"),)).is_as_stated(1.1)
+    assert not Explanation().is_as_stated(1.1)

@@ -111,5 +111,5 @@ def test_after_a_violation_mu_is_due_on_the_pair_as_in_explain():
 
     (found,) = explain(step, pair, key=jax.random.key(0), claim=claim).findings
     stated = stated_by(claim, {}, pair)
-    (answer,) = line_answers(mechanisms.mechanism(step), pair, key=jax.random.key(0), stated=stated)
+    (answer,), _ = line_answers(mechanisms.mechanism(step), pair, key=jax.random.key(0), stated=stated)
     assert (answer.code, answer.says) == ("line:too_little_noise", found.says)

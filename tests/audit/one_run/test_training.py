@@ -1,6 +1,7 @@
 """One call: canaries that do not hide one another, one training, a verdict; in NumPy, PyTorch and JAX."""
 
 import importlib.util
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +9,9 @@ from checks import assert_rate_at_most
 
 import audit
 import guarantees
+from audit.one_run.training import AnotherClipWarning
+from audit.report.figures import drawn, overview
+from audit.report.statement import model_card
 from mechanisms.pairs.coordinate_canaries import CHUNK, coordinate_canaries
 
 WEIGHTS, NOISE = 600, 1.0
@@ -181,3 +185,29 @@ def test_noise_of_the_same_seed_is_not_the_coins(seed):
 
     found = audit.one_training(train, weights=WEIGHTS, places=WEIGHTS, noise_multiplier=1.4, claim=claim, seed=seed)
     assert found.verdict != "violation", found.epsilon(0.0)
+
+
+def test_a_clip_that_is_not_the_trainings_is_told_and_its_own_is_not():
+    given = {"weights": WEIGHTS, "places": WEIGHTS, "noise_multiplier": NOISE}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        audit.one_training(numpy_training(NOISE), **given)
+    with pytest.warns(AnotherClipWarning, match=r"moves the noisy sum by about (0\.9|1\.).* and clip=2 says 2"):
+        audit.one_training(numpy_training(NOISE), **given, clip=2.0)
+
+
+def test_the_card_says_what_was_seen_and_how_canaries_were_taken_and_names_are_numbered(tmp_path):
+    claim = guarantees.poisson_training(rate=0.5, noise_multiplier=NOISE, steps=2)
+    given = {"weights": WEIGHTS, "places": WEIGHTS, "noise_multiplier": NOISE, "rate": 0.5, "claim": claim}
+    found = audit.one_training(numpy_training(NOISE, steps=2), **given)
+    audit.save_records((found, found), tmp_path / "records.json")
+    records = audit.load_records(tmp_path / "records.json")
+    assert [record.name for record in records] == ["one training", "one training (2)"]
+    card = model_card(records, title="once")
+    assert "the noisy sum of every update (2 in all) in the coordinates of the canaries" in card
+    assert "| sampler used | Poisson batches at rate 0.5, drawn by canaries.batches" in card
+    with drawn(tmp_path / "one.svg", width=3.3, height=2.0) as axes:
+        overview(records, axes)
+        assert "ceiling" in axes.get_legend_handles_labels()[1]
+        (ceilings,) = [line for line in axes.lines if line.get_label() == "ceiling"]
+    np.testing.assert_allclose(ceilings.get_xdata(), [record.one_run.most(record.report_delta) for record in records])

@@ -218,6 +218,6 @@ def test_bad_trainings_are_refused(settings, message):
 @pytest.mark.parametrize("broken", [None, "less noise"])
 def test_after_a_violation_the_lines_are_the_librarys_and_none_of_ours(broken):
     plan = config() if broken is None else BROKEN[broken](config().plan)
-    told = line_answers(training(plan, steps=2), PAIR, key=jax.random.key(0), stated=Stated(noise_multiplier=NOISE))
+    told, _ = line_answers(training(plan, steps=2), PAIR, key=jax.random.key(0), stated=Stated(noise_multiplier=NOISE))
     files = [path for answer in told for path, _ in answer.lines]
     assert files == ([] if broken is None else ["jax_privacy/noise_addition.py"] * 2 + ["jax_privacy/clipping.py"])
