@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -60,8 +61,8 @@ def renyi(
 ) -> Claim:
     """(t, epsilon(t))-Renyi DP at the given orders, in both directions.
 
-    Promises nothing at other orders but what follows. Whether a mechanism has these Renyi epsilons is for the caller to
-    know.
+    Promises nothing at other orders but what follows. A divergence never falls as its order grows: an epsilon above
+    that of a larger order counts as that one. Whether a mechanism has these Renyi epsilons is for the caller to know.
 
     Args:
       orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``.
@@ -95,8 +96,17 @@ def renyi(
     require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     if conversion == "profile":
         require("orders", np.all(t > 1), "> 1 for the profile's closed form", orders)
+    follows = _implied(t, eps)
+    falls = np.isfinite(eps) & (eps > 1.1 * follows)
+    if falls.any():
+        less = int(np.argmax(falls))
+        warnings.warn(
+            f"a Renyi epsilon never falls as its order grows, and order {t[less]:g} has {eps[less]:g} where a larger "
+            f"one leaves {follows[less]:g}: that is what is used; is a number misplaced?",
+            stacklevel=3,
+        )
     return Claim(
-        curve=TradeOff(_law(t, eps, conversion)),
+        curve=TradeOff(_law(t, follows, conversion)),
         name="renyi",
         parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion}
         | unusual(relation, "any"),
@@ -146,6 +156,14 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
         unit="release",
         source="bun2016; gomez2025, appendix C.3",
     )
+
+
+def _implied(orders: Array, epsilons: Array) -> Array:
+    """The least that an order and those above it promise: a divergence never falls as its order grows."""
+    order = np.argsort(orders)
+    least = np.empty(epsilons.shape)
+    least[order] = np.minimum.accumulate(epsilons[order][::-1])[::-1]
+    return least
 
 
 def profile_of_renyi(orders: Array, renyi_epsilons: Array, epsilons: Array) -> Array:
@@ -283,11 +301,29 @@ def _next_to_nothing(most: float) -> DiscreteLaw:
     return dataclasses.replace(law, certificate=certificate)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _RelaxedLaw(DiscreteLaw):
+    """A larger promise than the one that was made, which composes as that one does."""
+
+    promised: tuple[Array, Array] = ()  # pyright: ignore[reportAssignmentType]
+
+    def compose(self, times: int) -> LossLaw:
+        """Renyi epsilons add up; those that were raised would add up to far more."""
+        orders, limits = self.promised
+        return _exact_law(orders, times * limits)
+
+
 def _relaxed(orders: Array, limits: Array) -> DiscreteLaw:
     """A promise that rounding would blur, as the larger one that can be followed, and perhaps no leak at all."""
     law = _exact_law(orders, np.maximum(limits, 1.001 * FOLLOWED))
-    certificate = None if law.certificate is None else dataclasses.replace(law.certificate, leaked=no_leak())
-    return dataclasses.replace(law, error=law.error + TradeOff(law).total_variation, certificate=certificate)
+    return _RelaxedLaw(
+        law.atoms,
+        law.without,
+        law.with_record,
+        error=law.error + TradeOff(law).total_variation,
+        certificate=None if law.certificate is None else dataclasses.replace(law.certificate, leaked=no_leak()),
+        promised=(orders, limits),
+    )
 
 
 def _first_levels(orders: Array, limits: Array) -> Array:
