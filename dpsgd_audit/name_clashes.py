@@ -14,11 +14,11 @@ PACKAGES = ("guarantees", "mechanisms", "distinguishers", "audit")
 """Our import names."""
 HOME = Path(__file__).parents[1]
 """The folder that we are installed in."""
-REMEDY = (
+RENAME = (
     "One process cannot import two packages of the same name: rename yours, or run what needs dpsgd-audit where yours "
-    "cannot be imported, in another environment or folder (docs/ci.md, 'Names'). If the process does not need yours, "
-    "`from dpsgd_audit import audit` imports ours."
+    "cannot be imported, in another environment or folder (docs/ci.md, 'Names')."
 )
+REMEDY = f"{RENAME} If the process does not need yours, `from dpsgd_audit import audit` imports ours."
 
 
 class OurPackage(types.ModuleType):
@@ -78,21 +78,31 @@ def explain() -> None:
 def _shadowed(name: str, file: str) -> str:
     beginning = f"`import {name}` gives {file}, which is not dpsgd-audit's {name}"
     if Path(file).is_relative_to(HOME / name):
-        # not at the top: it takes longer than all the rest of `import audit`
-        from importlib import metadata
-
-        owners = set(metadata.packages_distributions().get(name, ())) - {"dpsgd-audit"}
-        told = " or ".join(sorted(owners)) or "another distribution"
-        return f"{beginning}: {told} was installed over it. {REMEDY}"
+        told = " or ".join(other_owners(name)) or "another distribution"
+        return f"{beginning}: {told} was installed over it, and ours must be installed again. {RENAME}"
     return f"{beginning} ({HOME / name}) and comes before it. {REMEDY}"
 
 
+def other_owners(package: str) -> list[str]:
+    """Distributions beside ours that say they installed this package."""
+    # not at the top: it takes longer than all the rest of `import audit`
+    from importlib import metadata
+
+    return sorted(set(metadata.packages_distributions().get(package, ())) - {"dpsgd-audit"})
+
+
 def explain_missing(package: str, name: str, ours: str | None) -> None:
-    """Raise if somebody asks our package for what it lacks and another package of its name is installed behind it."""
+    """Raise if somebody asks our package for what it lacks and another of its name is installed, behind it or under."""
     if others := elsewhere(package, ours):
         raise ModuleNotFoundError(
             f"dpsgd-audit's {package} ({ours}) has no {name!r}. Another {package} is at {' and '.join(others)}, but "
-            f"Python finds dpsgd-audit's first. {REMEDY}",
+            f"Python finds dpsgd-audit's first. {RENAME}",
+            name=f"{package}.{name}",
+        )
+    if owners := other_owners(package):
+        raise ModuleNotFoundError(
+            f"dpsgd-audit's {package} ({ours}) has no {name!r}; it was installed over that of {' and '.join(owners)}, "
+            f"which must be installed again. {RENAME}",
             name=f"{package}.{name}",
         )
 

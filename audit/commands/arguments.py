@@ -325,7 +325,12 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         help="the loader shuffles, the accountant says Poisson: claimed, leaked at least, guaranteed at most, in order",
     )
     parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
-    parser.add_argument("--stated", type=float, metavar="EPSILON", help="does this epsilon hold at --delta?")
+    parser.add_argument(
+        "--stated",
+        type=float,
+        metavar="EPSILON",
+        help="does this epsilon hold at --delta? (exit code 0; 1: it does not, or is not promised; 3: not known)",
+    )
     parser.add_argument(
         "--plot",
         nargs="?",

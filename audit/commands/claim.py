@@ -23,7 +23,7 @@ FIGURES = (".svg", ".png", ".pdf")
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Build the claims, sum them up, print them side by side."""
+    """Build the claims, sum them up, print them side by side; the exit code answers --stated."""
     with laws_kept():
         return _execute(arguments)
 
@@ -47,15 +47,16 @@ def _execute(arguments: argparse.Namespace) -> int:
     said = [] if stated is None else stated.by_each(claims)
     if arguments.json:
         found = [plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]
-        answers = [{"stated": says} for says in said] or [{}] * len(found)
+        answers = [{"stated": answer.says} for answer in said] or [{}] * len(found)
         print_json([one | answer for one, answer in zip(found, answers, strict=True)])
     elif not arguments.quiet:
         print_claims(claims, summaries)
-        print("\n".join(said), end="\n" * bool(said))
+        for answer in said:
+            print(answer.says)
         print_plot([claim_line(claim) for claim in claims], asked=arguments.plot == "")
         if arguments.plot:
             print(f"Plot: {arguments.plot}")
-    return 0
+    return min((answer.code for answer in said if answer.code), default=0)
 
 
 def _shuffled(arguments: argparse.Namespace) -> int:
@@ -69,15 +70,15 @@ def _shuffled(arguments: argparse.Namespace) -> int:
     found = shuffled_training(setting, deltas=tuple(arguments.delta or (1e-6, 1e-5)))
     said = None if stated is None else stated_if_shuffled(found, stated)
     if arguments.json:
-        print_json(plain(shuffled_json(found)) | ({} if said is None else {"stated": said}))
+        print_json(plain(shuffled_json(found)) | ({} if said is None else {"stated": said.says}))
     elif not arguments.quiet:
         print_shuffled(found)
         if arguments.batch is not None and arguments.records % arguments.batch:
             left = f"with {arguments.records:,} records the last one is smaller"
             print(f"Computed for {setting.rounds:,} batches of one size; {left}.")
         if said is not None:
-            print(said)
-    return 0
+            print(said.says)
+    return 0 if said is None else said.code
 
 
 def _stated(arguments: argparse.Namespace) -> Stated | None:

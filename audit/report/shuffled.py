@@ -11,7 +11,7 @@ from rich.table import Table
 
 import guarantees
 from audit.report.claims import Setting, poisson, shuffled_sentence
-from audit.report.stated import Stated
+from audit.report.stated import Answer, Stated
 from audit.report.table import log_width
 from guarantees.checks import require
 from guarantees.claim import Claim
@@ -60,7 +60,7 @@ def shuffled_training(setting: Setting, *, deltas: Sequence[float]) -> ShuffledT
     return ShuffledTraining(claims=claims, ranges=ranges)
 
 
-def stated_if_shuffled(found: ShuffledTraining, stated: Stated) -> str:
+def stated_if_shuffled(found: ShuffledTraining, stated: Stated) -> Answer:
     """Whether a stated epsilon holds, on Poisson batches and on shuffled ones."""
     at = {name: claim.epsilon_range(stated.delta) for name, claim in found.claims.items() if name != IN_ORDER}
     return stated.if_shuffled(at[CLAIMED], at[LEAKED], at[GUARANTEED])

@@ -5,11 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from guarantees.claim import Claim
 from guarantees.summary import EpsilonRange
 
 LEAKS = ("fixed_batch_shuffle", "fixed_batch_event", "adaptive_shuffle", "max_coordinate")
 """Curves of what leaks at least: they refute a number and never promise one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A sentence, and the exit code that says the same: 0 it holds, 1 it does not or is not promised, 3 not known."""
+
+    says: str
+    code: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,34 +31,37 @@ class Stated:
     def __str__(self) -> str:
         return f"Stated epsilon {self.epsilon:g} at delta {self.delta:g}"
 
-    def promised(self, found: EpsilonRange) -> str:
+    def promised(self, found: EpsilonRange) -> Answer:
         """What a promise with this epsilon says of it."""
         if found.at_most <= self.epsilon:
-            return f"it holds (epsilon is at most {found.at_most:.4g})"
-        return f"it is not promised (epsilon is {found.says})"
+            return Answer(says=f"it holds (epsilon is at most {found.at_most:.4g})", code=EXIT_EXPECTED)
+        return Answer(says=f"it is not promised (epsilon is {found.says})", code=EXIT_UNEXPECTED)
 
-    def leaked(self, found: EpsilonRange) -> str:
+    def leaked(self, found: EpsilonRange) -> Answer:
         """What a leak of this epsilon says of it."""
         if found.at_least > self.epsilon:
-            return f"it does not hold (at least {found.at_least:.4g} leaks)"
-        return f"it is not refuted (at least {found.at_least:.4g} leaks), and not promised either"
+            return Answer(says=f"it does not hold (at least {found.at_least:.4g} leaks)", code=EXIT_UNEXPECTED)
+        says = f"it is not refuted (at least {found.at_least:.4g} leaks), and not promised either"
+        return Answer(says=says, code=EXIT_INCONCLUSIVE)
 
-    def by_each(self, claims: Sequence[Claim]) -> list[str]:
+    def by_each(self, claims: Sequence[Claim]) -> list[Answer]:
         """One sentence a claim."""
         said = []
         for claim in claims:
             found = claim.epsilon_range(self.delta)
             answer = self.leaked(found) if claim.name in LEAKS else self.promised(found)
-            said.append(f"{self}, by {claim.describe()}: {answer}.")
+            said.append(Answer(says=f"{self}, by {claim.describe()}: {answer.says}.", code=answer.code))
         return said
 
-    def if_shuffled(self, poisson: EpsilonRange, leak: EpsilonRange, guarantee: EpsilonRange) -> str:
-        """The answer for an accountant that says Poisson and a loader that shuffles."""
+    def if_shuffled(self, poisson: EpsilonRange, leak: EpsilonRange, guarantee: EpsilonRange) -> Answer:
+        """The answer for an accountant that says Poisson and a loader that shuffles; its code is that of shuffling."""
         if guarantee.at_most <= self.epsilon:
             shuffled = self.promised(guarantee)
         elif leak.at_least > self.epsilon:
             shuffled = self.leaked(leak)
         else:
             known = f"at least {leak.at_least:.4g} leaks and at most {guarantee.at_most:.4g} is guaranteed"
-            shuffled = f"nobody knows whether it holds ({known})"
-        return f"{self}: on Poisson batches {self.promised(poisson)}; on shuffled batches {shuffled}."
+            shuffled = Answer(says=f"nobody knows whether it holds ({known})", code=EXIT_INCONCLUSIVE)
+        on_poisson = self.promised(poisson).says
+        says = f"{self}: on Poisson batches {on_poisson}; on shuffled batches {shuffled.says}."
+        return Answer(says=says, code=shuffled.code)

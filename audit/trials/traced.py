@@ -275,7 +275,8 @@ def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
         with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
             yield
     except MechanismError as error:
-        if isinstance(error.__cause__, TypeError) and isinstance(mechanism, Step):
+        # a key is no integer (TypeError), and Python's are too large for JAX (OverflowError)
+        if isinstance(error.__cause__, TypeError | OverflowError) and isinstance(mechanism, Step):
             raise MechanismError(f"{str(error).rstrip('.')}. {TRACED}") from error.__cause__
         raise
 

@@ -14,6 +14,9 @@ from collections.abc import Iterator
 
 from audit.trials.library_files import is_library, is_ours, relative
 
+READ_ONLY = re.compile(r"(?<=^ValueError: )(output array|assignment destination) is read-only$", re.MULTILINE)
+"""What NumPy says where code changes the records that it was given."""
+
 
 class MechanismError(RuntimeError):
     """User code failed while it was audited.
@@ -82,7 +85,8 @@ def own_traceback(error: BaseException) -> str:
     if not left:
         return _unqualified("".join(told.format_exception_only()))
     told.stack = left
-    return "".join(told.format(chain=False))
+    said = "".join(told.format(chain=False))
+    return READ_ONLY.sub(r"\g<0>: all trials get the same records, so work on a copy", said)
 
 
 def last_words(text: str) -> str:

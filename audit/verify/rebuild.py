@@ -20,7 +20,7 @@ from audit.record.diagnosis_answer import CONSTANT, LINE, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
 from audit.record.record import AuditRecord
-from audit.suites.claim_names import BUILDABLE
+from audit.suites.claim_names import CLAIMS
 from audit.suites.each_audit import among, key_text, risk_of_each
 from audit.suites.suite import Suite, SuiteError
 from audit.trials.source import Tally
@@ -157,7 +157,7 @@ def _claim(record: AuditRecord, stated: Built | None) -> Claim:
     if stated is not None:
         return stated.claim
     part = record.claim
-    if part.name not in BUILDABLE:
+    if part.name not in CLAIMS:
         raise NotComputedError(
             f"the claim {part.name!r} cannot be built from its name; give the suite that names it with --suite"
         )
@@ -169,7 +169,7 @@ def _claim(record: AuditRecord, stated: Built | None) -> Claim:
 
 def source_is_told(name: str) -> bool:
     """Whether the claim of this name says what its author wrote about where it comes from."""
-    return name in BUILDABLE and "source" in inspect.signature(getattr(guarantees, name)).parameters
+    return name in CLAIMS and "source" in inspect.signature(getattr(guarantees, name)).parameters
 
 
 @functools.lru_cache(maxsize=16)

@@ -162,6 +162,19 @@ def test_a_distribution_installed_over_ours_is_named(neighbour):
     told = call(neighbour.python, "-m", "dpsgd_audit", "list", where=neighbour.project, code=2)
     assert f"gives {neighbour.site / 'audit/__init__.py'}" in told
     assert "ledger was installed over it" in told
+    # it would raise the same
+    assert "from dpsgd_audit import" not in told
+
+
+@pytest.mark.long
+def test_a_distribution_that_ours_was_installed_over_is_named(neighbour):
+    other = neighbour.site / "ledger-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: ledger\nVersion: 1.0\n")
+    (other / "top_level.txt").write_text("audit\n")
+    told = call(neighbour.python, "-c", "import audit; audit.VERSION", where=neighbour.project, code=1)
+    assert f"audit ({neighbour.site / 'audit/__init__.py'}) has no 'VERSION'" in told
+    assert "it was installed over that of ledger" in told
 
 
 @pytest.mark.long

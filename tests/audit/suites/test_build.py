@@ -27,6 +27,25 @@ def built(more):
     return build(spec)
 
 
+@pytest.mark.parametrize(
+    ("words", "claim"),
+    [
+        (
+            'kind = "renyi", orders = [2.0, 4.0], epsilons = [0.1, 0.2]',
+            guarantees.renyi(orders=[2.0, 4.0], epsilons=[0.1, 0.2]),
+        ),
+        (
+            'kind = "claim_from_table", points = [[4.5, 1e-5], [1.0, 0.1]], unit = "step"',
+            guarantees.claim_from_table([(4.5, 1e-5), (1.0, 0.1)], unit="step"),
+        ),
+    ],
+)
+def test_a_suite_states_claims_of_lists(words, claim):
+    text = SUITE.format(more="neighbours = 'zero_pair'").replace('"subsampled_gaussian"', f"{{ {words} }}")
+    (spec,) = parse_suite(text, "suite.toml").audits
+    assert build(spec).claim.describe() == claim.describe()
+
+
 @pytest.mark.parametrize("words", ['"zero_pair"', '{ kind = "zero_pair" }'])
 def test_a_distinguisher_can_suppose_other_neighbours(words):
     found = built(f"neighbours = {words}")

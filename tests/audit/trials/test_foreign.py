@@ -104,6 +104,14 @@ def test_an_error_without_a_line_of_the_users_has_no_traceback():
     assert own_traceback(ours_alone) == "ValueError: mu must be > 0, got -1.\n"
 
 
+def test_code_that_changes_the_records_is_told_to_copy_them():
+    lent = np.zeros(3)
+    lent.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only") as caught:
+        lent *= 2
+    assert last_words(own_traceback(caught.value)).startswith("ValueError: output array is read-only: all trials get ")
+
+
 def test_the_last_words_of_a_program_name_its_line():
     place = 'File "step.py", line 5, in <module>'
     said = f"CommandError: x. Its standard error: Traceback:\n  {place}\nIndexError: out of range"

@@ -153,3 +153,11 @@ def test_what_jax_raises_ends_before_our_own_sentence_begins():
 
     with pytest.raises(MechanismError, match=r"but 2 were given\. A step is called as step\(key, dataset\)"):
         both_sides(mechanisms.mechanism(Odd()), PAIR).layout()
+
+
+def test_code_that_takes_the_key_for_a_seed_is_told_how_code_of_a_seed_is_audited():
+    def seeded(seed, rows):
+        return rows.sum(0) + np.random.default_rng(seed % 2**32).standard_normal(rows.shape[1])
+
+    with pytest.raises(MechanismError, match=r"OverflowError: .*code that JAX cannot trace is mechanisms"):
+        both_sides(mechanisms.mechanism(seeded), PAIR).layout()
