@@ -24,6 +24,7 @@ from audit.record.environment import describe_environment, describe_key, seen_of
 from audit.record.record import AuditRecord, Part, plain
 from audit.trials.agreement import require_agreement
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
+from audit.trials.disk_cache import kept_in_sessions
 from audit.trials.execution import USUAL, Execution
 from audit.trials.fit_trials import counted, learn
 from audit.trials.keys import audit_keys
@@ -41,6 +42,7 @@ from mechanisms.pairs.gradient_pairs import known_lengths
 from mechanisms.pairs.neighbours import Neighbours
 
 
+@kept_in_sessions()
 @contained()
 @checked
 def run_audit(

@@ -74,8 +74,8 @@ def dp_audit(request: pytest.FixtureRequest) -> Iterator[Callable[..., AuditReco
     """Audit a step against a claim: ``dp_audit(step, neighbours, claim=...)``; fails the test on a violation."""
     if wrong := name_clashes.found():
         pytest.fail(f"dp_audit: {wrong}", pytrace=False)
-    from audit.commands.disk_cache import laws_kept
     from audit.pytest_plugin import Auditor
+    from audit.trials.disk_cache import laws_kept
 
     # between workers and sessions, as commands keep them
     with laws_kept():

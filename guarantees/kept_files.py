@@ -6,7 +6,26 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+
+class Shelf:
+    """Where this process keeps things of one kind; nowhere until it is told."""
+
+    folder: Path | None = None
+    told = False
+
+    @contextlib.contextmanager
+    def kept_in(self, folder: Path | None) -> Iterator[None]:
+        """Keep them in this folder meanwhile (None: nowhere). It must be the caller's alone: what is found there is
+        believed, and run."""
+        before = self.folder, self.told
+        self.folder, self.told = folder, True
+        try:
+            yield
+        finally:
+            self.folder, self.told = before
 
 
 def digest_of_package(root: Path) -> str:

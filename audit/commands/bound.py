@@ -12,13 +12,13 @@ from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
-from audit.commands.disk_cache import laws_kept
 from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.character_plot import Line, claim_line, falling_line, print_plot
 from audit.report.table import readable
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
+from audit.trials.disk_cache import laws_kept
 from audit.verdict.proven_numbers import without_errors
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from audit.commands.disk_cache import laws_kept
 from audit.commands.json_output import print_json
 from audit.record.files import require_writable
 from audit.record.record import plain
@@ -15,6 +14,7 @@ from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, 
 from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training, stated_if_shuffled
 from audit.report.stated import Stated
 from audit.suites.claim_names import claim_from_text
+from audit.trials.disk_cache import laws_kept
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.summary import summarise

@@ -7,13 +7,13 @@ import functools
 import sys
 from typing import TYPE_CHECKING
 
-from audit.commands.disk_cache import laws_kept
 from audit.commands.json_output import print_json
 from audit.commands.run import suite_of
 from audit.report.durations import duration
 from audit.suites.exit_codes import EXIT_BAD_INPUT, EXIT_EXPECTED
 from audit.suites.parts import names_functions
 from audit.suites.suite import AuditSpec, SuiteError
+from audit.trials.disk_cache import laws_kept
 
 if TYPE_CHECKING:
     from audit.suites.build import Built

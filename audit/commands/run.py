@@ -49,14 +49,13 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
         require_writable(path)
     _refuse_overwriting(out, arguments)
     # JAX and statsmodels take seconds to import: a wrong suite is refused before.
-    from audit.commands.disk_cache import laws_kept
+    from audit.trials.disk_cache import laws_kept
 
     with laws_kept():
         return _run(suite, arguments, out, check)
 
 
 def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable[[], None]) -> int:
-    from audit.commands.disk_cache import keep_compiled
     from audit.record.stored import load_records, save_records
     from audit.report.page import write_report
     from audit.report.progress import Progress
@@ -67,6 +66,7 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
     from audit.suites.exit_codes import exit_code
     from audit.suites.repeated_looks import unnoticed
     from audit.suites.run import run_suite
+    from audit.trials.disk_cache import keep_compiled
     from audit.trials.kept_programs import programs_kept_in
 
     earlier = () if arguments.like is None else load_records(arguments.like)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from audit.commands.disk_cache import laws_kept
 from audit.commands.json_output import print_json
 from audit.record.read import SchemaError
 from audit.record.record import plain
@@ -15,6 +14,7 @@ from audit.record.stored import WRITTEN_BY, load_records
 from audit.report.escaping import visible
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.suites.read import read_suite
+from audit.trials.disk_cache import laws_kept
 from audit.verify.procedure import Check, Primary, Verified, verify
 from guarantees.laws.kept import laws_kept_in
 

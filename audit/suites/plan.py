@@ -187,6 +187,15 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pil
     sources = [side.source(one) for side, one in zip(sides, own, strict=True)]
     half = PILOT_TRIALS // 2
     began = time.monotonic()
+    if costly:
+        # these draw no more than they are asked for: the first batch compiles the score, the others are timed
+        batch = min(sources[0].chunk, half // 2)
+        beginning = sources[0].scores(0, batch)
+        first, began = time.monotonic() - began, time.monotonic()
+        without = np.concatenate([beginning, sources[0].scores(batch, half)])
+        with_record = sources[1].scores(0, half)
+        pace = (time.monotonic() - began) / (PILOT_TRIALS - batch)
+        return _Pilot((without, with_record), pace, learning + max(0.0, first - batch * pace))
     scores = [source.scores(0, half) for source in sources]
     first = time.monotonic() - began
     # a whole chunk costs as much as a few trials of it, so a whole one is timed
@@ -194,8 +203,8 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pil
     began = time.monotonic()
     sources[0].scores(half, half + timed)
     again = time.monotonic() - began
-    # the first ones were compiled as well; code that JAX does not trace draws no more than it was asked for
-    compiling = max(0.0, first - 2 * again * (half / timed if costly else 1.0))
+    # the first ones were compiled as well
+    compiling = max(0.0, first - 2 * again)
     return _Pilot((scores[0], scores[1]), again / timed, learning + compiling)
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from audit.trials.kept_outputs import KeptOutputs
-from audit.trials.keys import trial_number, trials_from
+from audit.trials.keys import trial_numbers
 from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import (
     NOT_FINITE,
@@ -101,7 +101,7 @@ class BatchSource(Source):
         self._refuse(np.asarray(np.isfinite(outputs).reshape(wanted, -1).all(axis=1)), first, "output")
         # one shape, so that the score is compiled once
         padded = np.pad(outputs, ((0, self.chunk - wanted), *[(0, 0)] * (outputs.ndim - 1)), mode="edge")
-        trials = trials_from(trial_number(first), self.chunk)
+        trials = trial_numbers(range(first, first + self.chunk))
         scores = np.asarray(self.program.score(self.key, trials, padded), np.float32)[:wanted]
         self._refuse(np.asarray(np.isfinite(scores).all(axis=1)), first, "score")
         return scores

@@ -2,8 +2,8 @@
 
 JAX keeps what it compiles under a digest of the program's text, and makes that text first, by tracing and lowering.
 That takes longer than most audits draw. A program kept here is found by what decides the text: the structure of its
-arguments, our code, the versions of JAX and what it was told, and the device. The library writes none down: a process
-says where. Until then programs are compiled in the same quick way and live as long as the process.
+arguments, our code, the versions of JAX and what it was told, and the device. Where nobody says where, none is
+written down: programs are compiled in the same quick way and live as long as the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pickle
 import platform
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from jax.core import Tracer
 from jax.experimental import serialize_executable
 
 from audit.trials.versions import version_of
-from guarantees.kept_files import digest_of_package, named_by, read_whole, remove_oldest, write_whole
+from guarantees.kept_files import Shelf, digest_of_package, named_by, read_whole, remove_oldest, write_whole
 from mechanisms.structure import NoSignatureError, signature
 
 SUFFIX = ".program"
@@ -43,20 +43,8 @@ QUICK_TO_COMPILE: dict[str, Any] = {"cpu": {"xla_cpu_use_fusion_emitters": False
 as fast, but for long vectors."""
 
 
-class _Shelf:
-    """Where this process keeps programs; nowhere until it is told."""
-
-    folder: Path | None = None
-
-
-@contextlib.contextmanager
-def programs_kept_in(folder: Path | None) -> Iterator[None]:
-    """Keep programs in this folder meanwhile (None: nowhere). It must be the caller's alone: what is there is run."""
-    before, _Shelf.folder = _Shelf.folder, folder
-    try:
-        yield
-    finally:
-        _Shelf.folder = before
+PROGRAMS = Shelf()
+programs_kept_in = PROGRAMS.kept_in
 
 
 class KeptProgram:
@@ -93,7 +81,7 @@ class KeptProgram:
 
     def eval_shape(self, *arguments: Any, **static: Any) -> Any:
         """Shapes and dtypes of the function's value."""
-        key = None if _Shelf.folder is None else self._key("shapes", arguments, static)
+        key = None if PROGRAMS.folder is None else self._key("shapes", arguments, static)
         if key is None:
             return self.jitted.eval_shape(*arguments, **static)
         return self._once(key, lambda: self._shapes(key, arguments, static))
@@ -109,7 +97,7 @@ class KeptProgram:
             told = [signature(each) for each in arguments]
         except NoSignatureError:
             return None
-        process = () if _Shelf.folder is None else _process()
+        process = () if PROGRAMS.folder is None else _process()
         return json.dumps([what, self.name, static, told, process, _settings()])
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
@@ -120,9 +108,9 @@ class KeptProgram:
             return self._found[key]
 
     def _program(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        if _Shelf.folder is None:
+        if PROGRAMS.folder is None:
             return self._compiled(self.function, arguments, static)
-        file = named_by(_Shelf.folder, key, SUFFIX)
+        file = named_by(PROGRAMS.folder, key, SUFFIX)
         content = read_whole(file, key)
         if content is not None:
             with contextlib.suppress(Exception):
@@ -156,8 +144,8 @@ class KeptProgram:
         return lowered.compile(compiler_options=None if self.long(*arguments) else _quick(jax.default_backend()))
 
     def _shapes(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        assert _Shelf.folder is not None
-        file = named_by(_Shelf.folder, key, SUFFIX)
+        assert PROGRAMS.folder is not None
+        file = named_by(PROGRAMS.folder, key, SUFFIX)
         content = read_whole(file, key)
         if content is not None:
             with contextlib.suppress(Exception):

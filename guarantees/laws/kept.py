@@ -7,7 +7,6 @@ one written into it and its laws keep the identities of every pair; anything els
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -15,14 +14,14 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy
 
-from guarantees.kept_files import digest_of_package, named_by, read_whole, remove_oldest, write_whole
+from guarantees.kept_files import Shelf, digest_of_package, named_by, read_whole, remove_oldest, write_whole
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.law import Certificate
 
@@ -43,26 +42,17 @@ class _UnknownPartError(TypeError):
     """A value that cannot be written down so that equal text means an equal value."""
 
 
-class _Shelf:
-    """Where this process keeps laws; nowhere until it is told."""
+LAWS = Shelf()
+laws_kept_in = LAWS.kept_in
 
-    folder: Path | None = None
-    found = 0
+
+class _Taken:
+    times = 0
 
 
 def found_on_disk() -> int:
     """How often this process has taken something from disk that it would have computed."""
-    return _Shelf.found
-
-
-@contextlib.contextmanager
-def laws_kept_in(folder: Path | None) -> Iterator[None]:
-    """Keep laws in this folder meanwhile (None: nowhere). It must be the caller's alone: what is found is believed."""
-    before, _Shelf.folder = _Shelf.folder, folder
-    try:
-        yield
-    finally:
-        _Shelf.folder = before
+    return _Taken.times
 
 
 def kept(
@@ -78,16 +68,16 @@ def kept(
     ``decided_by`` is everything that decides it beside the code of this package and of ``package``; ``holds`` says
     whether what was read can be right.
     """
-    if _Shelf.folder is None:
+    if LAWS.folder is None:
         return compute()
     try:
         key = json.dumps([what, _text(decided_by), _code(package)])
     except _UnknownPartError:
         return compute()
-    file = named_by(_Shelf.folder, key, SUFFIX)
+    file = named_by(LAWS.folder, key, SUFFIX)
     found = _read(file, key, holds)
     if found is not None:
-        _Shelf.found += 1
+        _Taken.times += 1
         return found
     began = time.perf_counter()
     value = compute()

@@ -6,7 +6,7 @@ included. The tests of ``guarantees`` compute everything.
 
 import pytest
 
-from audit.commands.disk_cache import laws_kept
+from audit.trials.disk_cache import laws_kept
 
 
 @pytest.fixture(autouse=True, scope="module")

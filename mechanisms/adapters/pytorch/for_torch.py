@@ -133,7 +133,8 @@ class TorchTraining(Described):
 
         def draw(seeds: np.ndarray) -> Any:
             # the first and the last: batches differ in size
-            with threads.chosen(*(functools.partial(release, int(seed)) for seed in (seeds[0], seeds[-1]))):
+            both = (functools.partial(release, int(seed)) for seed in (seeds[0], seeds[-1]))
+            with quiet(), threads.chosen(*both):
                 trials = [release(int(seed)) for seed in seeds]
             for trial in trials:
                 require_one_form(trials[0], trial)

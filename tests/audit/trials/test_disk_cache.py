@@ -1,9 +1,14 @@
 import os
 
 import jax
+import numpy as np
 import pytest
 
-from audit.commands import disk_cache
+import audit
+import guarantees
+import mechanisms
+from audit.trials import disk_cache
+from audit.trials.kept_programs import PROGRAMS
 from guarantees.laws import kept
 
 
@@ -64,12 +69,12 @@ def test_a_folder_that_others_can_write_to_is_done_without(untouched, capsys, sh
 
 
 def test_laws_are_kept_beside_the_programs_while_a_command_runs(untouched, monkeypatch):
-    before = kept._Shelf.folder
+    before = kept.LAWS.folder
     with disk_cache.laws_kept() as folder:
         assert folder is not None
         assert folder.parent == untouched / "dpsgd-audit" / "laws"
-        assert kept._Shelf.folder == folder != before
-    assert kept._Shelf.folder == before
+        assert kept.LAWS.folder == folder != before
+    assert kept.LAWS.folder == before
     # what JAX keeps is another matter
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(untouched / "theirs"))
     with disk_cache.laws_kept() as again:
@@ -85,5 +90,38 @@ def test_laws_that_others_could_change_are_not_used(untouched, capsys):
     (untouched / "dpsgd-audit" / "laws").chmod(0o777)
     with disk_cache.laws_kept() as folder:
         assert folder is None
-        assert kept._Shelf.folder is None
+        assert kept.LAWS.folder is None
     assert "laws are not kept" in capsys.readouterr().err
+
+
+def test_an_audit_in_a_python_session_keeps_its_own_programs_and_laws(untouched, monkeypatch):
+    monkeypatch.setattr(kept.LAWS, "told", False)
+    monkeypatch.setattr(PROGRAMS, "told", False)
+    seen = []
+
+    def step(key, rows):
+        seen.append((PROGRAMS.folder, kept.LAWS.folder))
+        return rows.sum(0) + jax.random.normal(key, rows.shape[1:])
+
+    pair = mechanisms.add_record(np.zeros((3, 2), np.float32), np.ones(2, np.float32))
+    claim, key = guarantees.gaussian(mu=2.0), jax.random.key(0)
+    audit.run_audit(step, pair, lambda output: output[0], claim=claim, trials=64, risk=0.05, key=key, diagnose=False)
+    home = untouched / "dpsgd-audit"
+    assert {tuple(folder.parent for folder in each) for each in seen} == {(home / "compiled", home / "laws")}
+    assert PROGRAMS.folder is None
+    # JAX's own settings are the user's
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize("setting", [*disk_cache.OF_JAX, disk_cache.SETTING])
+def test_a_session_keeps_no_programs_where_it_is_told_otherwise(untouched, monkeypatch, setting):
+    monkeypatch.setenv(setting, "off")
+    with disk_cache.kept_in_sessions():
+        assert PROGRAMS.folder is None
+
+
+def test_a_command_that_keeps_nothing_is_obeyed(untouched, monkeypatch):
+    monkeypatch.setattr(kept.LAWS, "told", False)
+    with kept.laws_kept_in(None), PROGRAMS.kept_in(None), disk_cache.kept_in_sessions():
+        assert kept.LAWS.folder is None
+        assert PROGRAMS.folder is None

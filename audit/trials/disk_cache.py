@@ -1,8 +1,9 @@
-"""Compiled programs and computed laws kept between runs of the command, programs where JAX keeps none already."""
+"""Compiled programs and computed laws kept between processes, programs where JAX keeps none already."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from guarantees.laws.kept import laws_kept_in
+from guarantees.laws.kept import LAWS, laws_kept_in
 from mechanisms.adapters.private_folder import SharedFolderError, private_folder
 
 SETTING = "DPSGD_AUDIT_CACHE"
@@ -29,13 +30,19 @@ def keep_compiled() -> Path | None:
     """
     import jax
 
-    taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
-    # what JAX finds there it runs
-    folder = None if taken else _folder("compiled", "compiled programs")
+    folder = _programs_folder()
     if folder is not None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
     return folder
+
+
+def _programs_folder() -> Path | None:
+    import jax
+
+    taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
+    # what is found there is run
+    return None if taken else _folder("compiled", "compiled programs")
 
 
 @contextlib.contextmanager
@@ -44,6 +51,22 @@ def laws_kept() -> Iterator[Path | None]:
     folder = _folder("laws", "laws")
     with laws_kept_in(folder):
         yield folder
+
+
+@contextlib.contextmanager
+def kept_in_sessions() -> Iterator[None]:
+    """Let an audit in Python keep laws and programs of our own parts there, unless this process was told where.
+
+    JAX's own settings are the session's: what it compiles of a user's code is kept where the user tells JAX to.
+    """
+    from audit.trials.kept_programs import PROGRAMS
+
+    with contextlib.ExitStack() as stack:
+        if not LAWS.told:
+            stack.enter_context(laws_kept())
+        if not PROGRAMS.told:
+            stack.enter_context(PROGRAMS.kept_in(_programs_folder()))
+        yield
 
 
 def _folder(name: str, what: str) -> Path | None:
@@ -58,10 +81,16 @@ def _folder(name: str, what: str) -> Path | None:
             return private_folder(Path(setting).expanduser(), *inside, _machine())
         return private_folder(_default(), name, _machine())
     except SharedFolderError as error:
-        print(f"warning: {what} are not kept: {error}", file=sys.stderr)
+        _warn(f"{what} are not kept: {error}")
         return None
     except OSError:
         return None
+
+
+@functools.cache
+def _warn(says: str) -> None:
+    """Once in a process."""
+    print(f"warning: {says}", file=sys.stderr)
 
 
 def _default() -> Path:
