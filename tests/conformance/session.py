@@ -61,26 +61,10 @@ class Seen:
         return "error" if self.errors else LEAKS if self.leaks else DIFFERS if self.differs else GREEN
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Every ``of``-th test from the ``number``-th on, each at the risk and the key that it has in the whole run."""
-
-    number: int
-    of: int
-
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        whole = len(items)
-        items[:] = items[self.number :: self.of]
-        config.option.dp_audit_risk *= len(items) / whole
-
-
-WHOLE = Part(0, 1)
-
-
 def session(
-    library: str, bug: str, *, only: str | None = None, part: Part = WHOLE, seed: int = 0, more: tuple[str, ...] = ()
+    library: str, bug: str, *, only: str | None = None, seed: int = 0, more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """One run of pytest in this process: all tests, a part, or ``only`` one at its share of the whole run's risk."""
+    """One run of pytest in this process: all tests, or ``only`` one at its share of the whole run's risk."""
     seen, began, cpu = Seen(), time.monotonic(), time.process_time()
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
@@ -94,7 +78,7 @@ def session(
         options = ["-p", "no:dpsgd-audit", "-p", "dpsgd_audit.pytest_plugin"]
         options += ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-W", "ignore"]
         options += ["--rootdir", folder, f"--dp-audit-seed={seed}"]
-        code = pytest.main([file, *options, *chosen, *more], plugins=[seen, part])
+        code = pytest.main([file, *options, *chosen, *more], plugins=[seen])
         os.chdir(here)
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
