@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 LATE = """
 import importlib.util, sys
 import numpy as np
@@ -20,9 +22,20 @@ assert len(leaves) > 1 and not isinstance(leaves[0], TableRound), leaves
 made_after = table_round(table, clip=1.0, rate=0.5, deviation=1.0, divisor=None)
 assert jax.tree.structure(made_after) == jax.tree.structure(release)
 assert release(jax.random.key(0)).shape == (3,)
+import audit.suites.run, audit.report.page, audit.diagnosis
+
+print("scipy.stats:", "scipy.stats" in sys.modules)
 """
 
 
-def test_structured_objects_made_before_jax_is_loaded_are_pytrees_after_it():
-    done = subprocess.run([sys.executable, "-c", LATE], check=False, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def done():
+    return subprocess.run([sys.executable, "-c", LATE], check=False, capture_output=True, text=True)
+
+
+def test_structured_objects_made_before_jax_is_loaded_are_pytrees_after_it(done):
     assert done.returncode == 0, done.stderr
+
+
+def test_a_run_does_not_import_scipy_stats(done):
+    assert done.stdout.strip() == "scipy.stats: False"
