@@ -150,5 +150,14 @@ def test_the_schema_knows_them():
         validator.validate(tomllib.loads(shipped.read_text()))
     # without a kind the keys are those of the part in [defaults]
     validator.validate({"audit": [{"neighbours": {"records": 3}}]})
-    with pytest.raises(jsonschema.ValidationError):
-        validator.validate({"audit": [{"neighbours": {"recrods": 3}}]})
+    # each of these stands in a table of its own that knows all its words
+    for wrong in (
+        {"audit": [{"neighbours": {"recrods": 3}}]},
+        {"audit": [{"neighbours": {"kind": "worst_case_pair", "recrods": 3}}]},
+        {"audit": [{"trails": 100}]},
+        {"audit": [{"name": "a"}], "defaults": {"trails": 100}},
+        {"audit": [{"name": "a"}], "sweet": {"risk": 0.05}},
+        {"audit": [{"name": "a"}], "environments": {"old": {"packages": ["numpy"], "pyhton": "3.11"}}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            validator.validate(wrong)
