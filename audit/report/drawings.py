@@ -59,10 +59,14 @@ def falling(record: AuditRecord) -> tuple[np.ndarray, np.ndarray]:
 
 def _trade_off(record: AuditRecord, most: Ceiling | None, grids: tuple[ScoreGrid, ...]) -> dict[str, Any]:
     points = record.points if len(record.points) <= 12 else ()
+    judged = {point.member for point in record.points}
     return {
         "claim": _curve(record.claim.curve),
         "exact": None if record.theory is None else _curve(record.theory),
-        "observed": [thinned(*observed(grid)) for grid in grids],
+        "observed": [
+            {"name": grid.member, "judged": grid.member in judged, "points": thinned(*observed(grid))}
+            for grid in sorted(grids, key=lambda grid: grid.member in judged)
+        ],
         "band": thinned(*falling(record)) if record.band.alpha else [],
         "proven": [[*_rounded(p.alpha_upper, p.beta_upper), p.target] for p in points],
         "violated": _violated(record),

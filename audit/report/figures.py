@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 CLAIM, EXACT, OBSERVED, PROVEN, CEILING = "#0072b2", "#777777", "#000000", "#d55e00", "#cc79a7"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = "osD^vPX"
+OTHERS, DASHES = ("#009e73", "#e69f00", "#56b4e9"), ("-", ":", "-.", "--")
+"""Of observed curves that no test was made of."""
 SMALLEST = 1e-7
 LONGEST_NAME = 32
 """Characters of an audit's name beside its row."""
@@ -70,7 +73,7 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
             draw(record, left)
             draw(record, right, logarithmic=True)
             right.set_ylabel("")
-            _legend(left, columns=3)
+            _legend(left, columns=3, path=paths[-1])
     ran = tuple(record for record in records if record.ran)
     if len(ran) > 1:
         paths.append(save_overview(ran, Path(folder) / f"audits.{ending}", width=width))
@@ -147,9 +150,10 @@ def label(words: Any, path: Path) -> str:
     return escape(plain) if path.suffix == ".pgf" else plain.replace("$", r"\$")
 
 
-def _legend(axes: Any, *, columns: int, title: str | None = None) -> None:
-    """One for the whole figure, below it."""
+def _legend(axes: Any, *, columns: int, title: str | None = None, path: Path | None = None) -> None:
+    """One for the whole figure, below it; names are spelled for the file's format, unless they are already."""
     handles, labels = axes.get_legend_handles_labels()
+    labels = labels if path is None else [label(words, path) for words in labels]
     style = {"frameon": False, "handlelength": 1.4, "columnspacing": 1.0}
     axes.figure.legend(
         handles, labels, ncols=columns, loc="outside lower center", title=title, title_fontsize=7, **style
@@ -185,9 +189,7 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
     axes.plot(curve.alpha, curve.beta, color=CLAIM, label="claimed", linewidth=1.6)
     if record.theory is not None:
         axes.plot(record.theory.alpha, record.theory.beta, color=EXACT, linestyle="--", label="exact")
-    for place, grid in enumerate(record.grids):
-        alpha, beta = observed(grid)
-        axes.plot(alpha, beta, color=OBSERVED, linewidth=0.7, label="observed" if place == 0 else None)
+    _draw_observed(record, axes)
     if record.band.alpha:
         axes.plot(*falling(record), color=PROVEN, linewidth=0.7, label="proven band")
     if 0 < len(record.points) <= 12:
@@ -197,9 +199,24 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
         # hollow: where hardly any error was made it lies upon the proven points
         open_one = {"fillstyle": "none", "markersize": 6}
         axes.plot(most.point.alpha, most.point.beta, "D", color=CEILING, label="ceiling", **open_one)
-    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="false-alarm rate", ylabel="miss rate")
+    # a curve along both axes is to be seen
+    axes.set(xlim=(-0.03, 1.01), ylim=(-0.03, 1.01), xlabel="false-alarm rate", ylabel="miss rate")
     if logarithmic:
         _logarithmic(axes, record)
+
+
+def _draw_observed(record: AuditRecord, axes: Any) -> None:
+    """The curve of every score by its name; of those that a test was made of in front, black and wide."""
+    judged = {point.member for point in record.points}
+    several = len(record.grids) > 1
+    others = itertools.product(DASHES, OTHERS)
+    for grid in sorted(record.grids, key=lambda grid: grid.member in judged):
+        name = f"observed: {grid.member}" if several else "observed"
+        if grid.member in judged or not several:
+            axes.plot(*observed(grid), color=OBSERVED, linewidth=1.3, zorder=4, label=name)
+        else:
+            dashes, colour = next(others, (DASHES[-1], EXACT))
+            axes.plot(*observed(grid), color=colour, linestyle=dashes, linewidth=0.8, label=name)
 
 
 def _logarithmic(axes: Any, record: AuditRecord) -> None:

@@ -87,7 +87,7 @@ def opacus_claim(
     answered = [(epsilon, delta) for epsilon, delta in zip(weaker.tolist(), deltas, strict=True) if epsilon < np.inf]
     require("deltas", answered, f"such that the {accountant} accountant has an epsilon at one of them", deltas)
     # one frame more: this function is checked
-    note = rates_note(books[0].rate, books[1].rate, stacklevel=3)
+    note = unequal((books[0].rate, books[1].rate), stacklevel=3)
     return Claim(
         curve=TradeOff(law_from_promises(answered)),
         name="opacus_claim",
@@ -109,41 +109,27 @@ class UnequalRatesWarning(UserWarning):
     """The two datasets of a pair are sampled at different rates, which no claim about add_remove neighbours covers."""
 
 
-def rates_note(without: float, with_record: float, *, stacklevel: int) -> str:
-    """What a claim adds to its source, and warns about, where Opacus's rate differs between the two datasets."""
-    if without == with_record:
-        return ""
-    said = (
-        f"Opacus samples at 1/len(loader): {without:.4g} without the record, {with_record:.4g} with it. That happens "
-        "to every dataset whose size is a multiple of the batch, and it violates the claim by itself"
-    )
-    warnings.warn(
-        f"{said}. To see what else leaks, choose a pair for which neither len(loader) nor "
-        "int(N / len(loader)), the divisor of a mean, changes.",
-        UnequalRatesWarning,
-        stacklevel=stacklevel + 1,
-    )
-    return f"; {said}"
-
-
 class UnequalDivisorsWarning(UserWarning):
     """The sums of the two datasets have different divisors, which no claim about add_remove neighbours covers."""
 
 
-def divisors_note(without: str, with_record: str, *, stacklevel: int) -> str:
-    """The same as ``rates_note`` where the rates agree and what Opacus divides by differs."""
-    if without == with_record:
+def unequal(rates: tuple[float, float], divisors: tuple[str, str] = ("", ""), *, stacklevel: int) -> str:
+    """What a claim adds to its source, and warns about, where Opacus's rate differs between a pair, or its divisor."""
+    if rates[0] != rates[1]:
+        kind, how, found = UnequalRatesWarning, "samples at 1/len(loader)", [f"{rate:.4g}" for rate in rates]
+        why = (
+            ". That happens to every dataset whose size is a multiple of the batch, and it violates the claim by itself"
+        )
+        choose = "neither len(loader) nor int(N / len(loader)), the divisor of a mean, changes"
+    elif divisors[0] != divisors[1]:
+        kind, how, found = UnequalDivisorsWarning, "divides by int(N / len(loader))", divisors
+        why = ", which violates the claim by itself"
+        choose = "it does not change, or set optimizer.expected_batch_size to a constant"
+    else:
         return ""
-    said = (
-        f"Opacus divides by int(N / len(loader)): {without} without the record, {with_record} with it, which violates "
-        "the claim by itself"
-    )
-    warnings.warn(
-        f"{said}. To see what else leaks, choose a pair for which it does not change, or set "
-        "optimizer.expected_batch_size to a constant.",
-        UnequalDivisorsWarning,
-        stacklevel=stacklevel + 1,
-    )
+    said = f"Opacus {how}: {found[0]} without the record, {found[1]} with it{why}"
+    told = f"{said}. To see what else leaks, choose a pair for which {choose}."
+    warnings.warn(told, kind, stacklevel=stacklevel + 1)
     return f"; {said}"
 
 

@@ -15,7 +15,7 @@ from guarantees.families.accountant_tables import Entry, claim_from_history, cla
 from guarantees.vocabulary import Unit
 from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
 from mechanisms.adapters.pytorch.for_opacus import quiet
-from mechanisms.adapters.pytorch.opacus_claims import divisors_note, rates_note, renyi_kept
+from mechanisms.adapters.pytorch.opacus_claims import renyi_kept, unequal
 from mechanisms.adapters.pytorch.record_gradients import Run
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.pairs.neighbours import Neighbours
@@ -97,8 +97,7 @@ def version_of(library: str) -> str:
 
 def _note(without: list[Entry], with_record: list[Entry], divisor: str, divisor_with: str) -> str:
     """Says so where the first rates differ, or else the divisors, to whoever asked for the claim."""
-    rates = rates_note(without[0][1], with_record[0][1], stacklevel=4)
-    return rates or divisors_note(divisor, divisor_with, stacklevel=4)
+    return unequal((without[0][1], with_record[0][1]), (divisor, divisor_with), stacklevel=4)
 
 
 def _weaker(histories: Sequence[list[Entry]]) -> list[Entry]:

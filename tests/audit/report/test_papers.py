@@ -19,8 +19,9 @@ from audit.record.diagnosis_answer import Diagnosis
 from audit.record.of_one_run import as_record
 from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
+from audit.report.drawings import drawing
 from audit.report.escaping import markdown_text
-from audit.report.figures import save_figures, save_overview, save_sweep, value_of, width_in_inches
+from audit.report.figures import _legend, save_figures, save_overview, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
@@ -142,6 +143,29 @@ def test_a_record_is_drawn_on_the_users_own_axes(violation):
         audit.draw(violation, right, logarithmic=True)
     assert {"claimed", "exact", "observed", "proven", "ceiling"} <= set(left.get_legend_handles_labels()[1])
     assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
+
+
+def test_observed_curves_have_the_names_of_their_scores_and_the_judged_one_is_in_front(violation, tmp_path):
+    (judged,) = {point.member for point in violation.points}
+    grid = next(grid for grid in violation.grids if grid.member == judged)
+    others = [dataclasses.replace(grid, member=name) for name in ("max_coordinate", "norm")]
+    several = dataclasses.replace(violation, grids=(grid, *others))
+    axes = Figure().subplots()
+    audit.draw(several, axes)
+    curves = {line.get_label(): line for line in axes.lines if line.get_label().startswith("observed")}
+    assert [*curves] == ["observed: max_coordinate", "observed: norm", f"observed: {judged}"]
+    front = curves[f"observed: {judged}"]
+    assert all(front.get_zorder() > line.get_zorder() for line in curves.values() if line is not front)
+    assert len({(line.get_color(), line.get_linestyle()) for line in curves.values()}) == 3
+    on_the_page = drawing(several, None)["tradeOff"]["observed"]
+    assert [(one["name"], one["judged"]) for one in on_the_page] == [
+        ("max_coordinate", False),
+        ("norm", False),
+        (judged, True),
+    ]
+    path = tmp_path / "one.pgf"
+    _legend(axes, columns=3, path=path)
+    assert r"observed: max\_coordinate" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
 
 
 def test_a_paper_gets_its_files_apart(violation):
