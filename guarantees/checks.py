@@ -67,13 +67,19 @@ def require(argument: str, holds: Any, rule: str, value: Any) -> None:
 
 
 def require_takes(argument: str, function: Callable[..., Any], *given: str) -> None:
-    """Refuse a function that cannot be called with so many arguments, at the line where it is written."""
+    """Refuse a function that cannot be called with these arguments, at the line where it is written.
+
+    So one that names them in another order, which would fail inside of it, if it did.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return
+    named = [name for name, own in signature.parameters.items() if own.kind is own.POSITIONAL_OR_KEYWORD]
     try:
         signature.bind(*given)
+        if any(name in named and named.index(name) != place for place, name in enumerate(given)):
+            raise TypeError("it has them in another order")
     except TypeError as error:
         code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
         where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"

@@ -76,6 +76,11 @@ def trials_note(record: AuditRecord) -> str:
     )
 
 
+def other_than_told(record: AuditRecord) -> str:
+    """What one run of the audited training showed to be otherwise than was told, or than an update sees; or nothing."""
+    return "; ".join(said for key in ("contradicted", "after_step") if (said := record.environment.get(key)))
+
+
 def _half_noise(record: AuditRecord, trials: int) -> str:
     digits, promised = max(0, len(str(trials)) - 2), sampled(record.claim)
     less = (

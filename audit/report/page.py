@@ -14,7 +14,7 @@ from audit.one_run.result import OneRun
 from audit.record.files import write_whole
 from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
-from audit.report.caveats import learned_note, trials_note
+from audit.report.caveats import learned_note, other_than_told, trials_note
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, heading, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
@@ -79,7 +79,7 @@ def write_report(
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
     environment.filters.update(proven_epsilon=proven_epsilon, proven_delta=proven_delta, learned_note=learned_note)
-    environment.filters.update(trials_note=trials_note, covered=covered, spent=spent)
+    environment.filters.update(trials_note=trials_note, covered=covered, spent=spent, other_than_told=other_than_told)
     environment.filters.update(
         looks_wrong=looks_wrong,
         heading=heading,

@@ -8,6 +8,7 @@ from typing import Any
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.audited import NOT_REPEATABLE, audited, command, differ_by, how_many, libraries, unit_of_privacy
+from audit.report.caveats import other_than_told
 from audit.report.diagnoses import REPLAYED, heading, in_prose, suspects
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
@@ -128,7 +129,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "sampler assumed": _assumed(claim),
         "sampler used": record.environment.get("sampler") or _stated(record.mechanism.parameters, SAMPLERS),
         "divisor": record.environment.get("divisor") or _stated(record.mechanism.parameters, DIVISORS),
-        **({"told, and not so": other} if (other := record.environment.get("contradicted")) else {}),
+        **({"seen in a run": other} if (other := other_than_told(record)) else {}),
         "audited": f"{RELEASED.get(record.releases, record.releases)}{record.mechanism.name}",
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),

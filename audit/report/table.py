@@ -10,7 +10,7 @@ from audit.bounds.rounding import at_least
 from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
-from audit.report.caveats import close_call, ended_early
+from audit.report.caveats import close_call, ended_early, other_than_told
 from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
@@ -111,6 +111,8 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             console.print(f"{record.name}, which line? {says}", highlight=False, markup=False)
         for says in untold(record.diagnoses):
             console.print(f"{record.name}, {says}", highlight=False, markup=False)
+        if other := other_than_told(record):
+            console.print(f"{record.name}: {other}.", highlight=False, markup=False)
         if ended := ended_early(record):
             console.print(f"{record.name}: {ended}", highlight=False, markup=False)
         if close := close_call(record):

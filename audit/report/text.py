@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, OneRunPart
-from audit.report.caveats import close_call, ended_early, learned_note, trials_note
+from audit.report.caveats import close_call, ended_early, learned_note, other_than_told, trials_note
 from audit.report.diagnoses import REPLAYED, asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.promises import unchecked_steps
@@ -34,6 +34,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
         f"delta {record.claim.advantage:.4g} at epsilon 0",
         *_step_lines(record),
+        *([f"  seen:    {note}"] if (note := other_than_told(record)) else []),
         f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "
         f"delta >= {at_least(record.delta(0.0), '.4g')} at epsilon 0, mu >= {at_least(record.mu, '.4g')}",
         *_length_lines(record),

@@ -40,3 +40,17 @@ def test_a_wrong_signature_is_refused_at_the_users_line(make, said):
         assert f"{__file__}:{wrong.__code__.co_firstlineno}" in str(raised.value)
     for right in (with_default, functools.partial(with_more, rate=0.1), jax.jit(with_default), lambda *both: both):
         make(right)
+
+
+@pytest.mark.parametrize(
+    ("make", "turned"),
+    [
+        (mechanisms.mechanism, lambda dataset, key: dataset),
+        (mechanisms.callable_step, lambda data, seed: data),
+        (mechanisms.torch_training, lambda seed, data: data),
+    ],
+    ids=["mechanism", "callable_step", "torch_training"],
+)
+def test_arguments_in_another_order_are_refused(make, turned):
+    with pytest.raises(TypeError, match="it has them in another order"):
+        make(turned)

@@ -17,6 +17,7 @@ from audit.report.caveats import close_call, ended_early, learned_note, only_lea
 from audit.report.half_noise import half_noise_trials
 from audit.report.page import write_report
 from audit.report.short_story import short_report
+from audit.report.statement import model_card
 from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.risk import RiskBudget
@@ -178,3 +179,14 @@ def test_a_claim_without_an_advantage_has_no_number(violation):
 def test_large_numbers_are_told_with_two_digits(violation):
     open_one = judging(renamed(violation, "projection"), epsilon_delta(epsilon=8.0, delta=1e-5), trials=20)
     assert re.search(r"about \d{2}0,000 trials", trials_note(open_one))
+
+
+def test_what_a_run_showed_to_be_otherwise_than_told_stands_in_every_report(violation, tmp_path, capsys):
+    seen = {"contradicted": "clip=0.8 was told, Opacus's optimizer has 4", "after_step": "the loop changes the weights"}
+    record = dataclasses.replace(violation, environment={**violation.environment, **seen})
+    print_table((record,), suite_risk=0.05)
+    pages = [write_report((record,), tmp_path, title="t").read_text(), model_card((record,), title="t")]
+    for told in (*pages, "\n".join(record_lines(record)), " ".join(capsys.readouterr().out.split())):
+        plain = told.replace("&#39;", "'").replace("\\", "")
+        assert all(says in plain for says in seen.values()), told
+    assert "seen in a run" not in model_card((violation,), title="t")
