@@ -289,6 +289,17 @@ def in_every_batch(*, origin: Place, at: Place, runs: int, rate: float, constant
     return told if constant is None else dataclasses.replace(told, lines=frames_of([constant, origin, at]))
 
 
+def constant_batches(*, draw: Place, seeded: Place | None = None, rate: float | None) -> Finding:
+    """Batches that are the same in every run: nothing random decides whether one holds the record."""
+    why = "a fixed seed" if seeded is None else f"seeded at {spelled(seeded)}"
+    says = (
+        f"Batches are drawn at {spelled(draw)} from a generator that has the same state for every seed of a trial "
+        f"({why}): they are the same in every run, and the claim has batches that hold a record with probability "
+        f"{rate:.4g}."
+    )
+    return Finding(kind=Kind.IN_EVERY_BATCH, lines=frames_of([draw] if seeded is None else [seeded, draw]), says=says)
+
+
 def changed_after_release(at: Place, origin: Place | str | None, readers: set[Frame], clause: str = "") -> Finding:
     """A released value met raw data: first the line of the function that has records in its hands, then a helper's.
 

@@ -19,6 +19,7 @@ from audit.diagnosis.explain.findings import (
     broken_off,
     changed_after_release,
     clipped_apart,
+    constant_batches,
     due_on_the_pair,
     earlier_rounds,
     found,
@@ -74,7 +75,8 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)
     try:
-        seen = _looked_at(replay, code, *sides, seed=seed, noise_multiplier=stated.due)
+        settings = {"noise_multiplier": stated.due, "sampled": stated.rate is not None}
+        seen = _looked_at(replay, code, *sides, seed=seed, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
@@ -206,6 +208,8 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         return found(fact.kind, origin=places["origin"], at=places["at"], **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated)
+    if fact.kind == Kind.IN_EVERY_BATCH:
+        return constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:
         seeded = f", seeded at {spelled(places['seeded'])}" if "seeded" in places else ""
         return found(fact.kind, **places, how=f"{fact.words['how']}{seeded}")

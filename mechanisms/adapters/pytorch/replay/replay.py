@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,10 +29,13 @@ from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.same_noise import (
     drawn_by_the_seed,
     of_one_seed,
+    picking,
+    same_batches_in_every_run,
     same_in_every_run,
     with_seedings,
 )
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
+from mechanisms.adapters.pytorch.replay.short_rounds import short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
 
@@ -67,9 +70,10 @@ class Replay:
         seed: int,
         noise_multiplier: float | None,
         company: tuple[bool, ...] = (),
+        sampled: bool = False,
     ):
         self._code, self._without, self._with, self._seed = code, without, with_record, seed
-        self._stated, self._company = noise_multiplier, company
+        self._stated, self._company, self._sampled = noise_multiplier, company, sampled
         self._place = place_of_record(without, with_record)
         self._bank = Bank()
         self._facts: list[Fact] = []
@@ -98,8 +102,17 @@ class Replay:
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
-        if reused and not drawn_by_the_seed(other, {self._seed, stream_of(self._seed)}):
-            self._facts += self._constant_noise(other)
+        own = {self._seed, stream_of(self._seed)}
+        if reused and not drawn_by_the_seed(other, own):
+            again = self._of_another_seed()
+            self._facts += (
+                []
+                if again is None
+                else self._constant(other, same_in_every_run(other, again, together([*other.outputs])))
+            )
+        elsewhere = any(other.draws[number].seed not in own for number in picking(other))
+        if self._sampled and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
+            self._facts += self._constant(other, same_batches_in_every_run(other, again))
         released = {event.origin for event in other.releases.events}
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             stacks = {"origin": origin, "at": at, "draw": draw}
@@ -107,7 +120,12 @@ class Replay:
         costs = [
             list(round_costs(run.releases.events, scale)) for run, scale in zip(largest, (1.0, *SCALES), strict=False)
         ]
-        told = None if self._about_tensors(one, other) else self._about_noise(costs, other.repeated)
+        told: Sequence[Cost] = costs[0]
+        if not self._about_tensors(one, other) and self._stated is not None:
+            short = short_rounds(costs, self._stated, last=self._last_round(), repeated=other.repeated)
+            if short is not None:
+                fact, told = short
+                self._facts.append(fact)
         self._about_unknown(other)
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
@@ -116,7 +134,7 @@ class Replay:
                 {},
                 why="random numbers that no PyTorch generator draws (NumPy's, Python's) reach the release",
             )
-        return self._answer(one, other, costs[0] if told is None else told)
+        return self._answer(one, other, told)
 
     def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
         """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
@@ -207,10 +225,11 @@ class Replay:
                 "randomness_from_data", {"draw": apart[0][1]}, origin=": their seed differs between the two datasets"
             )
 
-    def _constant_noise(self, other: Run) -> list[Fact]:
-        """Noise that another seed does not change, nor other draws: a seed may be drawn."""
-        again = self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
-        found = [] if again is None else same_in_every_run(other, again, together([*other.outputs]))
+    def _of_another_seed(self) -> Run | None:
+        return self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
+
+    def _constant(self, other: Run, found: list[Fact]) -> list[Fact]:
+        """What another seed does not change, nor other draws: a seed may be drawn."""
         if not found:
             return []
         fresh = self._further(self._with, None, seed=self._seed + 1, stirred=True, bank=Bank())
@@ -386,24 +405,6 @@ class Replay:
             leaf = names[0] if len(names) == 1 else "the sum" if some else "one tensor"
             self._facts.append(dataclasses.replace(fact, words={**fact.words, "leaf": f"{some}{leaf}"}))
         return bool(found)
-
-    def _about_noise(self, costs: list[list[Cost]], repeated: Stack) -> list[Cost] | None:
-        """The rounds of the run that shows too little noise: of the record as it is, if that does."""
-        stated, last = self._stated, self._last_round()
-        every = [[cost for cost in found if cost.number <= last] for found in costs]
-        for told, found in zip(costs, every, strict=True):
-            worst = min(found, key=lambda cost: cost.multiplier, default=None)
-            if stated is None or worst is None or worst.multiplier * (1 + SLACK) >= stated:
-                continue
-            fresh = [cost for own in every for cost in own if not cost.carried]
-            kept = bool(fresh) and all(cost.multiplier * (1 + SLACK) >= stated for cost in fresh)
-            stacks = {"at": worst.at, "origin": worst.origin, "draw": worst.draw, "bounded": worst.bounded}
-            stacks |= {"carried": worst.carried} if worst.carried and kept else {}
-            stacks |= {"repeated": repeated} if repeated else {}
-            lengths = [cost.lengths for own in every for cost in own if cost.number == worst.number]
-            self._say("too_little_noise", stacks, cost=worst, due=stated, lengths=lengths)
-            return told
-        return None
 
     def _about_unknown(self, other: Run) -> None:
         """Noise of which nobody knows the deviation: no multiplier is told, and silence would read as a right one."""

@@ -1,4 +1,4 @@
-"""Noise that is the same in every run: its generator is in one state whatever the seed of the trial."""
+"""Noise, or batches, that are the same in every run: a generator is in one state whatever the seed of the trial."""
 
 from __future__ import annotations
 
@@ -30,6 +30,24 @@ def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
             words = {"leaf": outputs if whole else "a part of what is released"}
             facts.setdefault(event.draw, Fact(kind="released_without_noise", stacks=stacks, words=words))
     return list(facts.values())
+
+
+def same_batches_in_every_run(run: Run, again: Run) -> list[Fact]:
+    """The first line whose draws choose records, in one state in two runs with different seeds."""
+    if not same_draws(run, again):
+        return []
+    for number in picking(run):
+        draw, then = run.draws[number], again.draws[number]
+        if draw.state == then.state:
+            seeded = {"seeded": then.seeded} if then.seeded else {}
+            return [Fact(kind="in_every_batch", stacks={"draw": draw.stack, **seeded})]
+    return []
+
+
+def picking(run: Run) -> list[int]:
+    """Draws that choose records, of generators that can be asked."""
+    chosen = sorted(run.choosing | run.releases.choosing)
+    return [number for number in chosen if run.draws[number].picks and run.draws[number].state is not None]
 
 
 def of_one_seed(facts: list[Fact], run: Run, fresh: Run) -> list[Fact]:
