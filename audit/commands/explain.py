@@ -34,6 +34,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """
     suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
+    from audit.diagnosis.explain.findings import NEVER_SEEN
     from audit.suites.build import build_suite
     from audit.suites.run import audit_key
 
@@ -53,6 +54,8 @@ def execute(arguments: argparse.Namespace) -> int:
         )
         if not arguments.json and not arguments.quiet:
             print(printable(_text(audit, told[audit.spec.name])))
+    if told and not arguments.json and not arguments.quiet:
+        print(NEVER_SEEN)
     if arguments.json:
         print_json({name: _plain(explanation) for name, explanation in told.items()})
     followed = [spec for spec in wanted if spec not in programs]
@@ -79,7 +82,7 @@ def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:
 
 
 def _text(audit: Built, explanation: Explanation) -> str:
-    lines = [f"{audit.spec.name}:", *(f"  {line}" for line in str(explanation).splitlines())]
+    lines = [f"{audit.spec.name}:", *(f"  {line}" for line in explanation.of_this_code.splitlines())]
     if explanation.suspicions:
         trials = f"{audit.spec.trials:,} trials"
         lines.append(

@@ -60,6 +60,7 @@ NOT_SEEN = (
     "the noise's law: its tails, its grain, the quality of its generator",
 )
 """What no replay judges; printed with every explanation, so that silence is not read as privacy."""
+NEVER_SEEN = "\n".join(["Not seen by a replay:", *(f"  - {what}" for what in NOT_SEEN)])
 
 NOTHING_STATED = (
     "No noise multiplier was stated (noise_multiplier=, or a claim that has one): the multipliers below were compared "
@@ -154,6 +155,11 @@ class Explanation:
 
     def __str__(self) -> str:
         """As a terminal shows it."""
+        return f"{self.of_this_code}\n{NEVER_SEEN}"
+
+    @property
+    def of_this_code(self) -> str:
+        """The same without what no replay sees."""
         blocks = [f"{found.kind}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
@@ -163,8 +169,8 @@ class Explanation:
         blocks += [_table(self.rounds)] if self.rounds else []
         draws, meetings = (_counted(number, "place") for number in (self.covered.draws, self.covered.releases))
         followed = f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}."
-        unseen = "\n".join(f"  - {what}" for what in (*self.covered.opaque, *NOT_SEEN))
-        return "\n".join([*blocks, followed, "Not seen by a replay:", unseen])
+        opaque = [f"Run and not followed: {', '.join(self.covered.opaque)}."] if self.covered.opaque else []
+        return "\n".join([*blocks, followed, *opaque])
 
 
 def found(kind: Kind, *, beside: Iterable[Place] = (), **words: object) -> Finding:
@@ -200,15 +206,19 @@ def too_little(
     summed: bool = True,
     between: tuple[float, float] | None = None,
     scale: float = 1.0,
+    cancels: bool = False,
     due: str = "",
+    known: float | None = None,
     beside: Iterable[Place] = (),
     **words: object,
 ) -> Finding:
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
+    ``known`` is the right deviation, where the function of that line is still given it.
+
     ``summed`` says that records were summed for certain where what is released comes from. ``between`` are the least
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
-    how many times larger the record was made.
+    how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise.
     """
     own = lead.own[:1]
     called = _called(own, at)
@@ -218,9 +228,13 @@ def too_little(
         if between is None
         else f" there ({between[0]:.4g} to {between[1]:.4g} over all parts, each in its own units)"
     )
+    parts += " in every coordinate and less along the record, since they share random numbers" if cancels else ""
     words |= {"called": called, "what": what, "due": due, "parts": parts}
     words["larger"] = "" if scale == 1 else f", made {scale:,g} times larger,"
     told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, **words)
+    if known is not None:
+        right = f"The function of {spelled(lead)} is given the right deviation, {known:.4g}."
+        told = dataclasses.replace(told, says=f"{told.says} {right}")
     return led(told, Place(own))
 
 
@@ -328,6 +342,15 @@ def _spoken(origin: Place | str) -> str:
 def _called(lead: tuple[Frame, ...], at: Place) -> str:
     elsewhere = lead and lead[0] != at.nearest and lead[0] in at.own[1:]
     return f" (called at {spelled(Place(lead))})" if elsewhere else ""
+
+
+def idle(at: Place, hidden: Place, *, each: bool) -> Finding:
+    """Raw data that change nothing on this pair: they meet ``each`` record, or else a release."""
+    what = "gives each record a number that is made of all of them" if each else "changes a release by raw data"
+    here = "here that" if at.nearest == hidden.nearest else f"here {spelled(hidden)}"
+    same = "is the same with and without the record" if here == "here that" else "makes it the same on both sides"
+    places = [hidden, at] if each else [at, hidden]
+    return not_followed(f"{spelled(at)} {what}; {here} {same}, but another record may change it", *places)
 
 
 def not_followed(why: str, *places: Place) -> Finding:

@@ -42,12 +42,13 @@ def without_noise(
     fixed: tuple[Place, Place] | None = None,
     noised: Place | None = None,
     bounded: Place | None = None,
+    muted: Place | None = None,
 ) -> Finding:
     """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
 
     ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
     instead, and where the key is made. ``noised`` and ``bounded`` are where noise is added to single records, and where
-    they are clipped after that.
+    they are clipped after that. ``muted`` is where its noise was multiplied by zero.
     """
     leaf = _large(leaf)
     if fixed is not None:
@@ -64,8 +65,10 @@ def without_noise(
         told += "it with them"
     if left is not None and left != noisy:
         told += f"; {spelled(left)} leaves it without"
+    if muted is not None:
+        told += f"; its own is multiplied by zero at {spelled(muted)}"
     # the line that left it out stands first
-    lines = frames_of([place for place in (left, noised, noisy, bounded, at) if place is not None])
+    lines = frames_of([place for place in (muted, left, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
 
 

@@ -15,10 +15,11 @@ SLACK = 0.02
 """By which a length may differ from the bound: rounding."""
 
 
-def parts_apart(releases: Sequence[Release], bound: float | None) -> tuple[str, Place | None]:
+def parts_apart(releases: Sequence[Release], bound: float | None, exceeds: bool) -> tuple[str, Place | None]:
     """That the record moves several parts, or coordinates, by the whole bound each, and the line that does it.
 
-    Leaves that are multiplied by one number are one part. The line is None where no such numbers are known.
+    Leaves that are multiplied by one number are one part. The line is None where no such numbers are known. Of a record
+    that ``exceeds`` the stated bound it is enough that its parts have numbers of their own.
     """
     entries = np.concatenate([np.abs(release.moved).ravel() for release in releases])
     most = float(entries.max())
@@ -28,6 +29,9 @@ def parts_apart(releases: Sequence[Release], bound: float | None) -> tuple[str, 
     parts = _parts(releases)
     says = clipped_apart([length for length, _ in parts], most, many, bound=bound, slack=SLACK)
     made = [weight.factor for length, weight in parts if weight and bound and abs(length - bound) <= SLACK * bound]
+    if exceeds and not says and sum(weight is not None for _, weight in parts) > 1:
+        made = [weight.factor for _, weight in parts if weight]
+        says = f", in {len(made)} parts, each of them multiplied by a number of its own"
     if not says or len(made) < 2:
         return says, None
     at = taken_apart(made)
@@ -52,3 +56,16 @@ def _parts(releases: Sequence[Release]) -> list[tuple[float, Weight | None]]:
             else:
                 known.append((own, weight))
     return [*known, *rest]
+
+
+def mismeasured(releases: Sequence[Release], clip: float | None) -> tuple[Place, float, float] | None:
+    """Where a record is measured wrongly, if its clipping is right for the length found there; that, and its own."""
+    weights = [weight for release in releases for weight in release.weights]
+    measured = weights[0].measured if weights else None
+    if clip is None or measured is None or any(abs(one.by - weights[0].by) > ALIKE * weights[0].by for one in weights):
+        return None
+    at, length = measured
+    whole = float(np.linalg.norm([one.before for one in weights]))
+    due = min(1.0, clip / length) if length else 1.0
+    fits = abs(weights[0].by - due) <= SLACK * due
+    return (at, length, whole) if fits and abs(length - whole) > SLACK * whole else None

@@ -11,20 +11,21 @@ import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found, why_broken_off
+from audit.diagnosis.explain.findings import Finding, Kind, found, led, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
-from audit.diagnosis.explain.jaxprs.keys import Keys, Use
+from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
+from audit.diagnosis.explain.jaxprs.noise_terms import Terms, independent
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
-from audit.diagnosis.explain.places import Frame, Place, function_around, spelled
+from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
 from audit.trials.library_files import is_library
 
 CALLS = {
@@ -72,10 +73,16 @@ class Lockstep:
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
         self._keys = Keys(find=self.find)
+        self._by_count: dict[Place, None] = {}
+        """Draws that are compared with a number which the number of records changes."""
+        self._holders: set[Frame] = set()
+        """Functions of the user's that were running while what records hold was read, and not their number alone."""
         self._path: tuple[int, ...] = ()
         self._derived = False
         self._met_records: set[Frame | None] = set()
         """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
+        self._numbers = 0
+        """Independent numbers of noise that were drawn."""
         self._passed: collections.Counter[Slot] = collections.Counter()
 
     def find(self, finding: Finding) -> None:
@@ -151,7 +158,9 @@ class Lockstep:
         if name in COMPARISONS:
             self._chosen_by_count(ins, place)
         if any(value.tag is not None for value in ins):
-            self.meetings.readers.update(map(function_around, place.own))
+            around = set(map(function_around, place.own))
+            self.meetings.readers.update(around)
+            self._holders.update(around if any(value.values for value in ins) else ())
         outs = self._apart(one, other, ins, ins_b, place)
         for out in outs:
             out.drawn = out.drawn if number is None else out.drawn | {number}
@@ -162,7 +171,7 @@ class Lockstep:
         drawn = [value for value in ins if value.noise and not value.values]
         rates = [value for value in ins if not (value.noise or value.values or value.random)]
         if drawn and any(others_differ(value) for value in rates):
-            self.find(found(Kind.RANDOMNESS_FROM_DATA, draw=drawn[0].draw or place, origin=f" ({COUNT})"))
+            self._by_count.setdefault(drawn[0].draw or place)
 
     def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
         """One equation run on each side by itself."""
@@ -187,6 +196,7 @@ class Lockstep:
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
         if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:
             out.fixed_noise = None
+        out.copied = copied_at(out, ins, place)
         if name in CALLBACKS:
             out.opaque = place
         if out.noise and out.draw is None:
@@ -230,6 +240,9 @@ class Lockstep:
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
                 out.noise, out.draw = True, place
                 out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)
+                if name in INDEPENDENT and out.variance is not None:
+                    out.terms = independent(self._numbers, np.shape(a), out.variance)
+                    self._numbers += np.size(a)
                 self.draws.add(place)
             elif out.random and jnp.issubdtype(a.dtype, jnp.integer):
                 # random integers may be made into noise; a choice of records is told by what it is used for
@@ -331,17 +344,24 @@ class Lockstep:
         return out
 
     def judge_keys(self) -> None:
-        """Say which keys served twice: what a draw is for shows when its numbers are used."""
+        """Say which keys served twice, and which draws the number of records decides.
+
+        What a draw is for shows when its numbers are used, and who holds the records at the end.
+        """
         self._keys.judge(self.meetings.releases)
+        for draw in self._by_count:
+            lead = among_records(draw, self._holders)
+            called = "" if lead == draw else f", called at {spelled(lead)}"
+            self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=draw, origin=f" ({COUNT}{called})"), lead))
 
     def _draw(self, key: Value, place: Place, drawn: Any) -> int | None:
         """Remember who drew from a key: the draw's number, if its key is not the same in every run."""
         self.draws.add(place)
         if key.values or (key.differs and key.tag is None):
-            origin = (
-                "" if key.origin is None else f" ({key.origin if isinstance(key.origin, str) else spelled(key.origin)})"
-            )
-            self.find(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=origin))
+            origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin
+            since = None if key.since is None else f"from {spelled(key.since)} on"
+            told = ", ".join(filter(None, (origin, since)))
+            self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=f" ({told})"), key.since or place))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
             if drawn.size == self.counts[1] and key.fixed is not None:
@@ -349,7 +369,7 @@ class Lockstep:
             return None
         each = drawn.size == self.counts[1]
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
-        return self._keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses))
+        return self._keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied))
 
 
 def _row(value: Value, step: int, length: int) -> Value:
@@ -360,7 +380,10 @@ def _row(value: Value, step: int, length: int) -> Value:
     tag = value.tag
     inner = None if tag is None or tag.axis == 0 else Tag(tag.axis - 1, tag.slots)
     variance = None if value.variance is None else np.asarray(value.variance)[step]
-    row = dataclasses.replace(value, a=a, b=b, tag=inner, variance=variance, summed=value.summed and tag is None)
+    terms = None if value.terms is None else Terms(value.terms.numbers[step], value.terms.times[step])
+    row = dataclasses.replace(
+        value, a=a, b=b, tag=inner, variance=variance, terms=terms, summed=value.summed and tag is None
+    )
     if inner is not None and value.random and np.shape(a) != np.shape(b):
         # each step's batch is packed by itself
         row.tag = axes.inserted(inner, a, b, padded=not value.values)

@@ -11,6 +11,7 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs.evaluate import RULES
 from audit.diagnosis.explain.jaxprs.noise import SUMS
+from audit.diagnosis.explain.jaxprs.noise_terms import total
 from audit.diagnosis.explain.jaxprs.value import Part, Release, Value, host
 
 SAME = frozenset({"copy", "copy_p", "convert_element_type", "stop_gradient", "device_put", "reduce_precision"})
@@ -83,7 +84,8 @@ def _carried(name: str, params: dict[str, Any], shape: tuple[int, ...], ins: Seq
         return tuple(part.scaled(factor) for part in (*first.open, *ins[1].open))
     if name in MOVES and len(ins) == 1:
         like = jax.ShapeDtypeStruct(shape, np.float64)
-        moved = [part.through(lambda array: RULES[name](like, params, array)) for part in first.open]
+        summed = params["axes"] if name == "reduce_sum" else None
+        moved = [part.through(lambda array: RULES[name](like, params, array), summed) for part in first.open]
         return None if any(part is None for part in moved) else tuple(moved)
     return None
 
@@ -91,10 +93,12 @@ def _carried(name: str, params: dict[str, Any], shape: tuple[int, ...], ins: Seq
 def _joint(last: Release, group: tuple[Part, ...]) -> Release:
     """One release of all that a sum holds, told at its last place."""
     own = [part.release for part in group if part.release is not None]
+    terms = total([part.terms for part in group])
     return dataclasses.replace(
         last,
         moved=sum(part.moved for part in group),
-        variance=sum(part.variance for part in group),
+        variance=sum(part.variance for part in group) if terms is None else terms.variance,
+        blocks=() if terms is None or terms.plain else terms.covariance() or (),
         exact=all(release.exact for release in own),
         unknown=next((release.unknown for release in own if release.unknown), None),
     )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.findings import Finding, Kind, found, led
+from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Release, Value, host
-from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 
 MOST_KEYS = 2**16
 """Keys of one draw that are compared with those of others."""
@@ -24,6 +25,7 @@ class Use:
     shape: tuple[int, ...]
     chooses: bool = False
     """Whether it can choose records: a number for each of them, or places of some."""
+    copied: Place | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(eq=False)
@@ -70,17 +72,47 @@ class Keys:
             # the same numbers for the same batch, as where columns are drawn one by one, are no second use
             if rounds is None and (one == other or choosing.issuperset(pair)):
                 continue
-            how = "" if rounds is None else f" (for the batches of rounds {rounds[0]} and {rounds[1]})"
+            how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
             if one.path != other.path:
-                how = f" (steps {_step(one.path)} and {_step(other.path)} of a loop)"
-            self.find(found(Kind.KEY_USED_TWICE, first=one.at, second=other.at, how=how))
+                how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
+            self.find(used_twice(one.at, other.at, how, one.copied and other.copied))
 
     def _both(self, first: Place, second: Place) -> None:
         # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use
         if first.own == second.own and first.entered is not None and first.entered == second.entered:
             return
-        how = " (the key is both drawn from and split)"
-        self.find(found(Kind.KEY_USED_TWICE, first=first, second=second, how=how))
+        self.find(used_twice(first, second, "the key is both drawn from and split"))
+
+
+def used_twice(first: Place, second: Place, how: str = "", copied: Place | None = None) -> Finding:
+    """Two draws of one key: first the line that copies the key, or that hands it out a second time."""
+    lead = copied or _handed_out(first, second)
+    where = "the key is copied at" if copied else "called at"
+    told = [how] if lead in (first, second, NOWHERE) else [how, f"{where} {spelled(lead)}"]
+    clause = "; ".join(filter(None, told))
+    return led(found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({clause})" if clause else ""), lead)
+
+
+def _handed_out(first: Place, second: Place) -> Place:
+    """The second line of the function that calls for both, if their stacks part in one."""
+    outer = 0
+    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
+        outer += 1
+    return Place(own=second.own[-1 - outer :]) if 0 < outer < min(len(first.own), len(second.own)) else NOWHERE
+
+
+def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
+    """Where one key became several that are alike, if that is here or was before."""
+    if out.copied is not None or not is_key(out.a) or not out.random:
+        return out.copied
+    return (
+        at if _alike(out) > sum(map(_alike, {id(value): value for value in ins if is_key(value.a)}.values())) else None
+    )
+
+
+def _alike(keys: Value) -> int:
+    words = list(_words(keys))
+    return len(words) - len(set(words))
 
 
 def _rounds_apart(first: int, second: int, releases: Sequence[Release]) -> tuple[int, int] | None:

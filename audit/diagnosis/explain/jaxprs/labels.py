@@ -15,6 +15,7 @@ from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
 from audit.diagnosis.explain.jaxprs.value import (
     COUNT,
+    Idle,
     Mixed,
     Origin,
     Tag,
@@ -53,6 +54,7 @@ NONLINEAR = frozenset(
         "cbrt",
     }
 )
+BOUNDS = NONLINEAR | {"lt", "le", "gt", "ge", "eq", "ne", "reduce_or", "reduce_and", "argmax", "argmin", "is_finite"}
 PICKING = frozenset({"gather", "dynamic_slice", "sort"})
 """Equations whose later operands only say where to look: their randomness is not added to what is picked."""
 
@@ -118,11 +120,14 @@ def labelled(
         blurred=any(value.blurred for value in ins),
         uncoupled=first(value.uncoupled for value in differing),
         opaque=first(value.opaque for value in ins),
+        copied=first(value.copied for value in ins),
+        muted=first(value.muted for value in ins),
         drawn=frozenset().union(*(value.drawn for value in ins)),
         carried=first(value.carried for value in differing),
         joined_again=any(value.joined_again for value in differing),
     )
     _fixed(name, out, ins, at)
+    _hidden(name, out, ins, at)
     if sized and not values and not others:
         # draws that no record's values touch: all that matters is how they lie now
         out.uncoupled = None
@@ -173,6 +178,19 @@ def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
         out.fixed_noise = at, fixed[0]
 
 
+def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
+    """Raw data of which a bound or a comparison leaves no difference, and where they meet a release or each record."""
+    out.hidden = first(value.hidden for value in ins if value.tag is None and not value.differs)
+    if out.hidden is None and name in BOUNDS and out.tag is None and any(value.differs for value in ins):
+        out.hidden = None if out.differs else at
+    out.idle = first(value.idle for value in ins)
+    for value in ins:
+        if out.idle is None and value.hidden is not None and value.tag is None and not value.differs:
+            each = out.tag is not None and value.values and any(own.tag is not None and own.values for own in ins)
+            if each or (out.tag is None and any(own.calm for own in ins)):
+                out.idle = Idle(at, value.hidden, each)
+
+
 def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
     """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
     if out.tag is not None:
@@ -181,6 +199,7 @@ def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bo
     if out.single:
         kept = first(value.made for value in ins) if name in SAME_NUMBERS else None
         out.made = kept if derived or name in SAME_NUMBERS else at
+        out.rooted = (at, _length(out)) if name == "sqrt" and not derived else first(value.rooted for value in ins)
     tagged = [value for value in ins if value.tag is not None and value.values]
     weighs = name in WEIGHING and not derived and len(tagged) == 2 and _weighs(tagged[0]) != _weighs(tagged[1])
     if weighs:
@@ -202,7 +221,7 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
         before, by = _length(record), _length(factor)
         divided = name == "div" and tagged[-1] is factor
         times = float(np.divide(1.0, by)) if divided else by
-    return Weight(at, factor.made or at, before, before * times, times)
+    return Weight(at, factor.made or at, before, before * times, times, factor.rooted)
 
 
 def _length(value: Value) -> float:

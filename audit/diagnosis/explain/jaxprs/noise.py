@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.evaluate import RULES
+from audit.diagnosis.explain.jaxprs.noise_terms import Terms, of_terms
 from audit.diagnosis.explain.jaxprs.value import Value, host
 
 SUMS = frozenset({"add", "sub", "add_any"})
@@ -39,6 +40,8 @@ MOVES = frozenset(
         "gather",
     }
 )
+SAME = frozenset({"convert_element_type", "reduce_precision", "copy", "copy_p", "device_put", "stop_gradient"})
+"""Of them those that move nothing."""
 MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft", "triangular_solve"})
 """Coordinates of noise are not independent after these."""
 STANDARD = {"_normal": 1.0, "_normal_real": 1.0, "normal": 1.0, "_laplace": 2.0}
@@ -67,27 +70,65 @@ def variance_after(
             return None
         by = host(other.a).astype(np.float64)
         return first * np.square(by) if name == "mul" else first / np.square(by)
-    if name in MOVES and (name == "concatenate" or not _stands_twice(noisy)):
-        return _moved(name, params, primitive, ins, which, shape)
+    if name in SAME:
+        return first
+    if name in MOVES:
+        variances = [np.asarray(value.variance, np.float64) if value.noise else None for value in ins]
+        return _moved(name, params, primitive, ins, which, shape, variances)
+    return None
+
+
+def terms_after(
+    name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
+) -> Terms | None:
+    """The result of an equation as a linear map of independent numbers; None where it is none, or not followed."""
+    noisy = [value for value in ins if value.noise]
+    if not noisy or any(value.terms is None for value in noisy):
+        return None
+    first = noisy[0].terms
+    assert first is not None
+    if name in SAME:
+        return first
+    if name == "reduce_sum":
+        return first.summed(params["axes"])
+    if name in MOVES:
+        parts = [value.terms if value.noise else None for value in ins]
+        return of_terms(lambda arrays: _moved(name, params, primitive, ins, which, shape, arrays), parts)
+    if name == "neg" or (name == "sub" and len(noisy) == 1 and noisy[0] is ins[1]):
+        return first.scaled(-1.0)
+    if name in SUMS and len(ins) == 2 and all(value.noise for value in ins):
+        other = ins[1].terms if name != "sub" else ins[1].terms and ins[1].terms.scaled(-1.0)
+        return None if ins[0].terms is None or other is None else ins[0].terms.plus(other)
+    if name in SUMS:
+        return first.scaled(np.ones(shape))
+    if name in ("mul", "div") and len(noisy) == 1 and (name == "mul" or ins[0] is noisy[0]):
+        by = host(next(value for value in ins if value is not noisy[0]).a).astype(np.float64)
+        with np.errstate(divide="ignore"):
+            factor = by if name == "mul" else 1 / by
+        return first.scaled(factor) if np.all(np.isfinite(factor)) else None
     return None
 
 
 def _moved(
-    name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
+    name: str,
+    params: dict[str, Any],
+    primitive: Any,
+    ins: Sequence[Value],
+    which: int,
+    shape: tuple[int, ...],
+    arrays: Sequence[np.ndarray | None],
 ) -> Any:
-    """The same equation on variances; what is not noise has none."""
+    """The same equation on one array for each that is noise; what is not noise has none."""
     if name == "gather" and not ins[0].noise:
         return None
-    if name in ("convert_element_type", "reduce_precision", "copy", "copy_p", "device_put", "stop_gradient"):
-        return ins[0].variance
 
-    def operand(value: Value) -> Any:
-        if value.noise:
-            return np.asarray(value.variance, np.float64)
+    def operand(value: Value, array: np.ndarray | None) -> Any:
+        if array is not None:
+            return array
         floating = np.issubdtype(host(value.a).dtype, np.floating)
         return np.zeros(np.shape(value.a), np.float64) if floating else value.a
 
-    operands = [operand(value) for value in ins]
+    operands = list(map(operand, ins, arrays))
     if name in RULES:
         found = RULES[name](jax.ShapeDtypeStruct(shape, np.float64), params, *operands)
     else:
@@ -95,18 +136,13 @@ def _moved(
     return np.asarray(found[which] if primitive.multiple_results else found, np.float64)
 
 
-def is_shared(name: str, ins: Sequence[Value], out: Any) -> bool:
-    """Whether an equation puts one number of noise into several coordinates."""
-    noisy = [value for value in ins if value.noise]
-    if name == "concatenate":
-        return _stands_twice(noisy)
-    if name not in ("broadcast_in_dim", "tile", *SUMS):
+def repeats(name: str, ins: Sequence[Value], out: Value) -> bool:
+    """Whether an equation puts one number of noise into several coordinates that none was in before."""
+    if out.terms is None:
         return False
-    return bool(noisy) and max(np.size(value.a) for value in noisy) < np.size(out)
-
-
-def _stands_twice(noisy: Sequence[Value]) -> bool:
-    return len({id(value) for value in noisy}) < len(noisy)
+    sizes = [np.size(value.a) for value in ins if value.noise]
+    grows = np.size(out.a) > max(sizes) or len(sizes) > 1 or name == "gather"
+    return grows and not out.terms.plain
 
 
 def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) -> tuple[Any, bool]:

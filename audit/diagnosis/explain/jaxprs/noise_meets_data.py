@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, changed_after_release, found, noise_scale
+from audit.diagnosis.explain.findings import Finding, Kind, changed_after_release, found, led, noise_scale
 from audit.diagnosis.explain.findings import mixed as found_mixed
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
+from audit.diagnosis.explain.jaxprs.keys import used_twice
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
-from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, is_shared, variance_after
-from audit.diagnosis.explain.jaxprs.value import COUNT, Part, Release, Scaled, Value, host
+from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
+from audit.diagnosis.explain.jaxprs.noise_terms import lacking
+from audit.diagnosis.explain.jaxprs.value import COUNT, Idle, Part, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
 
 FEWEST_ALIKE = 3
@@ -30,6 +32,7 @@ class Meetings:
     releases: list[Release] = dataclasses.field(default_factory=list)
     together: Together = dataclasses.field(default_factory=Together)
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
+    idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
 
     def meet(
@@ -64,14 +67,22 @@ class Meetings:
         if differing and out.scaled is None:
             out.scaled = Scaled(out.at or NOWHERE, differing[0].since, _what(differing[0]))
         out.values = False
-        out.variance = variance_after(name, params, primitive, ins, which, np.shape(out.a))
+        out.terms = terms_after(name, params, primitive, ins, which, np.shape(out.a))
+        out.variance = (
+            variance_after(name, params, primitive, ins, which, np.shape(out.a))
+            if out.terms is None
+            else out.terms.variance
+        )
         if out.variance is not None and not np.any(out.variance):
             # times zero: a constant, which covers nothing
-            out.noise = False
+            out.noise, out.muted = False, out.at
             return out
         out.guessed = any(value.guessed for value in noisy)
         out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE
-        out.shared = any(value.shared for value in noisy) or is_shared(name, ins, out.a)
+        before = next((value.repeated for value in noisy if value.repeated is not None), None)
+        # what is broadcast was drawn in too small a shape
+        here = out.draw if name == "broadcast_in_dim" else out.at
+        out.repeated = before or (here if repeats(name, ins, out) else None)
         if name in SUMS and out.variance is not None and any(part.release is not None for part in out.open):
             # noise that is added to a release covers it, too, unless data come later and need it themselves
             out.open = (*(part for part in out.open if part.release is not None), _more_noise(out))
@@ -91,6 +102,10 @@ class Meetings:
         variance = np.asarray(noise.variance, np.float64) if known else np.full(drawn.shape, np.var(drawn))
         shape = np.shape(out.a)
         moved = np.broadcast_to(_difference(data), shape)
+        terms = None if noise.terms is None else noise.terms.scaled(np.ones(shape))
+        depends = terms is not None and (noise.repeated is not None or drawn.size < moved.size)
+        blocks = (terms.covariance() if terms is not None and depends else None) or ()
+        without = lacking(blocks)
         release = Release(
             at=at,
             draw=draw,
@@ -100,6 +115,8 @@ class Meetings:
             moved=moved,
             variance=np.broadcast_to(variance, shape),
             exact=known and not noise.guessed,
+            blocks=() if without else blocks,
+            terms=terms,
             drawn=0 if known else drawn.size,
             unknown=_unknown(data, noise),
             correlated=noise.correlated,
@@ -117,7 +134,11 @@ class Meetings:
             joined_again=data.joined_again,
         )
         self.releases.append(release)
+        if data.idle is not None and data.idle.each:
+            self.idle.setdefault(data.idle)
         self._facts(release, data, noise, drawn)
+        if without or (terms is None and drawn.size < moved.size):
+            self._lacks(release, noise, without)
         before = tuple(part for part in out.open if part.release is not None)
         return Value(
             a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=(*before, Part(release)), opaque=None
@@ -133,19 +154,22 @@ class Meetings:
             self.unfollowed.append((why, apart))
         elif data.differs and data.mixed is not None:
             self._mixing(release, data)
-        if noise.shared or np.size(drawn) < np.size(release.moved):
-            numbers = len(np.unique(drawn))
-            told = "one number" if numbers == 1 else f"{numbers} numbers"
-            how = f" ({told} for {np.size(release.moved)} coordinates)"
-            self.find(found(Kind.KEY_USED_TWICE, first=release.draw, second=release.at, how=how))
         for earlier, other in self._drawn:
             if _alike(earlier, drawn) and not np.array_equal(other.moved, release.moved):
                 rounds = list(dict.fromkeys(one.round for one in self.releases))
                 numbers = [1 + rounds.index(one.round) for one in (other, release)]
-                how = "" if len(set(numbers)) == 1 else f" (rounds {numbers[0]} and {numbers[1]})"
-                self.find(found(Kind.KEY_USED_TWICE, first=other.draw, second=release.draw, how=how))
+                how = "" if len(set(numbers)) == 1 else f"rounds {numbers[0]} and {numbers[1]}"
+                self.find(used_twice(other.draw, release.draw, how, noise.copied))
                 break
         self._drawn.append((drawn, release))
+
+    def _lacks(self, release: Release, noise: Value, without: int) -> None:
+        """Numbers of noise that stand in so many coordinates that some directions are left without."""
+        numbers = release.moved.size - without if without else np.size(noise.a)
+        told = "one number" if numbers == 1 else f"{numbers} numbers"
+        how = f" ({told} for {release.moved.size} coordinates)"
+        at = noise.repeated or release.draw
+        self.find(led(found(Kind.KEY_USED_TWICE, first=release.draw, second=release.at, how=how, beside=[at]), at))
 
     def _mixing(self, release: Release, data: Value) -> None:
         mixed = data.mixed
@@ -169,7 +193,7 @@ def _difference(data: Value) -> np.ndarray:
 
 def _more_noise(out: Value) -> Part:
     variance = np.asarray(out.variance, np.float64)
-    return Part(None, np.zeros(variance.shape), variance)
+    return Part(None, np.zeros(variance.shape), variance, out.terms)
 
 
 def _unknown(data: Value, noise: Value) -> str | None:

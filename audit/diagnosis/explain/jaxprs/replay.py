@@ -16,26 +16,27 @@ from audit.diagnosis.explain.findings import (
     Finding,
     Kind,
     Round,
-    after_sum,
     broken_off,
     carried_unseen,
     due_on_the_pair,
     earlier_rounds,
-    found,
+    idle,
     not_followed,
     own_error,
     ranked,
     too_far,
     too_little,
 )
-from audit.diagnosis.explain.jaxprs.clipped_parts import parts_apart
-from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_together, looked_again
+from audit.diagnosis.explain.jaxprs.clipped_parts import mismeasured, parts_apart
+from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
+from audit.diagnosis.explain.jaxprs.numbers_given import went_wrong
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, listed, run_once, traced
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
+from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
-from audit.diagnosis.explain.jaxprs.value import Release, Weight
+from audit.diagnosis.explain.jaxprs.value import Release
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
@@ -87,10 +88,14 @@ def follow(
 def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool) -> Explanation:
     runs: list[Run] = []
     compared = program.can_be_scaled and program.numbers <= MOST_COMPARED
-    while not _enough(runs):
+    while not _enough(runs, KEYS if not brief and _drawn(runs) else 1):
         runs.append(run_once(program, fold_in(key, len(runs)), company=Company(None) if compared else None))
     findings = [finding for run in runs for finding in run.lockstep.findings]
-    findings += dict.fromkeys(finding for run in runs for finding in run.left)
+    # what one run cannot follow is judged by another that has the record and is followed to its end
+    ends = [run for run in runs if all(one.kind != Kind.NOT_FOLLOWED for one in run.left)]
+    followed = any(_largest(run) > 0 for run in ends)
+    left = [one for run in runs for one in run.left if not (followed and one.kind == Kind.NOT_FOLLOWED)]
+    findings += dict.fromkeys(left)
     _pool([run.lockstep.meetings.releases for run in runs])
     best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
     own, beside = fold_in(key, best), runs[best].lockstep.company
@@ -101,7 +106,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         # among records of one length a median, or a maximum, is the same with and without one of them
         apart = [run_once(program, own, others_apart=True, company=shares.pop())]
     findings += [one for run in apart for one in (*run.lockstep.findings, *run.left) if one.kind != Kind.NOT_FOLLOWED]
-    unbounded = _unbounded(program, runs[best], grown, stated)
+    unbounded = unbounded_releases(runs[best], grown, stated)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
     if compared and not TAKEN_TOGETHER & {one.kind for one in findings}:
@@ -118,6 +123,9 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
+    if not _has_a_cause(findings):
+        told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
+        findings += [idle(one.at, one.hidden, each=one.each) for one in told]
     if (carried := _carried_alone(runs)) is not None:
         findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
     if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
@@ -157,16 +165,25 @@ def _joined(runs: Sequence[Run]) -> bool:
     return any(_largest(run) > 0 or run.left for run in runs)
 
 
-def _enough(runs: Sequence[Run]) -> bool:
-    """Whether other keys would show no more: the record is in every release of a run, or there were many."""
+def _enough(runs: Sequence[Run], joined: int) -> bool:
+    """Whether other keys would show no more: the record is in every release of so many runs, or there were many.
+
+    What the record does to others shows where they are in its batch, so one run is not enough of drawn batches.
+    """
     told = runs[-1].lockstep.meetings.releases if runs else []
     if len(runs) >= MOST_KEYS:
         return True
     if _carried_alone(runs) is not None:
         return False
-    if told and all(release.exact and release.cost > 0 for release in told):
+    often = sum(_joined([run]) for run in runs) >= joined
+    if often and told and all(release.exact and release.cost > 0 for release in told):
         return True
-    return len(runs) >= KEYS and _joined(runs)
+    return often and len(runs) >= KEYS
+
+
+def _drawn(runs: Sequence[Run]) -> bool:
+    """Whether batches are drawn."""
+    return any(release.sampled for run in runs for release in run.lockstep.meetings.releases)
 
 
 def _carried_alone(runs: Sequence[Run]) -> Place | None:
@@ -249,73 +266,6 @@ def _rounds(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
     return tuple(told)
 
 
-def _unbounded(program: Program, plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:
-    """Releases that move further with every larger record, and sums that do but are bounded after the sum.
-
-    A gradient may vanish at one size of a record and not at a larger one, so each is compared with the record as it is,
-    too, and what stays within the promise is bounded.
-    """
-    if len(grown) < len(SCALES):
-        return []
-    known, less, more = (run.lockstep.meetings.releases for run in (plain, *grown))
-    if not len(known) == len(less) == len(more):
-        return []
-    allowed = (1 + SLACK) / stated.due if stated.due else 0.0
-    usual = max((release.cost for release in known), default=0.0)
-    after: dict[Place, Place] = {}
-    bounded: list[tuple[Release, Release]] = []
-    unbounded: dict[tuple[Place, Place], list[tuple[Release, Release]]] = {}
-    for base, small, large in zip(known, less, more, strict=True):
-        if small.unknown or not small.cost or not np.isfinite(large.cost):
-            continue
-        origin = small.origin if isinstance(small.origin, Place) else small.at
-        if large.cost > max(GROWN * small.cost, GROWN * usual, allowed):
-            unbounded.setdefault((origin, small.at), []).append((small, large))
-            continue
-        bounded.append((small, large))
-        if small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
-            after.setdefault(small.nonlinear, origin)
-    readers = plain.lockstep.meetings.readers
-    findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
-    return findings + [_not_clipped(own, bounded, origin=origin, at=at) for (origin, at), own in unbounded.items()]
-
-
-Grown = Sequence[tuple[Release, Release]]
-"""Releases of a record that was made larger, and still larger."""
-
-
-def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> Finding:
-    """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
-
-    Where these are multiplied by a number that bounds nothing, the line that computes it does.
-    """
-    names = [one.output for one, _ in grown if one.output] if bounded else []
-    leaves = f" for {listed(names)}" if names else ""
-    times = max(large.cost / small.cost for small, large in grown)
-    words = {"leaves": leaves, "scale": SCALES[1] / SCALES[0], "times": times}
-    clips = {weight.at for weight in _weights(bounded, bounds=True)}
-    clips -= {one.weighted.at for one, _ in grown if one.weighted}
-    if len(clips) == 1:
-        (clip,) = clips
-        told = found(Kind.NOT_CLIPPED, clip=clip, origin=origin, at=at, **words)
-        return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(clip)}.")
-    failed = {(weight.factor, weight.at) for weight in _weights(grown, bounds=False)}
-    if len(failed) == 1:
-        factor, weighed = next(iter(failed))
-        told = found(Kind.NOT_CLIPPED, factor=factor, weighed=weighed, origin=origin, at=at, **words)
-        where = f"The number of {spelled(factor)}, by which the record is multiplied at {spelled(weighed)},"
-        return dataclasses.replace(told, says=f"{told.says} {where} does not bound it.")
-    return found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
-
-
-def _weights(grown: Grown, *, bounds: bool) -> list[Weight]:
-    """Where these were multiplied by a number of the record's own that bounds it, or that does not."""
-    own = [(small.weighted, large.weighted) for small, large in grown]
-    both = [(small, large) for small, large in own if small is not None and large is not None]
-    long = [(small, large) for small, large in both if large.before > GROWN * small.before > 0]
-    return [small for small, large in long if (large.after <= GROWN * small.after) == bounds]
-
-
 def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
     multiplier, due = stated.noise_multiplier, stated.due
     if multiplier is None or due is None:
@@ -332,8 +282,9 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     exceeds = _exceeds(releases, program, stated)
     least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
     uneven = most > (1 + SLACK) * least
-    apart, parts = parts_apart(releases, implied_bound(stated, None if uneven else most))
+    apart, parts = parts_apart(releases, implied_bound(stated, None if uneven else most), exceeds)
     weight, more, lead = top.weighted if exceeds or apart else None, "", among_records(top.at, readers)
+    known = None
     origin = top.origin if isinstance(top.origin, Place) else top.at
     if top.carried is not None and _kept_before(program, runs, due):
         lead, weight = among_records(top.carried, readers), None
@@ -342,10 +293,19 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         lead = parts or (origin if weight is None else weight.factor)
         where = "" if weight is None else f" ({spelled(weight.at)})"
         more = f"{too_far(stated.clip)}{where}{apart}" if exceeds else apart
+        if (wrong := mismeasured(releases, stated.clip)) is not None:
+            lead, measured, length = wrong
+            more += f", since {spelled(lead)} takes its length for {measured:.4g} where it is {length:.4g}"
+    else:
+        right = multiplier * (stated.clip or _sensitivity(releases))
+        inner = went_wrong(program.trace_again, [top.draw, top.at], right, _deviation([top]))
+        lead, known = (lead, None) if inner is None else (inner, right)
     return [
         too_little(
+            known=known,
             lead=lead,
             between=(least, most) if uneven else None,
+            cancels=bool(top.blocks),
             summed=top.summed or origin is top.at,
             beside=[one for one in (weight and weight.at, top.carried) if one is not None],
             more=more,
@@ -385,8 +345,8 @@ def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[
         kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA, Kind.TOO_LITTLE_NOISE}
         return [finding for finding in findings if finding.kind in kept]
     # what one step releases without noise changes every record of the next one
-    # its lines: where others get their noise, if they do, and where it was summed
-    bare = {frame for finding in findings if finding.kind == Kind.RELEASED_WITHOUT_NOISE for frame in finding.lines[:2]}
+    # its lines: where its noise was taken from it, where others get theirs, and where it was summed
+    bare = {frame for finding in findings if finding.kind == Kind.RELEASED_WITHOUT_NOISE for frame in finding.lines[:3]}
     findings = [
         finding
         for finding in findings

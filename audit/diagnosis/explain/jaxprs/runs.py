@@ -65,6 +65,10 @@ class Program:
         """Of all outputs."""
         return sum(aval.size for aval in self.a.out_avals)
 
+    def trace_again(self) -> None:
+        """Run the user's Python once more, as far as JAX has not kept what it traced."""
+        jax.make_jaxpr(self.function)(jax.random.key(0), self.sides[0])
+
     def fewer(self, key: jax.Array) -> Program | None:
         """The same with one of the other records left out; None where the code does not take so few."""
         if not self.rows or self.counts[0] < FEWEST:
@@ -188,6 +192,8 @@ def run_once(
     for out in sorted(outs, key=lambda value: len(value.open)):
         lockstep.meetings.together.see(out.open)
     for name, out in zip(program.names, outs, strict=True):
+        if out.idle is not None and not out.differs:
+            lockstep.meetings.idle.setdefault(out.idle)
         for part in out.open:
             if part.release is not None:
                 part.release.output = name
@@ -219,19 +225,19 @@ def host_leaf(leaf: Any) -> Any:
 def _all_left(names: Sequence[str], outs: Sequence[Value], meetings: Meetings) -> list[Finding]:
     """Of the outputs that still differ; those that one line releases without noise in one sentence."""
     findings: list[Finding] = []
-    bare: dict[Frame | None, list[tuple[str, Place, tuple[Place, Place] | None]]] = {}
+    bare: dict[Frame | None, list[tuple[str, Place, Value]]] = {}
     for name, out in zip(names, outs, strict=True):
         if out.differs and (told := _left(name, out, meetings.readers)) is not None:
             findings.append(told)
         elif out.differs:
             at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
-            bare.setdefault(at.nearest, []).append((name, at, out.fixed_noise))
+            bare.setdefault(at.nearest, []).append((name, at, out))
     for own in bare.values():
         first, *others = [name for name, _, _ in own]
         leaf, at = f"{_output(first)}{f' (also {listed(others)})' if others else ''}", own[0][1]
-        fixed = own[0][2] if all(noise is not None for _, _, noise in own) else None
+        fixed = own[0][2].fixed_noise if all(out.fixed_noise is not None for _, _, out in own) else None
         noisy = next((one.at for one in meetings.releases if isinstance(one.origin, Place) and one.origin == at), None)
-        findings.append(without_noise(leaf, at, noisy, fixed=fixed))
+        findings.append(without_noise(leaf, at, noisy, fixed=fixed, muted=own[0][2].muted))
     return findings
 
 

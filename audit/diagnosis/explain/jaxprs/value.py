@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
+from audit.diagnosis.explain.jaxprs.noise_terms import Blocks, Terms, apart, of_terms
 from audit.diagnosis.explain.places import Place
 
 COUNT = "the number of records"
@@ -36,6 +37,17 @@ class Mixed:
     at: Place
     through: Origin | None
     leak: tuple[Place, Origin] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Idle:
+    """Raw data meet a release, or each record, in a number that is the same on both sides of this pair."""
+
+    at: Place
+    hidden: Place
+    """Where their difference went away."""
+    each: bool
+    """Whether they meet each record."""
 
 
 Slot = tuple[Any, ...]
@@ -73,6 +85,8 @@ class Weight:
     after: float
     by: float
     """The number."""
+    measured: tuple[Place, float] | None = None
+    """Where the length that it was made of was taken, and that length."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +113,10 @@ class Release:
     moved: np.ndarray
     variance: np.ndarray
     exact: bool
+    blocks: Blocks = ()
+    """Coordinates whose noise depends on one another's."""
+    terms: Terms | None = None
+    """Its noise as a linear map of independent numbers, where that is known."""
     drawn: int = 0
     """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
     unknown: str | None = None
@@ -133,9 +151,7 @@ class Release:
     @property
     def cost(self) -> float:
         """Length of the difference in units of the noise: one over the multiplier."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            apart = np.where(self.moved == 0, 0.0, np.square(self.moved) / self.variance)
-        return float(np.sqrt(np.sum(apart)))
+        return float(np.sqrt(apart(self.moved, self.variance, self.blocks)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -145,6 +161,12 @@ class Part:
     release: Release | None
     own_moved: np.ndarray | None = None
     own_variance: np.ndarray | None = None
+    own_terms: Terms | None = None
+
+    @property
+    def terms(self) -> Terms | None:
+        """Its noise as a linear map of independent numbers, where that is known."""
+        return self.release.terms if self.own_moved is None and self.release is not None else self.own_terms
 
     @property
     def moved(self) -> np.ndarray:
@@ -162,12 +184,17 @@ class Part:
         """Times a number, or an array of its shape."""
         if np.ndim(factor) == 0 and factor == 1:
             return self
-        return Part(self.release, self.moved * factor, self.variance * np.square(factor))
+        terms = None if self.terms is None else self.terms.scaled(factor)
+        return Part(self.release, self.moved * factor, self.variance * np.square(factor), terms)
 
-    def through(self, linear: Callable[[np.ndarray], Any]) -> Part | None:
-        """Moved by an equation that only moves or adds."""
-        moved, variance = linear(self.moved), linear(self.variance)
-        return None if moved is None or variance is None else Part(self.release, moved, variance)
+    def through(self, linear: Callable[[np.ndarray], Any], summed: Sequence[int] | None) -> Part | None:
+        """Moved by an equation that only moves, or that only adds along some axes."""
+        moved, variance, terms = linear(self.moved), linear(self.variance), self.terms
+        if terms is not None and summed is not None:
+            terms = terms.summed(summed)
+        elif terms is not None:
+            terms = of_terms(lambda arrays: linear(np.asarray(arrays[0])), [terms])
+        return None if moved is None or variance is None else Part(self.release, moved, variance, terms)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -186,8 +213,10 @@ class Value:
     guessed: bool = False
     """Whether the variance was estimated from draws."""
     correlated: bool = False
-    shared: bool = False
-    """One number of noise stands in several coordinates."""
+    terms: Terms | None = None
+    """Noise as a linear map of independent numbers, where that is known."""
+    repeated: Place | None = None
+    """Where one number of noise was put into several coordinates."""
     draw: Place | None = None
     scaled: Scaled | None = None
     tag: Tag | None = None
@@ -209,6 +238,8 @@ class Value:
     """One number a record, in however many coordinates it stands."""
     made: Place | None = None
     """Where such a number was last computed, other than by differentiation."""
+    rooted: tuple[Place, float] | None = None
+    """Where a root was taken for such a number, as for a length, and that root."""
     weights: tuple[Weight, ...] = ()
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     released: int = 0
@@ -228,6 +259,13 @@ class Value:
     opaque: Place | None = None
     fixed: Place | None = None
     """Drawn from a key that is the same in every run: where that key was made."""
+    copied: Place | None = None
+    """Where one key became several that are alike: keys and draws behind it come from those."""
+    muted: Place | None = None
+    """Where noise that was added to it, or is to be, was multiplied by zero."""
+    hidden: Place | None = None
+    """Where a bound or a comparison made both sides equal."""
+    idle: Idle | None = None
     fixed_noise: tuple[Place, Place] | None = None
     """Where numbers drawn from such a key were added to what records make, and where the key was made."""
     open: tuple[Part, ...] = ()

@@ -1,0 +1,162 @@
+"""Noise as a linear map of independent numbers: which of them stands in which coordinate, and how often."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+MOST_TERMS = 2**21
+"""Terms above which a map is not followed, for want of memory."""
+MOST_ENTRIES = 2**24
+"""Products of terms above which coordinates are not compared."""
+LARGEST_BLOCK = 1024
+"""Coordinates that depend on one another whose covariance is decomposed."""
+NONE = 1e-6
+"""Share of the largest variance below which there is no noise in a direction."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Terms:
+    """Every coordinate as a sum of numbers of variance 1, by their numbers, times coefficients, along the last axis."""
+
+    numbers: np.ndarray
+    times: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of every coordinate."""
+        if self.times.shape[-1] == 1:
+            return np.square(self.times[..., 0])
+        gathered = self._matrix
+        return np.asarray(gathered.multiply(gathered).sum(axis=1)).reshape(self.times.shape[:-1])
+
+    @property
+    def plain(self) -> bool:
+        """Whether no number stands in two coordinates."""
+        return bool(np.max(self._stands, initial=0) <= 1)
+
+    @property
+    def _stands(self) -> np.ndarray:
+        """In how many coordinates each number stands."""
+        return np.asarray(self._matrix.astype(bool).sum(axis=0)).ravel()
+
+    @property
+    def _matrix(self) -> Any:
+        rows = np.repeat(np.arange(math.prod(self.times.shape[:-1])), self.times.shape[-1])
+        known, columns = np.unique(self.numbers, return_inverse=True)
+        shape = (math.prod(self.times.shape[:-1]), known.size)
+        found = sparse.csr_matrix((self.times.ravel(), (rows, columns.ravel())), shape=shape)
+        found.eliminate_zeros()
+        return found
+
+    def scaled(self, by: Any) -> Terms | None:
+        """Times a number, or an array that is not larger than the noise."""
+        by = np.asarray(by, np.float64)
+        shape = np.broadcast_shapes(self.times.shape[:-1], by.shape)
+        return Terms(_grown(self.numbers, shape), _grown(self.times, shape) * by[..., None])._bounded()
+
+    def plus(self, other: Terms) -> Terms | None:
+        """The sum of both."""
+        shape = np.broadcast_shapes(self.times.shape[:-1], other.times.shape[:-1])
+        parts = [(_grown(one.numbers, shape), _grown(one.times, shape)) for one in (self, other)]
+        return Terms(*(np.concatenate(pair, axis=-1) for pair in zip(*parts, strict=True)))._bounded()
+
+    def summed(self, axes: Sequence[int]) -> Terms | None:
+        """Over some axes."""
+        last = self.times.ndim - 1
+        kept = [axis for axis in range(last) if axis not in axes]
+        order, shape = [*kept, *axes, last], [self.times.shape[axis] for axis in kept]
+        arrays = (np.transpose(array, order).reshape(*shape, -1) for array in (self.numbers, self.times))
+        return Terms(*arrays)._bounded()
+
+    def covariance(self) -> Blocks | None:
+        """Coordinates that depend on one another, in groups; None where there are too many."""
+        matrix = self._matrix
+        if float(np.sum(np.square(self._stands, dtype=float))) > MOST_ENTRIES:
+            return None
+        products = (matrix @ matrix.T).tocsr()
+        products.data[np.abs(products.data) <= NONE * np.max(np.abs(products.data), initial=0.0)] = 0.0
+        products.eliminate_zeros()
+        _, blocks = sparse.csgraph.connected_components(products, directed=False)
+        order = np.argsort(blocks, kind="stable")
+        groups = [own for own in np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1) if own.size > 1]
+        if any(own.size > LARGEST_BLOCK for own in groups):
+            return None
+        return [(own, products[own][:, own].toarray()) for own in groups]
+
+    def _bounded(self) -> Terms | None:
+        return self if self.times.size <= MOST_TERMS else None
+
+
+def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence[Terms | None]) -> Terms | None:
+    """The result of an equation that moves entries, one term of all its operands at a time; None is no noise."""
+    most = max(part.times.shape[-1] for part in parts if part is not None)
+    columns: list[list[np.ndarray]] = [[], []]
+    for term in range(most):
+        for which, kept in enumerate(columns):
+            arrays = [None if part is None else _column(part, which, term) for part in parts]
+            if (found := move(arrays)) is None or not np.all(np.isfinite(found)):
+                return None
+            kept.append(np.asarray(found, np.float64))
+    numbers, times = (np.stack(kept, axis=-1) for kept in columns)
+    return Terms(numbers.astype(np.int64), times)._bounded()
+
+
+def _column(part: Terms, which: int, term: int) -> np.ndarray:
+    array = (part.numbers, part.times)[which]
+    if term >= array.shape[-1]:
+        return np.zeros(array.shape[:-1])
+    return array[..., term].astype(np.float64)
+
+
+def total(parts: Sequence[Terms | None]) -> Terms | None:
+    """The sum of all; None where one of them is not known."""
+    found = parts[0]
+    for part in parts[1:]:
+        found = None if found is None or part is None else found.plus(part)
+    return found
+
+
+def independent(first: int, shape: Sequence[int], variance: Any) -> Terms | None:
+    """New numbers, one for every coordinate."""
+    size = math.prod(shape)
+    if size > MOST_TERMS:
+        return None
+    numbers = np.arange(first, first + size).reshape(*shape, 1)
+    return Terms(numbers, np.sqrt(np.broadcast_to(variance, shape)).reshape(*shape, 1).astype(np.float64))
+
+
+Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
+"""Places of coordinates that depend on one another, and their covariance."""
+
+
+def lacking(blocks: Blocks) -> int:
+    """Directions without any noise."""
+    return sum(int(np.sum(np.linalg.eigvalsh(own) <= NONE * np.max(np.diag(own)))) for _, own in blocks)
+
+
+def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
+    """Square of a length in units of the noise."""
+    single = _over(np.square(moved).ravel(), np.broadcast_to(variance, moved.shape).ravel())
+    for places, own in blocks if np.all(np.isfinite(moved)) else ():
+        variances, directions = np.linalg.eigh(own)
+        along = np.abs(directions.T @ moved.ravel()[places])
+        along[along <= NONE * np.max(along)] = 0.0
+        least = np.where(variances <= NONE * variances[-1], 0.0, variances)
+        single[places] = _over(np.square(along), least)
+    return float(np.sum(single))
+
+
+def _over(squares: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Nothing is hidden by nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(squares == 0, 0.0, squares / variances)
+
+
+def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.broadcast_to(array, (*shape, array.shape[-1]))

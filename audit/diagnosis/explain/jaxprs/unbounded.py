@@ -1,0 +1,84 @@
+"""Releases that move further with every larger record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.findings import Finding, Kind, after_sum, found
+from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
+from audit.diagnosis.explain.jaxprs.runs import Run, listed
+from audit.diagnosis.explain.jaxprs.value import Release, Weight
+from audit.diagnosis.explain.places import Place, spelled
+
+SLACK = 0.02
+
+
+def unbounded_releases(plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:
+    """Releases that move further with every larger record, and sums that do but are bounded after the sum.
+
+    A gradient may vanish at one size of a record and not at a larger one, so each is compared with the record as it is,
+    too, and what stays within the promise is bounded.
+    """
+    if len(grown) < len(SCALES):
+        return []
+    known, less, more = (run.lockstep.meetings.releases for run in (plain, *grown))
+    if not len(known) == len(less) == len(more):
+        return []
+    allowed = (1 + SLACK) / stated.due if stated.due else 0.0
+    usual = max((release.cost for release in known), default=0.0)
+    after: dict[Place, Place] = {}
+    bounded: list[tuple[Release, Release]] = []
+    unbounded: dict[tuple[Place, Place], list[tuple[Release, Release]]] = {}
+    for base, small, large in zip(known, less, more, strict=True):
+        if small.unknown or not small.cost or not np.isfinite(large.cost):
+            continue
+        origin = small.origin if isinstance(small.origin, Place) else small.at
+        if large.cost > max(GROWN * small.cost, GROWN * usual, allowed):
+            unbounded.setdefault((origin, small.at), []).append((small, large))
+            continue
+        bounded.append((small, large))
+        if small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
+            after.setdefault(small.nonlinear, origin)
+    readers = plain.lockstep.meetings.readers
+    findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
+    return findings + [_not_clipped(own, bounded, origin=origin, at=at) for (origin, at), own in unbounded.items()]
+
+
+Grown = Sequence[tuple[Release, Release]]
+"""Releases of a record that was made larger, and still larger."""
+
+
+def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> Finding:
+    """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
+
+    Where these are multiplied by a number that bounds nothing, the line that computes it does.
+    """
+    names = [one.output for one, _ in grown if one.output] if bounded else []
+    leaves = f" for {listed(names)}" if names else ""
+    times = max(large.cost / small.cost for small, large in grown)
+    words = {"leaves": leaves, "scale": SCALES[1] / SCALES[0], "times": times}
+    clips = {weight.at for weight in _weights(bounded, bounds=True)}
+    clips -= {one.weighted.at for one, _ in grown if one.weighted}
+    if len(clips) == 1:
+        (clip,) = clips
+        told = found(Kind.NOT_CLIPPED, clip=clip, origin=origin, at=at, **words)
+        return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(clip)}.")
+    failed = {(weight.factor, weight.at) for weight in _weights(grown, bounds=False)}
+    if len(failed) == 1:
+        factor, weighed = next(iter(failed))
+        told = found(Kind.NOT_CLIPPED, factor=factor, weighed=weighed, origin=origin, at=at, **words)
+        where = f"The number of {spelled(factor)}, by which the record is multiplied at {spelled(weighed)},"
+        return dataclasses.replace(told, says=f"{told.says} {where} does not bound it.")
+    return found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
+
+
+def _weights(grown: Grown, *, bounds: bool) -> list[Weight]:
+    """Where these were multiplied by a number of the record's own that bounds it, or that does not."""
+    own = [(small.weighted, large.weighted) for small, large in grown]
+    both = [(small, large) for small, large in own if small is not None and large is not None]
+    long = [(small, large) for small, large in both if large.before > GROWN * small.before > 0]
+    return [small for small, large in long if (large.after <= GROWN * small.after) == bounds]

@@ -1,0 +1,95 @@
+"""Bugs deep inside of a library: each is found, and its own line stands first."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from diagnosis import quiet_library
+
+import guarantees
+import mechanisms
+from audit.diagnosis.explain import explain
+
+KINDS = {
+    "norm_without_head": "too_little_noise",
+    "per_leaf": "too_little_noise",
+    "over_leaves": "too_little_noise",
+    "half": "too_little_noise",
+    "mean_norm": "records_mixed_before_sum",
+    "median": "records_mixed_before_sum",
+    "class_weight": "records_mixed_before_sum",
+    "scalar": "key_used_twice",
+    "tiled": "key_used_twice",
+    "flipped": "key_used_twice",
+    "batch_key": "key_used_twice",
+    "same_key": "key_used_twice",
+    "bias": "released_without_noise",
+    "mask_ignored": "in_every_batch",
+    "key_from_data": "randomness_from_data",
+    "rate": "randomness_from_data",
+}
+FAST = ("flipped", "over_leaves", "bias")
+"""One of each way to find the line; the others are long."""
+
+
+def told(bug, monkeypatch, seed=0):
+    monkeypatch.setattr(quiet_library, "BUG", bug)
+    training = bug == "same_key"
+    made = mechanisms.mechanism(
+        quiet_library.train if training else quiet_library.step,
+        releases="final" if training else "update",
+        clip=quiet_library.CLIP,
+        noise_multiplier=quiet_library.NOISE,
+    )
+    claim = guarantees.subsampled_gaussian(rate=quiet_library.RATE, noise_multiplier=quiet_library.NOISE)
+    return explain(made, quiet_library.pair(), key=jax.random.key(seed), claim=None if training else claim)
+
+
+def line_of(bug):
+    with open(quiet_library.__file__) as source:
+        (found,) = [number for number, line in enumerate(source, 1) if line.rstrip().endswith(f"# BUG: {bug}")]
+    return quiet_library.__file__, found
+
+
+@pytest.mark.parametrize("bug", [pytest.param(bug, marks=() if bug in FAST else pytest.mark.long) for bug in KINDS])
+def test_the_line_of_a_bug_stands_first(bug, monkeypatch):
+    found = told(bug, monkeypatch).suspicions[0]
+    assert found.kind == KINDS[bug]
+    assert found.lines[0] == line_of(bug), found
+    assert f"quiet_library.py:{found.lines[0][1]}" in found.says
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["", "more"])
+def test_nothing_is_said_about_right_noise(form, monkeypatch):
+    assert told(form, monkeypatch).findings == ()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_noise_that_cancels_along_the_record_is_too_little(sign):
+    def step(key, rows):
+        clipped = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
+        noise = jax.random.normal(key, rows.shape[1:])
+        return clipped.sum(axis=0) + 0.8**0.5 * noise + sign * 0.2**0.5 * jnp.roll(noise, 1)
+
+    pair = mechanisms.add_record(np.eye(4, dtype="f4"), np.full(4, 2.0, "f4"))
+    told = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    assert told.rounds[0].multiplier == pytest.approx(0.8**0.5 + sign * 0.2**0.5, rel=1e-4)
+    assert [one.kind for one in told.findings] == (["too_little_noise"] if sign < 0 else [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bug", ["idle_median", "raw_norm", "empty"])
+def test_raw_data_that_change_nothing_on_the_pair_are_not_called_right(bug, monkeypatch):
+    (found,) = told(bug, monkeypatch).findings
+    assert found.kind == "not_followed"
+    assert found.lines[0] == line_of(bug), found
+    assert "another record may change it" in found.says
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
+def test_no_seed_hides_weights_that_depend_on_others(seed, monkeypatch):
+    assert told("class_weight", monkeypatch, seed).suspicions[0].kind == "records_mixed_before_sum"
