@@ -75,8 +75,10 @@ def test_the_confidence_of_the_comparison_is_an_input(tmp_path, given, confidenc
     assert done.stdout.splitlines()[-1] == f"compare b.json report/records.json --confidence {confidence}"
 
 
+KNOWN = "--records report/records.json"
 SAYS = """#!/usr/bin/env bash
 echo "$1"
+if [[ "$1" == explain ]]; then echo "${@:3}"; fi
 case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exit ${LOOKED:-0} ;; esac
 """
 
@@ -85,12 +87,13 @@ case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exi
     ("given", "ran", "code"),
     [
         ({}, "run", 0),
-        ({"EXPLAIN": "yes"}, "run explain", 0),
-        ({"EXPLAIN": "yes", "LOOKED": "1"}, "run explain", 1),
-        ({"EXPLAIN": "yes", "LOOKED": "4"}, "run explain", 0),
-        ({"EXPLAIN": "strict", "LOOKED": "4"}, "run explain", 4),
-        ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "1"}, "run explain", 3),
-        ({"EXPLAIN": "yes", "BASELINE": "b.json", "COMPARED": "1"}, "run compare explain", 1),
+        ({"EXPLAIN": "yes"}, f"run explain {KNOWN}", 0),
+        ({"EXPLAIN": "yes", "LOOKED": "1"}, f"run explain {KNOWN}", 1),
+        ({"EXPLAIN": "yes", "LOOKED": "4"}, f"run explain {KNOWN}", 0),
+        ({"EXPLAIN": "strict", "LOOKED": "4"}, f"run explain {KNOWN}", 4),
+        ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "1"}, f"run explain {KNOWN}", 3),
+        ({"EXPLAIN": "yes", "RUN": "2", "LOOKED": "1"}, "run explain", 2),
+        ({"EXPLAIN": "yes", "BASELINE": "b.json", "COMPARED": "1"}, f"run compare explain {KNOWN}", 1),
         ({"BASELINE": "b.json", "RUN": "1"}, "run", 1),
         ({"EXPLAIN": "maybe"}, "", 2),
         ({"EXPLAIN": "yes", "SUITE": "", "PYTEST": "-q"}, "", 2),

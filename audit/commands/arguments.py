@@ -164,6 +164,11 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     _suite(parser)
     parser.add_argument("--audit", metavar="NAME", help="only this audit of the suite")
     parser.add_argument("--seed", type=int, help="draws the replay's random numbers (default: the suite's seed)")
+    parser.add_argument(
+        "--records",
+        metavar="RECORDS.json",
+        help="of a run of this suite: lines that it has named are not looked for again",
+    )
     parser.set_defaults(confidence=None, trials=None)
     _speech(parser)
 

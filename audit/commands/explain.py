@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from audit.commands.compare import EXIT_NOT_COMPARED
@@ -10,11 +12,11 @@ from audit.commands.json_output import print_json
 from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import printable
 from audit.suites.suite import AuditSpec, Suite, SuiteError
+from audit.trials.library_files import relative
 from dpsgd_audit.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from audit.diagnosis.explain.findings import Explanation
-    from audit.suites.build import Built
 
 FOUND = 1
 NOT_JUDGED = EXIT_NOT_COMPARED
@@ -28,7 +30,7 @@ PROGRAM = (
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Replay every audit's code, or that of the one that is named.
+    """Replay every audit's code, or that of the one that is named, unless ``--records`` have lines of it already.
 
     1 if anything looks wrong where it should not, else 4 if some code was not judged, else 0.
     """
@@ -45,16 +47,21 @@ def execute(arguments: argparse.Namespace) -> int:
         wanted = [spec for spec in wanted if spec not in programs]
         if programs and not arguments.quiet:
             print(printable(f"{', '.join(spec.name for spec in programs)}: {PROGRAM}"))
-    for audit in build_suite(suite, wanted):
-        told[audit.spec.name] = explain(
-            audit.mechanism,
-            audit.neighbours,
-            key=audit_key(suite.seed, audit.spec.name),
-            claim=audit.claim,
-        )
+    known = _known(arguments.records)
+    built = {
+        audit.spec.name: audit for audit in build_suite(suite, [spec for spec in wanted if spec.name not in known])
+    }
+    for spec in wanted:
+        if audit := built.get(spec.name):
+            told[spec.name] = explain(
+                audit.mechanism, audit.neighbours, key=audit_key(suite.seed, spec.name), claim=audit.claim
+            )
+            _annotate(spec, told[spec.name])
+        else:
+            told[spec.name] = known[spec.name]
         if not arguments.json and not arguments.quiet:
-            print(printable(_text(audit, told[audit.spec.name])))
-    if told and not arguments.json and not arguments.quiet:
+            print(printable(_text(spec, told[spec.name], drawn=spec.name in known)))
+    if any(one.followed or one.suspicions for one in told.values()) and not arguments.json and not arguments.quiet:
         print(NEVER_SEEN)
     if arguments.json:
         print_json({name: _plain(explanation) for name, explanation in told.items()})
@@ -70,6 +77,16 @@ def _code(told: list[tuple[AuditSpec, Explanation]]) -> int:
     return NOT_JUDGED if any(explanation.not_judged for explanation in asked) else 0
 
 
+def _annotate(spec: AuditSpec, explanation: Explanation) -> None:
+    """Where GitHub runs us: what looks wrong beside its line; a run has done so with what it named."""
+    from audit.report.formats import annotation
+
+    if os.environ.get("GITHUB_ACTIONS") == "true" and spec.expect != "violation":
+        for finding in explanation.suspicions:
+            places = [(relative(path), line) for path, line in finding.lines]
+            print(annotation("error", spec.name, finding.says, places), file=sys.stderr)
+
+
 def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:
     if name is None:
         return list(suite.audits)
@@ -81,10 +98,23 @@ def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:
     return [spec for spec in suite.audits if spec.name == name]
 
 
-def _text(audit: Built, explanation: Explanation) -> str:
-    lines = [f"{audit.spec.name}:", *(f"  {line}" for line in explanation.of_this_code.splitlines())]
-    if explanation.suspicions:
-        trials = f"{audit.spec.trials:,} trials"
+def _known(records: str | None) -> dict[str, Explanation]:
+    """What a run's own replay found wrong, by the audit's name; of what it found right a record does not tell."""
+    from audit.diagnosis.explain.in_records import recalled
+    from audit.record.stored import load_records
+
+    told = {} if records is None else {record.name: recalled(record.diagnoses) for record in load_records(records)}
+    return {name: explanation for name, explanation in told.items() if explanation.suspicions}
+
+
+def _text(spec: AuditSpec, explanation: Explanation, *, drawn: bool) -> str:
+    """``drawn``: a run has drawn its trials, and its replay is told again."""
+    said = explanation.of_this_code.splitlines()
+    if len(said) == 1:
+        return f"{spec.name}: {said[0]}"
+    lines = [f"{spec.name}{' (replayed by the run)' if drawn else ''}:", *(f"  {line}" for line in said)]
+    if explanation.suspicions and not drawn:
+        trials = f"{spec.trials:,} trials"
         lines.append(
             f"  These are suspicions, not a verdict: `dpsgd-audit run` draws {trials} of this audit and judges it."
         )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import NOT_REPEATABLE, command, libraries
 from audit.report.ceiling import ceiling
-from audit.report.diagnoses import asked, code_lines, heading, looks_wrong, suspects
+from audit.report.diagnoses import asked, beside_the_verdict, code_lines, heading, looks_wrong, suspects
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
-from audit.report.places import places_of
+from audit.report.places import Place, places_of
 from audit.report.table import proven_delta, proven_epsilon, readable
 from audit.report.text import record_lines
 
@@ -142,16 +142,23 @@ def _junit_end(record: AuditRecord) -> str:
 
 
 def github_annotations(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> list[str]:
-    """Workflow commands that GitHub shows beside the run: an error or a warning per surprise.
+    """Workflow commands that GitHub shows beside the run: an error or a warning per surprise, and what a replay shows.
 
     ``places`` says where an audit is written, as ``file:line``, by its name.
     """
     found = []
     for record in records:
+        where = places_of(record, (places or {}).get(record.name))
         if not record.as_expected:
             level = "warning" if record.verdict == "inconclusive" else "error"
-            text = command_text("\n".join(record_lines(record)))
-            found_at = places_of(record, (places or {}).get(record.name))[:1]
-            where = "".join(f"file={command_property(path)},line={line}," for path, line in found_at)
-            found.append(f"::{level} {where}title={command_property(record.name)}::{text}")
+            found.append(annotation(level, record.name, "\n".join(record_lines(record)), where))
+        else:
+            shown_wrong = beside_the_verdict(record)
+            found += [annotation("warning", record.name, one.says, [*one.lines] or where) for one in shown_wrong]
     return found
+
+
+def annotation(level: str, title: str, text: str, places: Sequence[Place]) -> str:
+    """One workflow command, at the first of the places."""
+    where = "".join(f"file={command_property(path)},line={line}," for path, line in places[:1])
+    return f"::{level} {where}title={command_property(title)}::{command_text(text)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 
-from audit.diagnosis.explain.findings import Covered, Explanation, not_followed
+from audit.diagnosis.explain.findings import Explanation, not_followed
 from audit.power.less_noise import CLAIMS
 from audit.record.environment import seen_of
 from guarantees.checks import AboveZero, checked
@@ -180,7 +180,7 @@ def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: State
     """The same of a mechanism and of what is known to be stated."""
     if step.tracer not in TRACERS:
         why = f"{step.name} runs code that cannot be followed operation by operation"
-        return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(step.name,)))
+        return Explanation(findings=(not_followed(why),))
     follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow
     told = follow(step, neighbours, key=key, stated=stated)
     return dataclasses.replace(told, stated=stated.noise_multiplier)

@@ -147,6 +147,11 @@ class Explanation:
         """The findings that say what was not judged, and why."""
         return tuple(found for found in self.findings if found.kind == Kind.NOT_FOLLOWED)
 
+    @property
+    def followed(self) -> bool:
+        """Whether a replay saw anything of what noise does, or found nothing to say."""
+        return bool(self.covered.draws or self.covered.releases or not self.findings)
+
     def is_as_stated(self, due: float | None) -> bool:
         """Whether nothing was found and every release has exactly the noise that is due to what the record moves."""
         if due is None or self.findings or not self.rounds:
@@ -167,10 +172,12 @@ class Explanation:
             blocks.append(NOTHING_STATED)
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         blocks += [_table(self.rounds)] if self.rounds else []
-        draws, meetings = (_counted(number, "place") for number in (self.covered.draws, self.covered.releases))
-        followed = f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}."
-        opaque = [f"Run and not followed: {', '.join(self.covered.opaque)}."] if self.covered.opaque else []
-        return "\n".join([*blocks, followed, *opaque])
+        if self.followed:
+            draws, meetings = (_counted(number, "place") for number in (self.covered.draws, self.covered.releases))
+            blocks.append(f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}.")
+        if self.covered.opaque:
+            blocks.append(f"Run and not followed: {', '.join(self.covered.opaque)}.")
+        return "\n".join(blocks)
 
 
 def found(kind: Kind, *, beside: Iterable[Place] = (), **words: object) -> Finding:

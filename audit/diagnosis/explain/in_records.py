@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -88,6 +89,16 @@ def _answer(finding: Finding) -> Diagnosis:
         risk=0.0,
         assumes="nothing: both datasets were run on the same draws; no trial tests it and it decides no verdict",
         lines=tuple(map(shortened, finding.lines)),
+    )
+
+
+def recalled(answers: Iterable[Diagnosis]) -> Explanation:
+    """What a replay found wrong, from a record's answers."""
+    lines = [answer for answer in answers if answer.wrong and answer.code.startswith(LINE)]
+    return Explanation(
+        findings=tuple(
+            Finding(kind=Kind(answer.code.removeprefix(LINE)), lines=answer.lines, says=answer.says) for answer in lines
+        )
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,7 @@ UNSEEN = (
 
 SLACK = 0.02
 """By which a length may exceed the clipping norm: rounding."""
+DRAWS_NOTHING = "{name} draws nothing with PyTorch, and other random numbers are not followed"
 CAUSE = 3
 """What a look shows: more than too little noise, which may follow from something that only another batch shows."""
 
@@ -69,11 +72,14 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     """Both sides on the same draws. What cannot be followed is said, and so is an error of the code itself."""
     import jax.random
 
-    # imports PyTorch
-    replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     code = as_given(mechanism).replayed
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)
+    draws_nothing = Explanation(findings=(not_followed(DRAWS_NOTHING.format(name=mechanism.name)),))
+    if not _imports_torch(code, sides[0], seed):
+        return draws_nothing
+    # imports PyTorch
+    replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     try:
         settings = {"noise_multiplier": stated.due, "sampled": stated.rate is not None}
         seen = _looked_at(replay, code, *sides, seed=seed, **settings)
@@ -84,8 +90,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     constant = {fact.stacks["draw"] for fact in seen.facts if "added" in fact.stacks}
     uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
     if not seen.draws:
-        why = f"{mechanism.name} draws nothing with PyTorch, and other random numbers are not followed"
-        return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
+        return draws_nothing
     return Explanation(
         findings=ranked(_finding(fact, readers, stated) for fact in seen.facts),
         rounds=tuple(
@@ -103,6 +108,16 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         ),
         covered=Covered(draws=seen.draws, releases=seen.releases, opaque=(*seen.opaque, *UNSEEN)),
     )
+
+
+def _imports_torch(code: Any, side: Any, seed: int) -> bool:
+    """Whether PyTorch is there, or would be after one run: importing it for nothing takes ten seconds."""
+    if "torch" not in sys.modules:
+        # an error is told by the replay
+        with contextlib.suppress(Exception):
+            code(side, seed, lambda name, tensor: None)
+            return "torch" in sys.modules
+    return True
 
 
 def _fails_alone(code: Any, sides: Sequence[Any], seed: int, kind: type[Exception]) -> bool:

@@ -125,6 +125,41 @@ mechanism = { kind = "command_step", command = ["no-such-program"] }
     assert "clip=" in line
 
 
+def test_lines_that_a_run_has_named_are_told_again_without_a_replay(folder, record, monkeypatch, capsys):
+    """The action replayed each audit twice: 142 CPU seconds for three small ones."""
+    (folder / "suite.toml").write_text(SUITE.replace('name = "half"', 'name = "leaks"'))
+    audit.save_records((record,), "records.json")
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: pytest.fail("replayed again"))
+    given = ["explain", "suite.toml", "--audit", "leaks", "--records", "records.json"]
+    assert cli.main(given) == 1
+    said = capsys.readouterr().out
+    assert "leaks (replayed by the run):" in said
+    assert "not_clipped" in said
+    assert "Followed" not in said
+    assert "Not seen by a replay" in said
+    # without a line in the record the code is replayed
+    audit.save_records((dataclasses.replace(record, diagnoses=()),), "records.json")
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: Explanation())
+    assert cli.main(given) == 0
+
+
+@pytest.mark.parametrize(("expect", "lines"), [("no_violation_found", 1), ("violation", 0)])
+def test_what_looks_wrong_is_annotated_at_its_line_where_github_runs_us(folder, monkeypatch, capsys, expect, lines):
+    wrong = Finding(kind=Kind.NOT_CLIPPED, lines=((str(folder / "steps_with_a_line.py"), 7),), says="Not clipped.")
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: Explanation(findings=(wrong,)))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (folder / "suite.toml").write_text(SUITE.replace('name = "half"', f'name = "half"\nexpect = "{expect}"'))
+    cli.main(["explain", "suite.toml", "--audit", "half", "--quiet"])
+    assert capsys.readouterr().err == "::error file=steps_with_a_line.py,line=7,title=half::Not clipped.\n" * lines
+
+
+def test_code_of_which_nothing_is_followed_takes_one_line(folder, monkeypatch, capsys):
+    told = Explanation(findings=(not_followed("f draws nothing with PyTorch"),))
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: told)
+    assert cli.main(["explain", "suite.toml", "--audit", "half"]) == 4
+    assert capsys.readouterr().out == "half: Not judged: f draws nothing with PyTorch.\n"
+
+
 def test_an_audit_that_the_suite_does_not_have_is_named(folder, capsys):
     assert cli.main(["explain", "suite.toml", "--audit", "hal"]) == 2
     assert "'hal' is not an audit of this suite (did you mean 'half'?)" in capsys.readouterr().err

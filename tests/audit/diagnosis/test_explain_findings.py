@@ -110,7 +110,7 @@ def test_a_program_in_another_language_is_not_covered():
     )
     assert [one.kind for one in told.findings] == [Kind.NOT_FOLLOWED]
     assert "command_step" in told.findings[0].says
-    assert told.covered.opaque == ("command_step",)
+    assert told.of_this_code == told.findings[0].says
 
 
 def test_a_history_with_one_noise_multiplier_states_it():

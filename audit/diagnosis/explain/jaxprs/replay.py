@@ -66,7 +66,7 @@ def follow(
         why = (
             f"{mechanism.name} draws sufficient statistics, not records; explain the simulator of full vectors instead"
         )
-        return Explanation(findings=(not_followed(why),), covered=Covered(opaque=(mechanism.name,)))
+        return Explanation(findings=(not_followed(why),))
     try:
         program = traced(mechanism, neighbours, key)
     except CannotFollowError as error:
