@@ -22,12 +22,15 @@ POLICY = "one_run"
 
 
 def as_records(found: Iterable[AuditRecord | OneRun]) -> list[AuditRecord]:
-    """All of them as records; a name that another one has already gets a number."""
+    """All of them as records; a training whose name another one has already gets a number."""
     records: list[AuditRecord] = []
-    for record in map(as_record, found):
-        taken = {other.name for other in records}
-        names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(records) + 2)))
-        records.append(dataclasses.replace(record, name=next(name for name in names if name not in taken)))
+    for one in found:
+        record = as_record(one)
+        if isinstance(one, OneRun):
+            taken = {other.name for other in records}
+            names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(records) + 2)))
+            record = dataclasses.replace(record, name=next(name for name in names if name not in taken))
+        records.append(record)
     return records
 
 

@@ -58,7 +58,6 @@ def noisy(key, rows):
     ("step", "message"),
     [
         (lambda key, rows: np.asarray(rows).sum(0), r"side 'without'.*TracerArray.*mechanisms\.callable_step"),
-        (lambda rows, key: rows["image"], r"called as step\(key, dataset\)"),
         (lambda key, rows: "text", r"called as step\(key, dataset\)"),
         (lambda key, rows: {}["weights"], r"side 'without' at \S*test_own_model\.py:\d+: KeyError: 'weights'"),
     ],
@@ -74,6 +73,7 @@ def test_a_step_that_cannot_be_traced_is_told_how_it_is_called(step, message):
         ({"claim": (1.0, 1e-5)}, r"claim must be one of guarantees.*claim_from_table\(\[\(epsilon, delta\)\]\)"),
         ({"neighbours": (PAIR.without, PAIR.with_record)}, r"neighbours must be a pair.*mechanisms\.pair\(without"),
         ({"mechanism": lambda rows: rows.sum(0)}, r"a step is called with \(key, dataset\).*own_model\.py:\d+\)"),
+        ({"mechanism": lambda rows, key: rows}, r"called with \(key, dataset\).*it has them in another order"),
         ({"mechanism": PAIR}, "a mechanism is a function of a key and a dataset.*got Neighbours"),
     ],
 )

@@ -263,19 +263,19 @@ class Run(TorchDispatchMode):
                 self.numbers.append(where)
                 self._numbers |= {float(part): where} if part.numel() == 1 else {}
             else:
-                self._choose(cell)
+                self._choose(cell.draws, released=bool(cell.released))
 
-    def _choose(self, cell: Cell) -> None:
-        """A drawn number decides something, as for one record after the other in a loop."""
-        self.choosing |= cell.draws
-        if not cell.released:
+    def _choose(self, draws: frozenset[int], *, released: bool = False) -> None:
+        """Drawn numbers decide something, as which records a batch holds; those of an earlier batch begin no other."""
+        if not released and not draws <= self.choosing:
             self.releases.new_round()
+        self.choosing |= draws
 
     def _joined(self, done: Operation) -> Cell:
         """What is known of the result of one operation."""
         noisy = [(part, cell) for part, cell in done.pairs if cell.noise]
         if not done.out.is_floating_point() and not done.data:
-            self.choosing |= done.draws
+            self._choose(done.draws)
             self.ledger.compare_choice(done)
             return Cell(draws=done.draws, drawn=done.where)
         both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
