@@ -28,9 +28,9 @@ RULES = {
     "violation": ("PromiseBroken", "error", "The proven privacy leak exceeds what the claim allows."),
     "no_violation_found": ("ExpectedViolation", "warning", "A violation was expected and none was found."),
     "inconclusive": (
-        "TooFewTrials",
+        "Inconclusive",
         "warning",
-        "Too few trials, or scores too blind, to find a violation or to rule a large one out.",
+        "No violation was found and no large one is ruled out: too few trials, blind scores, or outputs all equal.",
     ),
 }
 """Of a verdict that is not as expected: the rule's name, its level, and what it says."""

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from audit.bounds.rounding import at_least, at_most
+from audit.record.diagnosis_answer import CONSTANT
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
@@ -76,6 +77,8 @@ NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 
 def look_again(records: Sequence[AuditRecord]) -> str:
     """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
+    if all(any(answer.code == CONSTANT for answer in record.diagnoses) for record in records):
+        return "Every release was the same, on both datasets: check that the code returns what it trained."
     if all(record.reason.startswith(ONE_PLACE) for record in records):
         return "More trials would not help: use another score, or other thresholds."
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)

@@ -43,7 +43,7 @@ MISSED = f"; they would miss {NOISELESS}"
 HALF = "that half of the noise is missing"
 ONE_PLACE = (
     "all scores, without and with the record, are the same or lie on the same side of every threshold, so that no leak "
-    "would have been found; use another score, or other thresholds."
+    "would have been found; use another score, or other thresholds, unless the outputs never vary either."
 )
 JOINTLY = "the two error counts together are too small for the claim."
 

@@ -49,8 +49,6 @@ def length(tree):
 
 def factor(tree, clip):
     size = jnp.maximum(length(tree), 1e-12)
-    if BUG == "floor":
-        return jnp.maximum(0.25, jnp.minimum(1.0, clip / size))  # BUG: floor
     return jnp.minimum(1.0, clip / size)
 
 

@@ -26,6 +26,7 @@ from audit.record.stored import from_json
 from audit.report.diagnoses import looks_wrong, untold
 from audit.report.formats import junit, markdown
 from audit.report.page import write_report
+from audit.report.story import look_again
 from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.suites.read import parse_suite
@@ -586,5 +587,7 @@ def test_a_release_that_never_varies_is_told_so():
     (says,) = looks_wrong(found.diagnoses)
     assert says.startswith("the release is constant: 40 fresh outputs are equal")
     assert any(line.startswith("  wrong:   the release is constant") for line in record_lines(found))
+    assert look_again([found]).startswith("Every release was the same, on both datasets: check that the code")
     unseen = audit.run_audit(mechanisms.callable_step(by_record), PAIR, lambda output: 0 * output[0], **given)
     assert unseen.diagnoses == ()
+    assert look_again([found, unseen]).startswith("More trials would not help: use another score")

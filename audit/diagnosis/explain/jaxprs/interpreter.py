@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.extend.core as jax_core
@@ -13,6 +13,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind, found, led, why_broken_off
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
@@ -28,19 +29,6 @@ from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, 
 from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
 from audit.trials.library_files import is_library
 
-CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}
-"""Equations that only call another program, and where they keep it."""
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 COUNTERS = frozenset({"philox"})
@@ -176,7 +164,7 @@ class Lockstep:
     def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
         """One equation run on each side by itself."""
         outs = evaluate(one, [value.a for value in ins])
-        differ = any(value.differs for value in ins) or ins is not ins_b or _shapes(one) != _shapes(other)
+        differ = any(value.differs for value in ins) or ins is not ins_b or shapes(one) != shapes(other)
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
         if one.primitive.name == "random_bits":
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
@@ -188,7 +176,7 @@ class Lockstep:
 
     def _settle(self, equation: Any, place: Place, a: Any, b: Any, ins: Sequence[Value], which: int) -> Value:
         name, params = equation.primitive.name, equation.params
-        derived = self._derived or _is_derived(equation)
+        derived = self._derived or is_derived(equation)
         out = labelled(
             name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group, derived=derived
         )
@@ -217,7 +205,7 @@ class Lockstep:
         keys_alone = not any(value.data for value in ins) and any(value.random and is_key(value.a) for value in ins)
         if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
             return self._sampler(one, other, ins, place, jaxpr_a)
-        outer, self._derived = self._derived, self._derived or _is_derived(one)
+        outer, self._derived = self._derived, self._derived or is_derived(one)
         try:
             return self.run(jaxpr_a, jaxpr_b, ins, inside(jaxpr_a, one, within))
         finally:
@@ -226,11 +214,11 @@ class Lockstep:
     def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
         name = one.params.get("name", "")
-        keys = [value for value in ins if value.random and is_key(value.a) and _draws(jaxpr)]
+        keys = [value for value in ins if value.random and is_key(value.a) and draws(jaxpr)]
         drawn = [self._draw(value, place, other.outvars[0].aval) for value in keys]
         numbers = {number for number in drawn if number is not None}
         outs = evaluate(one, [value.a for value in ins])
-        outs_b = evaluate(other, [value.b for value in ins]) if _shapes(one) != _shapes(other) else outs
+        outs_b = evaluate(other, [value.b for value in ins]) if shapes(one) != shapes(other) else outs
         results = []
         if name in INDEPENDENT:
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
@@ -277,7 +265,7 @@ class Lockstep:
         params, params_b = one.params, other.params
         tests, bodies = params["cond_nconsts"], params["body_nconsts"]
         place = place_of(one, within)
-        if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
+        if not any(value.random or value.differs for value in ins) and shapes(one) == shapes(other):
             return self._apart(one, other, ins, ins, place)
         test, body, carry = ins[:tests], ins[tests : tests + bodies], ins[tests + bodies :]
         inner = inside(params["body_jaxpr"], one, within)
@@ -298,10 +286,10 @@ class Lockstep:
     def _scan(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params
         place = place_of(one, within)
-        fixed, carried = _loop_parts(one)
+        fixed, carried = loop_parts(one)
         consts, carry, columns = ins[:fixed], ins[fixed : fixed + carried], ins[fixed + carried :]
         length, length_b = params["length"], params_b["length"]
-        if not any(value.random or value.differs for value in ins) and _shapes(one) == _shapes(other):
+        if not any(value.random or value.differs for value in ins) and shapes(one) == shapes(other):
             return self._apart(one, other, ins, ins, place)
         if out_of_line(columns):
             columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
@@ -397,44 +385,3 @@ def _kept(old: Value, new: Value, place: Place) -> Value:
     if b is old.a:
         return dataclasses.replace(new, a=old.a, b=old.a)
     return dataclasses.replace(new, a=old.a, b=b, origin=new.origin or new.at or place)
-
-
-def _is_derived(equation: Any) -> bool:
-    """Whether differentiation made an equation, or what it differentiates holds it."""
-    return "jvp(" in str(equation.source_info.name_stack)
-
-
-def _loop_parts(scan: Any) -> tuple[int, int]:
-    """How many constants and how many carried values a scan has: versions of JAX say it in different ways.
-
-    What a scan runs over, and what it stacks, has one axis more outside than inside.
-    """
-    inner = getattr(scan.params["jaxpr"], "jaxpr", scan.params["jaxpr"])
-
-    def unstacked(outside: Sequence[Any], inside: Sequence[Any]) -> int:
-        return sum(len(one.aval.shape) == len(own.aval.shape) for one, own in zip(outside, inside, strict=True))
-
-    carried = unstacked(scan.outvars, inner.outvars)
-    return unstacked(scan.invars, inner.invars) - carried, carried
-
-
-def _shapes(equation: Any) -> list[Any]:
-    return [getattr(variable.aval, "shape", None) for variable in equation.outvars]
-
-
-def _draws(jaxpr: Any) -> bool:
-    """Whether random bits are drawn inside, rather than keys derived."""
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        if equation.primitive.name == "random_bits":
-            return True
-        if any(_draws(inner) for inner in inside_of(equation)):
-            return True
-    return False
-
-
-def inside_of(equation: Any) -> Iterator[Any]:
-    """The programs that an equation holds."""
-    for part in equation.params.values():
-        for one in part if isinstance(part, tuple | list) else (part,):
-            if hasattr(one, "eqns") or hasattr(one, "jaxpr"):
-                yield one

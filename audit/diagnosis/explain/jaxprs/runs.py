@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
-from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep, inside_of
+from audit.diagnosis.explain.jaxprs.equations import inside_of
+from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company

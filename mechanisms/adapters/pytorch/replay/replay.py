@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -12,13 +11,12 @@ import torch
 
 from mechanisms.adapters.pytorch.replay import uneven_noise
 from mechanisms.adapters.pytorch.replay.comparing import (
-    apart_from,
     length_of,
-    outputs_differ,
     releases_differ,
     round_costs,
     took_part,
 )
+from mechanisms.adapters.pytorch.replay.differing_outputs import OTHER_NUMBER, differing
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.mixing import SLACK, Company, mixing, other_batches
@@ -52,7 +50,6 @@ COMPANY = ((True, True, False), (True, True, True, *[False] * 61))
 of n or of n + 1 records, and padding shows in a small one."""
 MOST_TWICE = 2**20
 """Numbers in the outputs of code that is looked at twice."""
-OTHER_NUMBER = ", as a number that is not the same for both datasets"
 
 Code = Callable[[Any, int, Callable[[str, Any], None]], None]
 """Runs on a dataset with a seed and tells of every tensor that it releases."""
@@ -257,70 +254,15 @@ class Replay:
 
     def _about_outputs(self, one: Run, other: Run) -> bool:
         """What still differs at the end; whether something does that cannot be looked through."""
-        if one.releases.ended or other.releases.ended:
-            return False
-        if one.outputs.keys() != other.outputs.keys():
-            self._say("not_followed", {}, why="the two datasets release tensors of different names")
-            return True
-        if other.releases.uncovered and (other.releases.reached or outputs_differ(one, other)):
-            first = other.releases.uncovered[0]
-            leaf = f"A part of the sum ({first.count} of {first.of} coordinates)"
-            left = {"left": first.left} if first.left else {}
-            self._say("released_without_noise", {"at": first.origin, "noisy": first.where, **left}, leaf=leaf)
-            return True
-        said: set[tuple[str, Stack]] = set()
-        unseen = False
-        bare: dict[tuple[tuple[str, Stack], ...], list[str]] = collections.defaultdict(list)
-        for at in dict.fromkeys(other.releases.reached):
-            said.add(("changed_after_release", at))
-            self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
-        for name, mine in other.outputs.items():
-            if not apart_from(one.outputs[name].value, mine.value):
-                continue
-            cell = mine.cell
-            if cell is not None and cell.drowned and self._grows_before_its_noise(cell.noised, one, other):
-                stacks = {"at": cell.summed, "noised": cell.noised, "bounded": cell.drowned}
-                bare[tuple(stacks.items())].append(name)
-            elif cell is None or cell.opaque:
-                unseen = True
-                self._say(
-                    "not_followed",
-                    {"at": cell.summed if cell else ()},
-                    why=f"{name} differs and came there by a way that is not followed",
-                )
-            elif cell.changed:
-                if ("changed_after_release", cell.changed) not in said:
-                    origin = OTHER_NUMBER if cell.changed in other.releases.leaked else ""
-                    self._say("changed_after_release", {"at": cell.changed}, origin=origin)
-                said.add(("changed_after_release", cell.changed))
-            elif cell.released and not cell.data:
-                self._about_choice(name, one, other, said)
-            else:
-                at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
-                others = next((event for event in other.releases.events if event.origin == at), None)
-                noisy, drawn = ((), ()) if others is None else (others.stack, others.draw)
-                # what has none may pass the line that adds it
-                left = cell.left or (drawn if noisy in other.plain else ())
-                places = {"at": at, "noisy": noisy, "left": left}
-                bare[tuple((what, where) for what, where in places.items() if where or what == "at")].append(name)
-        for stacks, names in bare.items():
-            self._say("released_without_noise", dict(stacks), leaf=together(names))
-        return unseen or bool(other.releases.reached)
+        told, unseen = differing(one, other, lambda noised: self._grows_before_its_noise(noised, one, other))
+        self._facts += told
+        return unseen
 
     def _grows_before_its_noise(self, noised: Stack, one: Run, other: Run) -> bool:
         """Whether single records that get noise are not bounded there: a larger one is larger than it."""
         larger = None if self._place is None else enlarged(self._with, self._place.index, FACTOR)
         run = None if larger is None else self._further(larger, one)
         return run is not None and run.noised[noised] > MUCH * other.noised[noised] > 0
-
-    def _about_choice(self, name: str, one: Run, other: Run, said: set[tuple[str, Stack]]) -> None:
-        """The two sides release other values, although noise covers each of them: something chose between them."""
-        stops = other.numbers or one.numbers
-        if not stops:
-            self._say("not_followed", {}, why=f"{name} is another released value on each of the two datasets")
-        elif ("changed_after_release", stops[-1]) not in said:
-            said.add(("changed_after_release", stops[-1]))
-            self._say("changed_after_release", {"at": stops[-1]}, origin=f", and decides which value {name} has")
 
     def _about_ranks(self, other: Run) -> None:
         """Whether a median, say, mixes records: it moves if the record stands above all others, or below them."""

@@ -1,0 +1,75 @@
+"""What still differs between the two sides at the end of a replay, although noise was made equal: facts."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+from mechanisms.adapters.pytorch.replay.cells import Cell
+from mechanisms.adapters.pytorch.replay.comparing import apart_from, outputs_differ
+from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.names import together
+from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.stacks import Stack
+
+OTHER_NUMBER = ", as a number that is not the same for both datasets"
+CHANGED, BARE, UNSEEN = "changed_after_release", "released_without_noise", "not_followed"
+
+
+def differing(one: Run, other: Run, grows: Callable[[Stack], bool]) -> tuple[list[Fact], bool]:
+    """The facts, and whether something differs that cannot be looked through.
+
+    ``grows`` says whether single records that get noise at a place are not bounded there.
+    """
+    if one.releases.ended or other.releases.ended:
+        return [], False
+    if one.outputs.keys() != other.outputs.keys():
+        return [_fact(UNSEEN, why="the two datasets release tensors of different names")], True
+    if other.releases.uncovered and (other.releases.reached or outputs_differ(one, other)):
+        first = other.releases.uncovered[0]
+        leaf = f"A part of the sum ({first.count} of {first.of} coordinates)"
+        left = {"left": first.left} if first.left else {}
+        return [_fact(BARE, {"at": first.origin, "noisy": first.where, **left}, leaf=leaf)], True
+    changed = dict.fromkeys(other.releases.reached, OTHER_NUMBER)
+    """Where raw data met a release, and how: each place once."""
+    unseen: list[Fact] = []
+    bare: dict[tuple[tuple[str, Stack], ...], list[str]] = collections.defaultdict(list)
+    opaque = False
+    for name, mine in other.outputs.items():
+        if not apart_from(one.outputs[name].value, mine.value):
+            continue
+        cell, stops = mine.cell, other.numbers or one.numbers
+        if cell is not None and cell.drowned and grows(cell.noised):
+            stacks = {"at": cell.summed, "noised": cell.noised, "bounded": cell.drowned}
+            bare[tuple(stacks.items())].append(name)
+        elif cell is None or cell.opaque:
+            opaque = True
+            why = f"{name} differs and came there by a way that is not followed"
+            unseen.append(_fact(UNSEEN, {"at": cell.summed if cell else ()}, why=why))
+        elif cell.changed:
+            changed.setdefault(cell.changed, OTHER_NUMBER if cell.changed in other.releases.leaked else "")
+        elif cell.released and not cell.data:
+            # noise covers the value of each side: something chose between them
+            if stops:
+                changed.setdefault(stops[-1], f", and decides which value {name} has")
+            else:
+                unseen.append(_fact(UNSEEN, why=f"{name} is another released value on each of the two datasets"))
+        else:
+            bare[_without_noise(cell, other)].append(name)
+    told = [_fact(CHANGED, {"at": at}, origin=origin) for at, origin in changed.items()]
+    told += [*unseen, *(_fact(BARE, dict(stacks), leaf=together(names)) for stacks, names in bare.items())]
+    return told, opaque or bool(other.releases.reached)
+
+
+def _without_noise(cell: Cell, run: Run) -> tuple[tuple[str, Stack], ...]:
+    """Where a tensor without noise was summed, where others summed there get theirs, and where it was left out."""
+    at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
+    others = next((event for event in run.releases.events if event.origin == at), None)
+    noisy, drawn = ((), ()) if others is None else (others.stack, others.draw)
+    # what has none may pass the line that adds it
+    places = {"at": at, "noisy": noisy, "left": cell.left or (drawn if noisy in run.plain else ())}
+    return tuple((what, where) for what, where in places.items() if where or what == "at")
+
+
+def _fact(kind: str, stacks: dict[str, Stack] | None = None, **words: str) -> Fact:
+    return Fact(kind=kind, stacks=stacks or {}, words=words)
