@@ -8,6 +8,7 @@ import functools
 import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
+from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, invert
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
@@ -16,8 +17,10 @@ from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio
 from guarantees.numerics.noncentral import chi_square_levels, panel_rule
 
-LOWEST = -75.0
-"""Panels on which the density along u is below e^-75 everywhere are skipped."""
+RARE = 27.0
+"""Tails at losses beyond this, either way, may be multiplied by more than e^27: they are followed far deeper."""
+STEEPEST = 12.0
+"""... in panels over which ln of the density changes by no more than this."""
 
 
 def hidden_loss(threshold: Array, rate: float) -> Array:
@@ -87,6 +90,14 @@ class LineLaw(LossLaw):
 class _Panels:
     """Where one side's line is cut for every threshold, with what stands at the nodes of each piece."""
 
+    table: LineTable
+    """ln density of u on this side."""
+    spread: float
+    """Standard deviation of this side's noise."""
+    lowest: float
+    """Panels on which ln density is below this everywhere are skipped."""
+    levels: Array
+    """Quantiles of w / spread^2 at which panels are cut."""
     edges: Array
     mass: Array
     loss: Array
@@ -126,16 +137,34 @@ class PlaneLaw(TabulatedLaw):
 
     @functools.cached_property
     def _panels(self) -> tuple[_Panels, _Panels]:
-        return self._cut(self.without, self.tables[0]), self._cut(self.with_record, self.tables[1])
+        """Those of both sides, for losses near 0."""
+        return self._cut(0, 14.0, -75.0, 12.0), self._cut(1, 14.0, -75.0, 12.0)
 
-    def _cut(self, mixture: NormalMixture, table: LineTable) -> _Panels:
+    @functools.cached_property
+    def _deep_panels(self) -> tuple[_Panels, _Panels]:
+        """The same for losses beyond RARE, down to the smallest masses of float64."""
+        return self._cut(0, 38.0, -740.0, 36.0), self._cut(1, 38.0, -740.0, 36.0)
+
+    def _cut(self, side: int, reach: float, lowest: float, scores: float) -> _Panels:
         """The line of one side, cut as it is for every threshold."""
-        low, high = mixture.support(14.0)
-        points = self.tables[2].turning_points
-        base = np.linspace(low, high, int(np.ceil((high - low) / (2.0 * mixture.width))) + 1)
-        edges = np.sort(np.concatenate([base, points[(points > low) & (points < high)]]))
+        mixture, table = (self.without, self.with_record)[side], self.tables[side]
+        low, high = mixture.support(reach)
+        nodes, points = table.nodes, self.tables[2].turning_points
+        at = nodes[(nodes > low) & (nodes < high)]
+        panels = np.maximum(0.5 / mixture.width, np.abs(table.values[1, (nodes > low) & (nodes < high)]) / STEEPEST)
+        passed = np.cumsum(panels) * table.step
+        base = np.interp(np.arange(np.ceil(passed[-1]) + 1), passed, at)
+        edges = np.sort(np.concatenate([[low], base, [high], points[(points > low) & (points < high)]]))
         mass, loss = self._nodes(edges[:-1], np.diff(edges), table)
-        return _Panels(edges=edges, mass=mass, loss=loss)
+        return _Panels(
+            table=table,
+            spread=(1.0, self.scale)[side],
+            lowest=lowest,
+            levels=chi_square_levels(self.degrees, scores),
+            edges=edges,
+            mass=mass,
+            loss=loss,
+        )
 
     def _nodes(self, start: Array, width: Array, table: LineTable) -> tuple[Array, Array]:
         """Masses and losses at the nodes of panels, shape (panels, nodes)."""
@@ -147,15 +176,15 @@ class PlaneLaw(TabulatedLaw):
         mass *= width[:, None]
         return mass, self.tables[2].at(cell, along)
 
-    def _side(self, room: Array, panels: _Panels, table: LineTable, spread: float) -> tuple[Array, Array]:
+    def _side(self, room: Array, panels: _Panels) -> tuple[Array, Array]:
         """(above, below) for one side; ``room`` is -degrees ln scale - t."""
-        fixed = panels.edges
-        levels = spread**2 * chi_square_levels(self.degrees) * self.curvature
+        fixed, table, spread = panels.edges, panels.table, panels.spread
+        levels = spread**2 * panels.levels * self.curvature
         steps = np.clip(self.tables[2].crossings(levels - room[:, None]), fixed[0], fixed[-1])
         steps = np.moveaxis(steps, 0, 1).reshape(len(room), -1)
         edges = np.sort(np.concatenate([np.broadcast_to(fixed, (len(room), len(fixed))), steps], axis=1), axis=1)
         width, height = np.diff(edges, axis=1), table(edges)
-        row, column = np.nonzero((width > 0) & (np.maximum(height[:, 1:], height[:, :-1]) > LOWEST))
+        row, column = np.nonzero((width > 0) & (np.maximum(height[:, 1:], height[:, :-1]) > panels.lowest))
         start, wide = edges[row, column], width[row, column]
         # most panels are cut by no step, and are the same for all thresholds
         place = np.minimum(np.searchsorted(fixed, start), len(fixed) - 2)
@@ -170,18 +199,23 @@ class PlaneLaw(TabulatedLaw):
         return above, below
 
     def _without(self, threshold: Array) -> tuple[Array, Array]:
-        return self._rates(threshold, self._panels[0], self.tables[0], 1.0)
+        return self._rates(threshold, 0)
 
     def _with_record(self, threshold: Array) -> tuple[Array, Array]:
-        return self._rates(threshold, self._panels[1], self.tables[1], self.scale)
+        return self._rates(threshold, 1)
 
-    def _rates(self, threshold: Array, panels: _Panels, table: LineTable, spread: float) -> tuple[Array, Array]:
+    def _rates(self, threshold: Array, side: int) -> tuple[Array, Array]:
         """One side, a few thresholds at a time so that the panels fit into memory."""
-        t = np.clip(np.asarray(threshold, float), -1e290, 1e290)
-        room = -self.degrees * np.log(self.scale) - t.ravel()
-        parts = [self._side(room[start : start + 64], panels, table, spread) for start in range(0, room.size, 64)]
-        above, below = (np.concatenate(part) for part in zip(*parts, strict=True)) if parts else (room, room)
-        return np.clip(above, 0.0, 1.0).reshape(t.shape), np.clip(below, 0.0, 1.0).reshape(t.shape)
+        t = np.clip(np.asarray(threshold, float), -FAR, FAR)
+        flat = t.ravel()
+        found, rare = np.zeros((2, flat.size)), (np.abs(flat) > RARE) & (np.abs(flat) < FAR)
+        for chosen, deep in ((np.flatnonzero(~rare), False), (np.flatnonzero(rare), True)):
+            for start in range(0, chosen.size, 64):
+                at = chosen[start : start + 64]
+                panels = (self._deep_panels if deep else self._panels)[side]
+                found[:, at] = self._side(-self.degrees * np.log(self.scale) - flat[at], panels)
+        above, below = np.clip(found, 0.0, 1.0)
+        return above.reshape(t.shape), below.reshape(t.shape)
 
     @functools.cached_property
     def _line(self) -> tuple[Array, Array]:

@@ -21,9 +21,9 @@ NEVER = 39.2
 
 
 @functools.cache
-def chi_square_levels(degrees: float) -> Array:
+def chi_square_levels(degrees: float, farthest: float = 12.0) -> Array:
     """0 and the quantiles two normal scores apart: between neighbours the law's logarithm is smooth."""
-    scores = np.arange(-12.0, 12.5, 2.0)
+    scores = np.arange(-farthest, farthest + 0.5, 2.0)
     lower = chi2.ppf(ndtr(scores[scores <= 0]), degrees)
     upper = chi2.isf(ndtr(-scores[scores > 0]), degrees)
     if degrees < 30:
