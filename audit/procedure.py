@@ -29,6 +29,7 @@ from audit.trials.execution import USUAL, Execution
 from audit.trials.fit_trials import counted, learn
 from audit.trials.keys import audit_keys
 from audit.trials.repeats import repeatable
+from audit.trials.session_progress import told_in_sessions
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
 from audit.trials.user_code_errors import contained
 from audit.verdict.verdict import VERDICTS, Verdict
@@ -42,6 +43,7 @@ from mechanisms.pairs.gradient_pairs import known_lengths
 from mechanisms.pairs.neighbours import Neighbours
 
 
+@told_in_sessions
 @kept_in_sessions()
 @contained()
 @checked

@@ -5,6 +5,7 @@ What depends on the moment is left out, so the same code on the same versions wr
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def executed(path: Path, parameters: dict[str, object] | None = None) -> nbforma
 
 def main() -> None:
     """Write the outputs of all, or of those that are named, into their files."""
+    os.environ["DPSGD_AUDIT_PROGRESS"] = "off"
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if len(sys.argv) == 1 or path.stem in sys.argv[1:]:
             notebook = executed(path)
