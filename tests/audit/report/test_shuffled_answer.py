@@ -146,6 +146,18 @@ def test_a_stated_epsilon_is_answered_by_each_claim(capsys):
     assert leak.code == 3
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-5), (2, 1e-8), (4.582, 1e-6)])
+def test_a_table_promises_its_own_rows(epsilon, delta):
+    claim = guarantees.claim_from_table(points=((epsilon, delta),))
+    (answer,) = Stated(epsilon=epsilon, delta=delta).by_each([claim])
+    assert (answer.code, "it holds" in answer.says) == (0, True), answer.says
+
+
+def test_an_epsilon_that_was_rounded_down_is_told_with_the_digits_that_show_it():
+    (answer,) = Stated(epsilon=4.377, delta=1e-5).by_each([guarantees.gaussian(mu=1.0)])
+    assert answer.says.endswith("it is not promised (epsilon is 4.3772).")
+
+
 def test_fractions_are_rates_and_other_sums_are_refused_by_name(capsys):
     assert claim_from_text("subsampled_gaussian(rate=1/4, noise_multiplier=1)").parameters["rate"] == 0.25
     with pytest.raises(ValueError, match=r"^rate of poisson_training must be a number, a fraction .* got '1 \+ 2'\.$"):
