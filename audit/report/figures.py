@@ -26,13 +26,15 @@ INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 CLAIM, EXACT, OBSERVED, PROVEN, CEILING = "#0072b2", "#777777", "#000000", "#d55e00", "#cc79a7"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = "osD^vPX"
-OTHERS, DASHES = ("#009e73", "#e69f00", "#56b4e9"), ("-", ":", "-.", "--")
+OTHERS = "#bbbbbb"
 """Of observed curves that no test was made of."""
+DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+"""Of observed curves that tests were made of, one each."""
 SMALLEST = 1e-7
 LONGEST_NAME = 32
 """Characters of an audit's name beside its row."""
-LONGEST_CLAIM = 80
-"""Characters of a claim in one line of a legend."""
+LETTERS, MOST_COLUMNS = 17, 4
+"""Of a legend: letters to an inch, and columns."""
 STYLE: dict[Any, Any] = {
     "axes.prop_cycle": f"cycler(color={list(SERIES)})",
     "font.size": 8,
@@ -69,11 +71,11 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
         if not record.drawn:
             continue
         paths.append(Path(folder) / f"audit-{number:0{len(str(len(records)))}d}.{ending}")
-        with drawn(paths[-1], width=width, height=0.62 * width, columns=2) as (left, right):
+        with drawn(paths[-1], width=width, height=0.46 * width, columns=2) as (left, right):
             draw(record, left)
             draw(record, right, logarithmic=True)
             right.set_ylabel("")
-            _legend(left, columns=3, path=paths[-1])
+            _legend(left, path=paths[-1])
     ran = tuple(record for record in records if record.ran)
     if len(ran) > 1:
         paths.append(save_overview(ran, Path(folder) / f"audits.{ending}", width=width))
@@ -82,10 +84,10 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
 
 def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float) -> Path:
     """All audits in one figure, a row each: epsilon claimed, proven, and the most that so many trials can prove."""
-    with drawn(path, width=width, height=0.9 + 0.24 * len(records)) as axes:
+    with drawn(path, width=width, height=0.6 + 0.24 * len(records)) as axes:
         overview(records, axes)
         axes.set_yticks(range(len(records)), [_cut(label(record.name, path)) for record in reversed(records)])
-        _legend(axes, columns=3)
+        _legend(axes)
     return path
 
 
@@ -150,14 +152,28 @@ def label(words: Any, path: Path) -> str:
     return escape(plain) if path.suffix == ".pgf" else plain.replace("$", r"\$")
 
 
-def _legend(axes: Any, *, columns: int, title: str | None = None, path: Path | None = None) -> None:
-    """One for the whole figure, below it; names are spelled for the file's format, unless they are already."""
+def _legend(axes: Any, *, title: str | None = None, path: Path | None = None) -> None:
+    """One for the whole figure, which it makes taller, in as many columns as fit; names spelled for the file's format.
+
+    Without ``path`` they are spelled already.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = axes.figure
+    width, height = figure.get_size_inches()
     handles, labels = axes.get_legend_handles_labels()
-    labels = labels if path is None else [label(words, path) for words in labels]
-    style = {"frameon": False, "handlelength": 1.4, "columnspacing": 1.0}
-    axes.figure.legend(
-        handles, labels, ncols=columns, loc="outside lower center", title=title, title_fontsize=7, **style
-    )
+    spelled = [words if path is None else label(words, path) for words in labels]
+    # 0.4 inches are the sample of a line and the margins
+    lines = ["\n".join(textwrap.wrap(words, max(8, int(LETTERS * (width - 0.4))))) for words in spelled]
+    style = {"frameon": False, "handlelength": 2.2, "columnspacing": 1.0, "title": title, "title_fontsize": 7}
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for columns in range(min(MOST_COLUMNS, len(lines)), 0, -1):
+        legend = figure.legend(handles, lines, ncols=columns, loc="outside lower center", **style)
+        size = legend.get_window_extent(renderer)
+        if size.width <= figure.bbox.width or columns == 1:
+            break
+        legend.remove()
+    figure.set_size_inches(width, height + size.height / figure.dpi)
 
 
 @checked
@@ -206,17 +222,17 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
 
 
 def _draw_observed(record: AuditRecord, axes: Any) -> None:
-    """The curve of every score by its name; of those that a test was made of in front, black and wide."""
+    """The curves of scores that a test was made of by their names, black, in front; all others grey, under one name."""
     judged = {point.member for point in record.points}
     several = len(record.grids) > 1
-    others = itertools.product(DASHES, OTHERS)
-    for grid in sorted(record.grids, key=lambda grid: grid.member in judged):
+    front = [grid for grid in record.grids if grid.member in judged or not several]
+    behind = [grid for grid in record.grids if grid not in front]
+    for number, grid in enumerate(behind):
+        name = "_" if number else "observed: other scores"
+        axes.plot(*observed(grid), color=OTHERS, linewidth=0.7, zorder=1.5, label=name)
+    for grid, dashes in zip(front, itertools.cycle(DASHES)):
         name = f"observed: {grid.member}" if several else "observed"
-        if grid.member in judged or not several:
-            axes.plot(*observed(grid), color=OBSERVED, linewidth=1.3, zorder=4, label=name)
-        else:
-            dashes, colour = next(others, (DASHES[-1], EXACT))
-            axes.plot(*observed(grid), color=colour, linestyle=dashes, linewidth=0.8, label=name)
+        axes.plot(*observed(grid), color=OBSERVED, linestyle=dashes, linewidth=1.1, zorder=4, label=name)
 
 
 def _logarithmic(axes: Any, record: AuditRecord) -> None:
@@ -228,13 +244,12 @@ def _logarithmic(axes: Any, record: AuditRecord) -> None:
 def save_claims(claims: Sequence[Claim], path: Path) -> None:
     """Trade-off curves of several claims in one picture; the file's ending decides the format."""
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 120), 1 - tail[-2::-1]])
-    with drawn(path, width=5.0, height=4.6 + 0.2 * len(claims)) as axes:
+    with drawn(path, width=5.0, height=4.6) as axes:
         axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":", label="random guessing")
         for claim in claims:
-            said = textwrap.wrap(label(claim.describe(), path), LONGEST_CLAIM)
-            axes.plot(alpha, claim.beta(alpha), label="\n".join(said))
+            axes.plot(alpha, claim.beta(alpha), label=label(claim.describe(), path))
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal", xlabel="false-alarm rate", ylabel="miss rate")
-        _legend(axes, columns=1)
+        _legend(axes)
 
 
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
@@ -246,7 +261,7 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
     groups: dict[Any, list[tuple[Any, AuditRecord]]] = {}
     for place, group, record in rows:
         groups.setdefault(group, []).append((place, record))
-    with drawn(path, width=width, height=0.85 * width) as axes:
+    with drawn(path, width=width, height=0.7 * width) as axes:
         for number, (group, members) in enumerate(sorted(groups.items(), key=lambda item: str(item[0]))):
             members.sort(key=lambda item: item[0])
             places = [label(place, path) if isinstance(place, str) else place for place, _ in members]
@@ -259,7 +274,7 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
         shown += [found for r in records if y == "epsilon" and (found := _most(r))]
         top = 1.1 * max([value for value in shown if np.isfinite(value)], default=1.0)
         axes.set(xlabel=label(x, path), ylabel=y, ylim=(-0.02 * top, top or 1.0))
-        _legend(axes, columns=2, title=None if series is None else label(series, path))
+        _legend(axes, title=None if series is None else label(series, path))
 
 
 def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None, y: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.drawings import drawing
 from audit.report.escaping import markdown_text
-from audit.report.figures import _legend, save_figures, save_overview, save_sweep, value_of, width_in_inches
+from audit.report.figures import OTHERS, _legend, save_figures, save_overview, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
@@ -145,27 +145,48 @@ def test_a_record_is_drawn_on_the_users_own_axes(violation):
     assert (left.get_xscale(), right.get_xscale()) == ("linear", "log")
 
 
-def test_observed_curves_have_the_names_of_their_scores_and_the_judged_one_is_in_front(violation, tmp_path):
-    (judged,) = {point.member for point in violation.points}
-    grid = next(grid for grid in violation.grids if grid.member == judged)
-    others = [dataclasses.replace(grid, member=name) for name in ("max_coordinate", "norm")]
-    several = dataclasses.replace(violation, grids=(grid, *others))
+def test_judged_scores_are_named_and_told_apart_in_front_of_the_others(violation, tmp_path):
+    """Two judged scores were the same thick black line."""
+    several = with_long_names(violation)
     axes = Figure().subplots()
     audit.draw(several, axes)
-    curves = {line.get_label(): line for line in axes.lines if line.get_label().startswith("observed")}
-    assert [*curves] == ["observed: max_coordinate", "observed: norm", f"observed: {judged}"]
-    front = curves[f"observed: {judged}"]
-    assert all(front.get_zorder() > line.get_zorder() for line in curves.values() if line is not front)
-    assert len({(line.get_color(), line.get_linestyle()) for line in curves.values()}) == 3
+    assert axes.get_legend_handles_labels()[1].count("observed: other scores") == 1
+    front = [line for line in axes.lines if line.get_label() in [f"observed: {p.member}" for p in several.points]]
+    behind = [line for line in axes.lines if line.get_color() == OTHERS]
+    assert len({line.get_linestyle() for line in front}) == len(front) == 3
+    assert len(behind) == 2
+    assert min(line.get_zorder() for line in front) > max(line.get_zorder() for line in behind)
     on_the_page = drawing(several, None)["tradeOff"]["observed"]
-    assert [(one["name"], one["judged"]) for one in on_the_page] == [
-        ("max_coordinate", False),
-        ("norm", False),
-        (judged, True),
-    ]
-    path = tmp_path / "one.pgf"
-    _legend(axes, columns=3, path=path)
-    assert r"observed: max\_coordinate" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert [one["judged"] for one in on_the_page] == [False, False, True, True, True]
+    _legend(axes, path=tmp_path / "one.pgf")
+    assert r"observed: sparse\_difference" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_the_legend_is_no_wider_than_the_figure_and_takes_no_room_from_the_curves(violation, width):
+    """Three columns of long names were cut off at both sides."""
+    heights = []
+    for record in (violation, with_long_names(violation)):
+        with matplotlib.rc_context(audit.STYLE):
+            figure = Figure(figsize=(width, 0.5 * width), layout="constrained")
+            axes = figure.subplots()
+            audit.draw(record, axes)
+            _legend(axes)
+            figure.draw_without_rendering()
+        box = figure.legends[0].get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+        assert box.y1 <= axes.get_window_extent().y0
+        heights.append(axes.get_window_extent().height)
+    assert heights[0] == pytest.approx(heights[1], rel=0.1)
+
+
+def with_long_names(violation):
+    """Three scores that tests were made of, one of a name longer than a column of a paper, and two others."""
+    grid, point = violation.grids[0], violation.points[0]
+    judged = ("learned norm of " + "the layer of a name " * 5 + "c1.bias", "sparse_difference", "learned record")
+    grids = tuple(dataclasses.replace(grid, member=name) for name in (*judged, "max_coordinate", "norm"))
+    points = tuple(dataclasses.replace(point, member=name) for name in judged)
+    return dataclasses.replace(violation, grids=grids, points=points)
 
 
 def test_a_paper_gets_its_files_apart(violation):
