@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from scipy import special
 
 from audit.diagnosis.explain.jaxprs.key_words import LARGE_DRAW, Words, as_keys, as_words, of_keys
@@ -66,11 +68,28 @@ def _sorted(params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
 def live(jaxpr: Any) -> list[Any]:
     """The equations that reach an output, or do something beside: a draw that nobody reads gives nothing away."""
     needed, kept = {*_variables(jaxpr.outvars)}, []
-    for equation in reversed(jaxpr.eqns):
+    for equation in reversed([part for equation in jaxpr.eqns for part in _of_one_machine(equation)]):
         if equation.effects or not needed.isdisjoint(equation.outvars):
             kept.append(equation)
             needed.update(_variables(equation.invars))
     return kept[::-1]
+
+
+COLLECTIVE = {"psum": lax.reduce_sum, "pmax": lax.reduce_max, "pmin": lax.reduce_min}
+"""Sums over an axis that has a name, and what they are where ``vmap`` gave that axis its name."""
+
+
+def _of_one_machine(equation: Any) -> list[Any]:
+    """An equation over named axes that are axes of its operands: one for each operand, over these."""
+    reduction, axes = COLLECTIVE.get(equation.primitive.name), equation.params.get("axes", ())
+    named = not axes or any(isinstance(axis, str) for axis in axes)
+    if reduction is None or named or equation.params["axis_index_groups"] is not None:
+        return [equation]
+    parts = []
+    for operand, result in zip(equation.invars, equation.outvars, strict=True):
+        (own,) = jax.make_jaxpr(functools.partial(reduction, axes=axes))(operand.aval).eqns
+        parts.append(own.replace(invars=[operand], outvars=[result], source_info=equation.source_info))
+    return parts
 
 
 def _variables(atoms: Sequence[Any]) -> list[Any]:

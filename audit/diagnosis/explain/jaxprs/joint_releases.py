@@ -82,12 +82,27 @@ def _carried(name: str, params: dict[str, Any], shape: tuple[int, ...], ins: Seq
         by = host(other.a).astype(np.float64)
         factor = by if name == "mul" else 1 / by
         return tuple(part.scaled(factor) for part in (*first.open, *ins[1].open))
+    if name == "dot_general":
+        return _weighed(params, ins)
     if name in MOVES and len(ins) == 1:
         like = jax.ShapeDtypeStruct(shape, np.float64)
         summed = params["axes"] if name == "reduce_sum" else None
         moved = [part.through(lambda array: RULES[name](like, params, array), summed) for part in first.open]
         return None if any(part is None for part in moved) else tuple(moved)
     return None
+
+
+def _weighed(params: dict[str, Any], ins: Sequence[Value]) -> Any:
+    """The parts of a sum along one axis whose terms are multiplied by a row of constants, or None."""
+    place = 0 if ins[0].open else 1
+    row, value = ins[1 - place], ins[place]
+    contracting, batch = params["dimension_numbers"]
+    if row.open or row.data or row.random or np.ndim(row.a) != 1 or batch[0] or len(contracting[0]) != 1:
+        return None
+    (axis,) = contracting[place]
+    by = np.expand_dims(host(row.a).astype(np.float64), [k for k in range(np.ndim(value.a)) if k != axis])
+    by = np.broadcast_to(by, np.shape(value.a))
+    return tuple(part.scaled(by).through(lambda array: np.sum(array, axis), [axis]) for part in value.open)
 
 
 def _joint(last: Release, group: tuple[Part, ...]) -> Release:
