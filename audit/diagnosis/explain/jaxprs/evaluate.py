@@ -68,7 +68,7 @@ def _sorted(params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
 def live(jaxpr: Any) -> list[Any]:
     """The equations that reach an output, or do something beside: a draw that nobody reads gives nothing away."""
     needed, kept = {*_variables(jaxpr.outvars)}, []
-    for equation in reversed([part for equation in jaxpr.eqns for part in _of_one_machine(equation)]):
+    for equation in reversed([part for own in jaxpr.eqns for part in _of_one_machine(own)]):
         if equation.effects or not needed.isdisjoint(equation.outvars):
             kept.append(equation)
             needed.update(_variables(equation.invars))
