@@ -33,6 +33,8 @@ REACH = 6.0
 """Standard deviations up to which the models place thresholds."""
 LEAST = 0.05
 """A rate is not taken for lower than what so few scores beyond a threshold make plausible at this level."""
+MOST_BITS = 300
+"""Binary digits of a score before its point; squares of larger ones, and sums of those, may overflow."""
 DEVIATES = ndtri((np.arange(7) + 0.5) / 7)
 """Normal deviates of seven equally likely counts."""
 
@@ -76,8 +78,9 @@ def best_threshold(
     without: Array, with_record: Array, question: Question, *, trials: tuple[int, int], risk: float
 ) -> Threshold:
     """The test with the best bound to expect from so many further trials of each side, in either direction."""
-    return _best(
-        ScoreModel(without=np.sort(without), with_record=np.sort(with_record)),
+    return _in_reach(
+        without,
+        with_record,
         lambda alpha, beta: expected_bound(alpha, beta, question, trials=trials, risk=risk),
     )
 
@@ -95,7 +98,16 @@ def strongest_threshold(without: Array, with_record: Array, claim: Claim, *, tri
         distance = divergence(a[..., None], table.x) * trials[0] + divergence(b[..., None], table.y) * trials[1]
         return np.where(b < lines.below(a), distance.min(-1), lines.below(a) - b)
 
-    return _best(ScoreModel(without=np.sort(without), with_record=np.sort(with_record)), evidence)
+    return _in_reach(without, with_record, evidence)
+
+
+def _in_reach(without: Array, with_record: Array, value: Callable[[Array, Array], Array]) -> Threshold:
+    """The best threshold of scores whose squares may be too large for a float: those are divided by a power of two."""
+    largest = max(float(np.abs(without).max()), float(np.abs(with_record).max()))
+    scale = 2.0 ** max(0, math.frexp(largest)[1] - MOST_BITS)
+    model = ScoreModel(without=np.sort(without / scale), with_record=np.sort(with_record / scale))
+    found = _best(model, value)
+    return dataclasses.replace(found, threshold=found.threshold * scale)
 
 
 def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshold:

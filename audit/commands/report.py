@@ -14,20 +14,27 @@ from audit.report.catalogue import PAGE, text_report
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.latex import figures, files
 from audit.report.page import is_page, write_report
+from audit.report.sarif import sarif
 
 UNTITLED = "Privacy audit"
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Read record files and write one report, or one figure an audit."""
-    records = tuple(itertools.chain.from_iterable(load_records(path) for path in arguments.records))
+    loaded = {path: load_records(path) for path in arguments.records}
+    records = tuple(itertools.chain.from_iterable(loaded.values()))
     arguments.title = arguments.title or _title(arguments.records)
     if arguments.figures or arguments.format == PAGE:
         written = _in_folder(records, arguments)
     elif arguments.format == "latex" and arguments.out and not Path(arguments.out).suffix:
         written = _files(records, arguments)
     else:
-        text = text_report(records, arguments.format, title=arguments.title)
+        # readers of SARIF want a place for each result: where no code looks wrong, the file of records
+        places = {record.name: f"{path}:1" for path, found in loaded.items() for record in found}
+        located = arguments.format == "sarif"
+        text = (
+            sarif(records, places=places) if located else text_report(records, arguments.format, title=arguments.title)
+        )
         if not arguments.out:
             _say(arguments, told={"format": arguments.format, "text": text}, text=text)
             return 0

@@ -138,7 +138,8 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     wrong = p < risk
     measured, causes = "no trial repeats the noise of another", ()
     if wrong and p_equal < risk / 2:
-        measured = f"trials repeat: {distinct:,} different draws of noise in {len(rows):,} trials"
+        draws = "one draw" if distinct == 1 else f"{distinct:,} different draws"
+        measured = f"trials repeat: {draws} of noise in {len(rows):,} trials"
         causes = ("seed_again",) if _chance_of_equals(rows) < risk else ("seed_again", "coarse_noise")
     elif wrong:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")

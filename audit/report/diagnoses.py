@@ -76,4 +76,5 @@ def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
     tests = [answer for answer in diagnoses if answer.risk > 0]
     if not tests:
         return ""
-    return f"{len(tests)} questions asked, at risk {sum(answer.risk for answer in tests):.3g} together"
+    questions = "1 question" if len(tests) == 1 else f"{len(tests)} questions"
+    return f"{questions} asked, at risk {sum(answer.risk for answer in tests):.3g} together"

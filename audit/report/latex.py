@@ -198,7 +198,7 @@ def _most(record: AuditRecord) -> float | None:
 def methods(records: tuple[AuditRecord, ...]) -> str:
     """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
     every, records = records, tuple(record for record in records if record.ran)
-    last = [*_suspected(records), *_could_not_run(every)]
+    last = [*_suspected(records), *_by_name(every)]
     once, records = tuple(r for r in records if r.one_run), tuple(r for r in records if not r.one_run)
     if not records:
         tool = f"with dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(once))})"
@@ -259,7 +259,9 @@ def _power(records: tuple[AuditRecord, ...]) -> list[str]:
         found += [_gaussian_leak(green)]
     told = [leak for leak in found if leak]
     which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
-    said = f"{in_so_many_runs(POWER).capitalize()}, {which} without a violation would have found, at its thresholds,"
+    said = (
+        f"{in_so_many_runs(POWER).capitalize()}, {which} that found no violation would have found, at its thresholds,"
+    )
     return [f"{said} {' or '.join(told)} (on its pair, with its scores)."] if told else []
 
 
@@ -321,9 +323,18 @@ def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
     return said
 
 
-def _could_not_run(records: tuple[AuditRecord, ...]) -> list[str]:
-    names = [_short(visible(record.name)) for record in records if not record.ran]
-    return [f"Could not be run: {'; '.join(names)}."] if names else []
+def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
+    """Audits that no other sentence names: violations that were expected, and those without an answer."""
+    said = []
+    for verdict, words in (
+        ("violation", "Violations that were expected"),
+        ("inconclusive", "Inconclusive"),
+        ("could_not_run", "Could not be run"),
+    ):
+        found = [record for record in records if record.verdict == verdict]
+        names = [_short(visible(one.name)) for one in found if one.as_expected or verdict != "violation"]
+        said += [f"{words}: {'; '.join(names)}."] if names else []
+    return said
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:

@@ -9,8 +9,18 @@ from audit.record.record import AuditRecord
 from audit.report.diagnoses import in_prose
 from audit.report.escaping import shown, visible
 from audit.report.promises import unchecked_steps
-from audit.report.story import at_delta, counted, largest_excess, leaking, listed, promised_epsilon, story, trained_once
-from audit.report.table import log_width
+from audit.report.story import (
+    NO_ANSWER,
+    at_delta,
+    counted,
+    largest_excess,
+    leaking,
+    listed,
+    promised_epsilon,
+    story,
+    trained_once,
+)
+from audit.report.table import log_width, readable
 from audit.verdict.judgement import RUNS
 
 LABEL = 15
@@ -19,15 +29,17 @@ NOT_LOOKED_AT = "other pairs, other attacks, other releases, time and memory; 'n
 
 
 def short_report(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """The title and the ten lines, as wide as a log is; below them what looks wrong, where something does."""
+    """The title and the ten lines, as wide as a log is; below them what looks wrong and which audits gave no answer."""
     width = log_width()
     return "\n".join([visible(title), *ten_lines(records, width=width), *_suspected(records, width=width)]) + "\n"
 
 
 def _suspected(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
-    """What looks wrong in every violation that is not expected, and beside every other verdict, in full."""
+    """What looks wrong in every violation that is not expected, and beside other verdicts; why there is no answer."""
     rows = []
     for record in map(shown, records):
+        if record.verdict in NO_ANSWER:
+            rows += _wrapped("details", f"{record.name}, {readable(record.verdict)}: {record.reason}", width=width)
         if (said := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
             rows += _wrapped("details", f"{record.name}, {said}", width=width)
     return rows

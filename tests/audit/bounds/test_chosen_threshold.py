@@ -57,6 +57,16 @@ def test_what_a_threshold_is_expected_to_prove_follows_the_exact_mean_without_st
     assert mean[np.argmax(mean + off)] > mean.max() - 0.002
 
 
+@pytest.mark.filterwarnings("error")
+def test_scores_whose_squares_overflow_have_the_same_threshold():
+    without, with_record = sides(0, 500)
+    one, huge = (
+        best_threshold(scale * without, scale * with_record, DeltaAt(epsilon=0.0), trials=TRIALS, risk=0.05)
+        for scale in (1.0, 2.0**1000)
+    )
+    assert (huge.threshold, huge.rejects) == (one.threshold * 2.0**1000, one.rejects)
+
+
 def test_a_reversed_score_rejects_below():
     zero, one = sides(3, 2000, shift=-1.0)
     assert best_threshold(zero, one, DeltaAt(epsilon=0.0), trials=TRIALS, risk=0.05).rejects == "below"

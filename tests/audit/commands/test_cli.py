@@ -212,6 +212,16 @@ def test_report_turns_records_into_other_formats(report, tmp_path, capsys):
     assert run_command("report", tmp_path / "missing.json") == 2
 
 
+def test_every_result_of_sarif_has_a_place(report, tmp_path, capsys):
+    data = json.loads((report / "records.json").read_text())
+    for record in data["records"]:
+        record["expect"] = "no_violation_found"
+    (tmp_path / "surprises.json").write_text(json.dumps(data))
+    assert run_command("report", tmp_path / "surprises.json", "--format", "sarif") == 0
+    (broken,) = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    assert "surprises.json" in broken["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+
+
 def test_reports_have_the_title_of_the_suite_unless_another_is_given(report, tmp_path, capsys):
     data = json.loads((report / "records.json").read_text())
     titled, untitled, odd = tmp_path / "titled.json", tmp_path / "untitled.json", tmp_path / "odd.json"

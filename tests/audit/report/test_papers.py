@@ -269,7 +269,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     )
     wider = dataclasses.replace(green, detectable_advantage_excess=0.2)
     found = "would have found, at its thresholds, an advantage of $0.2$ above its claim"
-    each = f"In 8 of 10 runs, each of the 2 audits without a violation {found}"
+    each = f"In 8 of 10 runs, each of the 2 audits that found no violation {found}"
     loose = [dataclasses.replace(own, claim=dataclasses.replace(own.claim, name="x")) for own in (green, wider)]
     assert f"{each} or a Gaussian mechanism with $\\varepsilon = 1.5$, if it shows most there (on" in methods(
         (violation, *loose)
