@@ -16,8 +16,8 @@ REACH = 13.0
 DEEPEST = 25.0
 """Where the ball may begin: masses below e^-312 are not wanted."""
 
-NEVER = 39.2
-"""``e^-x`` is 1e-17 here."""
+SURE, NEVER = 39.2, 700.0
+"""``e^-x`` is 1e-17, which 1 does not feel, and 1e-304."""
 
 
 @functools.cache
@@ -65,16 +65,17 @@ def ball_masses(excess: Array, centre: Array, degrees: float) -> tuple[Array, Ar
 
 
 def ball_mass(excess: Array, centre: Array, degrees: float, *, outside: bool = False) -> Array:
-    """One of the two alone, to an absolute 1e-17: balls that hold less, or leave out less, are not integrated.
+    """One of the two alone; balls that hold less than 1e-304 of it, or all but 1e-17, are not integrated.
 
     A noncentral chi-square of n degrees exceeds its mean by ``2 sqrt((n + 2 centre^2) x) + 2 x``, and falls short of it
     by ``2 sqrt((n + 2 centre^2) x)``, with probability at most ``e^-x`` each. [birge2001, lemma 8.1]
     """
     excess, centre = np.broadcast_arrays(np.asarray(excess, float), np.asarray(centre, float))
-    reach = 2 * np.sqrt((degrees + 1 + 2 * centre**2) * NEVER)
+    below, above = (SURE, NEVER) if outside else (NEVER, SURE)
+    reach = 2 * np.sqrt(degrees + 1 + 2 * centre**2)
     beyond = excess - (degrees + 1)
     found = np.where((beyond > 0) != outside, 1.0, 0.0)
-    open_ = (beyond > -reach) & (beyond < reach + 2 * NEVER)
+    open_ = (beyond > -reach * np.sqrt(below)) & (beyond < reach * np.sqrt(above) + 2 * above)
     found[open_] = ball_masses(excess[open_], centre[open_], degrees)[int(outside)]
     return found
 
@@ -102,7 +103,9 @@ def _integral(excess: Array, centre: Array, degrees: float) -> tuple[Array, Arra
     # A mass of 1e-40 counts as well: it may be multiplied by e^epsilon. Half the chi-square's mass lies beyond begin.
     begin = np.clip(low[:, low.shape[1] // 2], -DEEPEST, DEEPEST)[:, None]
     begin = np.where(np.abs(begin) > REACH / 2, begin, 0.0)
-    edges = np.concatenate([low, high, np.broadcast_to(base, (len(excess), len(base))), begin + base], axis=1)
+    # so far out the density falls by e^25 over one deviation: there the panels are shorter
+    beyond = begin + np.where(begin == 0, 0.0, np.linspace(-REACH, REACH, 53))
+    edges = np.concatenate([low, high, np.broadcast_to(base, (len(excess), len(base))), beyond], axis=1)
     edges = np.sort(np.clip(edges, np.minimum(begin, 0.0) - REACH, np.maximum(begin, 0.0) + REACH), axis=1)
     width = np.diff(edges, axis=1)
     # no panel is left out because its mass is small: the smaller of the two answers may be multiplied by e^epsilon

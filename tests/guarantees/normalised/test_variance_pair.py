@@ -160,3 +160,16 @@ def test_a_far_delta_integrates_few_balls_and_is_what_the_tails_give(monkeypatch
     np.testing.assert_allclose(far, slow, rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(reverse, back, rtol=1e-9, atol=1e-13)
     assert sum(asked) < 4000, "25 sizes at 68 losses each would be 8,500 a side"
+
+
+def test_a_shift_of_many_deviations_keeps_the_digits_of_large_losses():
+    # mpmath, thirty digits: .0184904758780899; tails of e^-150 are multiplied by e^150
+    claim = variance_pair(dimension=30, scale=0.5, shift=5 * 10**0.5)
+    assert claim.delta(150.0, "with_given_without") == pytest.approx(0.0184904758780899, rel=1e-12)
+
+
+@pytest.mark.parametrize(("dimension", "epsilon"), [(1, 5030.014818018842), (3, 5032.313728108621)])
+def test_epsilon_beyond_600_at_a_tiny_delta(dimension, epsilon):
+    # mpmath: delta there is 1e-100 to five digits
+    claim = variance_pair(dimension=dimension, scale=0.5, shift=30.0)
+    assert claim.epsilon(1e-100, "without_given_with") == pytest.approx(epsilon, rel=1e-7)
