@@ -17,7 +17,7 @@ from audit.bounds.inversion import approximate_bound, joint_epsilon_bound
 from audit.bounds.supporting_lines import SupportingLines, corners, curve_of, tabulate
 from audit.power.joint_power import CURVE_POINTS, Point, critical_statistic, joint_power, jointly_refuting
 from audit.power.less_noise import most_noise_found
-from audit.power.power import refutation_power, tv_alternative
+from audit.power.power import advantage_alternatives, left_errors, refutation_power
 from audit.risk import STOPPING_WEIGHTS, Statement, shared
 from audit.verdict.proven_numbers import questions
 from guarantees.checks import Delta, Share, checked, require
@@ -303,13 +303,17 @@ def _smallest_leak(
     def rectangle(point: Point) -> float:
         return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=trials, risk=risk)
 
-    room = tv_alternative(claim, 0.0)[1]
-    tv = _least(lambda excess: rectangle(tv_alternative(claim, excess)), 0.0, room, power)
-    critical = critical_statistic(lines, tv_alternative(claim, 0.0), trials_per_side=trials, risk=risk)
+    alternatives, left = advantage_alternatives(claim), left_errors(claim)
+
+    def hardest(excess: float) -> Point:
+        (alpha,), (beta,) = (rate.tolist() for rate in alternatives(np.array([excess])))
+        return alpha, beta
+
+    tv = _least(lambda excess: rectangle(hardest(excess)), 0.0, sum(left), power)
+    critical = critical_statistic(lines, left, trials_per_side=trials, risk=risk)
 
     def by_joint(excess: float) -> float:
-        at = tv_alternative(claim, excess)
-        return joint_power(lines, at, trials_per_side=trials, risk=risk, critical=critical)
+        return joint_power(lines, hardest(excess), trials_per_side=trials, risk=risk, critical=critical)
 
     def gaussian_leak(mu: float) -> float:
         points = operating_points(gaussian(mu=mu))
@@ -318,7 +322,7 @@ def _smallest_leak(
     mu = _least(gaussian_leak, 1e-6, LARGEST_MU, power)
     return SmallestLeak(
         tv_excess=tv,
-        tv_excess_joint=_least(by_joint, 0.0, room, power),
+        tv_excess_joint=_least(by_joint, 0.0, sum(left), power),
         epsilon=None if mu is None or delta == 0 else float(gaussian(mu=mu).epsilon(delta)),
         mu=mu,
         noise_multiplier=most_noise_found(

@@ -24,11 +24,15 @@ MOST_TRIALS = 2**30
 TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
 OF_THE_ROOM = 0.5
-"""No advantage above the claim counts as moderate that takes more than this part of what is left to 1."""
+"""No advantage above the claim counts as moderate that takes more than this part of the misses that it leaves."""
 POWER = 0.8
 ONE_BY_ONE = (2,) * 14
 TOGETHER = (16, 32, 32)
 """Parts into which the steps of a search divide what is left, to a ten-thousandth: one test or many at a time."""
+THIRDS = 20
+"""Cut off one after the other, a range is a three-thousandth of itself."""
+TINY = 1e-300
+BENDS = 256
 AHEAD = 5
 """Steps that are asked together where it is known which they are."""
 
@@ -51,9 +55,9 @@ class TestKind(Protocol):
 class Detectable:
     """The smallest leaks that a test of this size would have found with power 0.8.
 
-    ``tv_excess``: advantage of the best attack above what the claim allows; ``epsilon``: that of a Gaussian mechanism,
-    at the audit's delta. None: no leak of that kind can be found at this size. ``conclusive``: a moderate leak is
-    among those found (``Moderate``).
+    ``tv_excess``: advantage above what the claim allows, at whichever error rates; ``epsilon``: that of a Gaussian
+    mechanism, at the audit's delta. None: no leak of that kind can be found at this size. ``conclusive``: a moderate
+    leak is among those found (``Moderate``).
     """
 
     tv_excess: float | None
@@ -80,8 +84,7 @@ def moderate(claim: Claim, *, delta: float) -> Moderate:
     claimed = claim.epsilon_range(delta).promised
     pure = claim.law.smallest_delta == 0 and np.isfinite(claim.epsilon_range(0.0).promised)
     if pure or not np.isfinite(claimed):
-        _, room = tv_alternative(claim, 0.0)
-        excess = float(min(TV_EXCESS, OF_THE_ROOM * room))
+        excess = float(min(TV_EXCESS, OF_THE_ROOM * left_errors(claim)[1]))
         return Moderate(tv_excess=excess, epsilon=EPSILON_FACTOR * claimed if np.isfinite(claimed) else None)
     return Moderate(tv_excess=None, epsilon=max(EPSILON_FACTOR * claimed, _more_advantage(claimed, delta)))
 
@@ -130,10 +133,41 @@ def refutation_power(claim: Claim | TradeOff, *, alpha: float, beta: float, tria
     return float(np.sum(mass * binom.cdf(allowed, n, beta)))
 
 
-def tv_alternative(claim: Claim, excess: float) -> tuple[float, float]:
-    """The point whose advantage exceeds the claim's by ``excess``, at the claim's own best level."""
+def left_errors(claim: Claim) -> tuple[float, float]:
+    """False alarms and misses that the claim leaves to the best attack: the advantage that it allows is 1 less both."""
     alpha, beta = (float(np.squeeze(rate)) for rate in one_pair(claim.curve).errors(0.0))
-    return alpha, beta - excess
+    return alpha, beta
+
+
+def advantage_alternatives(claim: Claim) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """From advantages above the claim's to the error rates, of all that have them, at which they are hardest to see.
+
+    There the farthest line of the claim lies fewest deviations of the counts away. That number is quasiconvex along
+    the rates of one advantage (a linear gap over a concave deviation, largest over the lines): thirds are cut off.
+    At a corner of the claim both rates fall; fewer misses alone would show e to the epsilon times as much.
+    """
+    lines, left = tabulate(claim), sum(left_errors(claim))
+    slope, which, times = np.unique(lines.slope, return_index=True, return_counts=True)
+    # straight parts of the claim, and of the lines along its bends so many that their number hardly matters
+    some = (times > 1) | (np.arange(len(slope)) % -(-len(slope) // BENDS) == 0)
+    slope, height = slope[some], (lines.y + lines.slope * lines.x)[which[some]]
+
+    def seen(alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+        a, b = alpha[:, None], beta[:, None]
+        gap, variance = height - slope * a - b, slope**2 * (a * (1 - a)) + b * (1 - b)
+        return np.max(np.maximum(gap, 0) / np.sqrt(np.maximum(variance, TINY)), axis=1)
+
+    def alternatives(excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        total = np.maximum(left - excess, 0.0)
+        low, high = np.zeros(total.shape), total
+        for _ in range(THIRDS):
+            first, second = low + (high - low) / 3, high - (high - low) / 3
+            rising = seen(first, total - first) <= seen(second, total - second)
+            low, high = np.where(rising, low, first), np.where(rising, second, high)
+        alpha = (low + high) / 2
+        return alpha, total - alpha
+
+    return alternatives
 
 
 def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -214,11 +248,12 @@ def detectable(
     """
     test = test or refuting
     power = test(claim, trials_per_side=trials_per_side, risk=risk)
-    alpha, room = tv_alternative(claim, 0.0)
+    room = sum(left_errors(claim))
     claimed = claim.epsilon_range(delta).promised
 
     def searched() -> tuple[float | None, float | None]:
-        tv = _smallest(lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, at_once)
+        hardest = advantage_alternatives(claim)
+        tv = _smallest(lambda excess: power(*hardest(excess)), 0.0, room, at_once)
         if not np.isfinite(claimed):
             return tv, None
         leaking = _leaking(claim, delta=delta, trials_per_side=trials_per_side, power=power)
@@ -230,7 +265,7 @@ def detectable(
 
     # all that both searches see of the claim is its lines and where they begin
     lines = tabulate(claim)
-    decided_by = (lines.x, lines.y, lines.slope, alpha, room, claimed, delta, trials_per_side, risk, at_once)
+    decided_by = (lines.x, lines.y, lines.slope, room, claimed, delta, trials_per_side, risk, at_once)
     tv, epsilon = kept(f"the smallest leaks, {test.__name__}", decided_by, searched, holds=between, package="audit")
     wanted = moderate(claim, delta=delta)
     conclusive = any(
@@ -253,11 +288,9 @@ def is_conclusive(
 
     ``wanted`` are those leaks, where the caller knows them already.
     """
-    alpha, room = tv_alternative(claim, 0.0)
+    hardest, room = advantage_alternatives(claim), sum(left_errors(claim))
     wanted = wanted or moderate(claim, delta=delta)
-    if wanted.tv_excess is not None and _at_most(
-        lambda excess: power(np.full(excess.shape, alpha), room - excess), 0.0, room, wanted.tv_excess
-    ):
+    if wanted.tv_excess is not None and _at_most(lambda excess: power(*hardest(excess)), 0.0, room, wanted.tv_excess):
         return True
     if wanted.epsilon is None:
         return False
@@ -315,9 +348,9 @@ def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, mo
         return is_conclusive(claim, delta=delta, trials_per_side=trials_per_side, power=power, wanted=wanted)
 
     # many audits of a suite may ask the same; the search sees the claim as that of ``detectable`` does
-    lines, (alpha, room) = tabulate(claim), tv_alternative(claim, 0.0)
+    lines, room = tabulate(claim), sum(left_errors(claim))
     claimed = claim.epsilon_range(delta).promised
-    seen = (lines.x, lines.y, lines.slope, alpha, room, claimed, wanted.tv_excess, wanted.epsilon)
+    seen = (lines.x, lines.y, lines.slope, room, claimed, wanted.tv_excess, wanted.epsilon)
     decided_by = (*seen, delta, risk, more_than)
     found = kept(
         f"trials enough, {test.__name__}",

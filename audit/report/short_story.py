@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from audit.bounds.rounding import at_most
 from audit.power.less_noise import told_in
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import in_prose
@@ -121,4 +122,4 @@ def _found_leak(record: AuditRecord) -> str:
     if told := told_in(record.reason):
         return told
     excess = record.detectable_advantage_excess
-    return "" if excess is None else f"an advantage of {excess:.2g} or more above the claim"
+    return "" if excess is None else f"an advantage of {at_most(excess, '.2g')} or more above the claim"

@@ -117,6 +117,8 @@ class _Trials:
                 if index and self._answers(batch.side, own):
                     return f"{failed} after {index} others, though it succeeds alone:"
                 return f"{failed}{self._beside(batch.side, own)}:"
+        if len(seeds) == 1:
+            return f"trial {batch.start} {where} (seed {seeds[0]}) failed, and gave a release when it was drawn again:"
         return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
 
     def _beside(self, side: str, seed: np.ndarray) -> str:

@@ -318,12 +318,12 @@ def _moderate(claim: Claim, delta: float) -> str:
 def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str) -> str:
     """What a verdict without a violation is worth. Another threshold, pair, score or release may leak more.
 
-    An advantage is hardest to see at the claim's own best level, for which power is computed; less noise, or a
-    Gaussian leak where the claim names none, is looked for where it shows most.
+    An advantage is looked for at the error rates where it is hardest to see; less noise, or a Gaussian leak
+    where the claim names none, where it shows most.
     """
     leaks = []
     if found.tv_excess is not None:
-        leaks.append(f"an advantage of {found.tv_excess:.2g} or more above the claim")
+        leaks.append(f"an advantage of {at_most(found.tv_excess, '.2g')} or more above the claim")
     claimed, mu = claim.epsilon_range(delta).promised, _claimed_mu(claim)
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     elsewhere = found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}")

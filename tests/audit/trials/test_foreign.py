@@ -147,6 +147,23 @@ def test_a_program_that_fails_at_its_tenth_trial_on_either_side_is_no_leak():
     assert re.search(r"trial 10 .* failed after 10 others, though it succeeds alone:\n", str(caught.value))
 
 
+def test_code_whose_first_call_alone_fails_is_said_to_have_answered_the_second():
+    calls = iter(range(9))
+
+    def draw(seeds):
+        if next(calls) == 0:
+            raise ImportError("only once")
+        return np.zeros((len(seeds), 2))
+
+    program = types.SimpleNamespace(name="program", kind="vector", prepare=lambda dataset: draw)
+    trials = workers._Trials(program, {"without": PAIR.without, "with": PAIR.with_record})
+    with pytest.raises(ForeignError) as caught:
+        trials.run(workers.Batch("without", WORDS, 0, 1))
+    place, *_, last = str(caught.value).splitlines()
+    assert re.fullmatch(r"trial 0 on the side 'without' .* failed, and gave a release when it was drawn again:", place)
+    assert last == "ImportError: only once"
+
+
 def test_a_worker_that_leaves_is_not_interrupted_while_it_ends_its_programs():
     """Its parent ends it after a moment; that printed a traceback where a program took longer to stop."""
     ours, theirs = multiprocessing.Pipe()

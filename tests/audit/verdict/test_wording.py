@@ -21,7 +21,7 @@ def reason(claim, trials_per_side=10_000):
 def test_power_is_claimed_for_the_thresholds_used_these_scores_this_pair_and_one_release_alone():
     told = reason(GAUSSIAN)
     assert told.startswith(
-        "in 8 of 10 runs this audit would have found, at its thresholds, an advantage of 0.023 or more"
+        "in 8 of 10 runs this audit would have found, at its thresholds, an advantage of 0.024 or more"
     )
     assert "or a Gaussian leak with mu 1.07 or more in place of 1, if it shows most there" in told
     assert told.endswith("(on this pair, with these scores, in one release).")
