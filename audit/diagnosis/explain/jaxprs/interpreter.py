@@ -21,6 +21,7 @@ from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.noise_terms import Terms, independent
+from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
@@ -184,7 +185,7 @@ class Lockstep:
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
         if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:
             out.fixed_noise = None
-        out.copied = copied_at(out, ins, place)
+        out.copied, out.lost = copied_at(out, ins, place), lost_at(out, ins, place)
         if name in CALLBACKS:
             out.opaque = place
         if out.noise and out.draw is None:
@@ -317,6 +318,7 @@ class Lockstep:
         b = stacked([value.b for value in column[:length_b]]) if differ else a
         out = labelled("stack", {}, place, a, b, column, which=0, counts=self.counts, group=self.group)
         out.bent = next((value.bent for value in column if value.bent is not None), None)
+        out.lost = lost_at(out, column, place)
         for value in column:
             self.meetings.together.see(value.open)
         tags = [value.tag for value in column if value.tag is not None]

@@ -119,6 +119,7 @@ class Meetings:
             terms=terms,
             drawn=0 if known else drawn.size,
             unknown=_unknown(data, noise),
+            lost=data.lost,
             correlated=noise.correlated,
             nonlinear=data.nonlinear,
             weights=data.weights,

@@ -121,6 +121,8 @@ class Release:
     """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
     unknown: str | None = None
     """Why its cost is not judged, if it is not."""
+    lost: Place | None = None
+    """Where what it covers became no number."""
     correlated: bool = False
     """Whether its noise is made of noise that other releases have, too."""
     nonlinear: Place | None = None
@@ -232,6 +234,8 @@ class Value:
     origin: Origin | None = None
     since: Place | None = None
     """Where a number that is none of a record's began to differ; None for constants of the program."""
+    lost: Place | None = None
+    """Where it became no number with the record; NOWHERE where the record itself holds none."""
     mixed: Mixed | None = None
     nonlinear: Place | None = None
     single: bool = False
