@@ -47,6 +47,16 @@ def test_a_bug_is_named_at_a_line_of_the_library(library, bug, case, kind):
     assert found.lines[0][0].endswith(f"{library}_library.py")
 
 
+@pytest.mark.parametrize("library", ["jax", "torch"])
+def test_a_gradient_that_is_no_number_is_named_where_it_is_summed(library):
+    """In PyTorch 'the record changed nothing that is released' was said of it."""
+    pytest.importorskip("torch" if library == "torch" else "jax")
+    (found,) = told(library, "nan_released", "not_a_number").findings
+    path, line = found.lines[0]
+    assert "tensordot(taken, given" in pathlib.Path(path).read_text(encoding="utf-8").splitlines()[line - 1]
+    assert "what the record holds, which is no number" in found.says
+
+
 def test_momentum_of_sums_without_noise_stands_first():
     pytest.importorskip("torch")
     (found,) = told("torch", "momentum_before_noise", "equal_steps").suspicions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from audit.diagnosis.explain.findings import Finding, Kind, found
-from audit.diagnosis.explain.places import Place, frames_of, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, spelled
 
 
 def short_of_noise(
@@ -81,6 +81,14 @@ def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place
     )
     lines = frames_of([draw, added, at] if seeded is None else [seeded, draw, added, at])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told), lines=lines)
+
+
+def no_number(leaf: str, *, origin: Place, made: Place = NOWHERE) -> Finding:
+    """A leaf that is no number with the record: where it became none, unless the record itself holds none."""
+    says = f"With the record {leaf} is no number from {spelled(made)} on: no noise hides that."
+    if made is NOWHERE:
+        says = f"{spelled(origin)} sums what the record holds, which is no number, into {leaf}: no noise hides that."
+    return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([made, origin]), says=says)
 
 
 def _large(leaf: str) -> str:

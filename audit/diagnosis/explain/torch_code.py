@@ -35,7 +35,7 @@ from audit.diagnosis.explain.findings import (
     too_far,
     too_little,
 )
-from audit.diagnosis.explain.missing_noise import same_noise, short_of_noise, without_noise
+from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -210,6 +210,8 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         return without_noise(fact.words["leaf"], **places)
+    if "lost" in fact.words:
+        return no_number(fact.words["lost"], **places)
     if fact.kind == Kind.TOO_LITTLE_NOISE and "leaf" in fact.words:
         words = {name: word for name, word in fact.words.items() if name != "some"}
         return short_of_noise(**places, **words)

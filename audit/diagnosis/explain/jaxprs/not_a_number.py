@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.value import Value, host, rounding
-from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place
 
 
 def lost_at(out: Value, ins: Sequence[Value], place: Place) -> Place | None:
@@ -16,13 +16,6 @@ def lost_at(out: Value, ins: Sequence[Value], place: Place) -> Place | None:
         return None
     known = next((value.lost for value in ins if value.lost is not None), None)
     return known or (NOWHERE if any(map(_is_lost, ins)) else place)
-
-
-def why_lost(lost: Place) -> str:
-    """The same as a clause."""
-    if lost is NOWHERE:
-        return ", since it holds what is no number and is summed all the same"
-    return f", since it is no number from {spelled(lost)} on"
 
 
 def _is_lost(value: Value) -> bool:

@@ -30,7 +30,6 @@ from audit.diagnosis.explain.findings import (
 from audit.diagnosis.explain.jaxprs.clipped_parts import mismeasured, parts_apart
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
-from audit.diagnosis.explain.jaxprs.not_a_number import why_lost
 from audit.diagnosis.explain.jaxprs.numbers_given import went_wrong
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
@@ -38,7 +37,8 @@ from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
 from audit.diagnosis.explain.jaxprs.value import Release
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, spelled
+from audit.diagnosis.explain.missing_noise import no_number
+from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -280,17 +280,16 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     if cost * due <= 1 + _slack(releases):
         return []
     top = max(releases, key=lambda release: release.cost)
+    origin = top.origin if isinstance(top.origin, Place) else top.at
+    if top.lost is not None:
+        return [no_number(f"what is released at {spelled(top.at)}", origin=origin, made=top.lost)]
     exceeds = _exceeds(releases, program, stated)
     least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
     uneven = most > (1 + SLACK) * least
     apart, parts = parts_apart(releases, implied_bound(stated, None if uneven else most), exceeds)
     weight, more, lead = top.weighted if exceeds or apart else None, "", among_records(top.at, readers)
     known = None
-    origin = top.origin if isinstance(top.origin, Place) else top.at
-    if (lost := next((one.lost for one in releases if one.lost is not None), None)) is not None:
-        weight, more = None, why_lost(lost)
-        lead = origin if lost is NOWHERE else lost
-    elif top.carried is not None and _kept_before(program, runs, due):
+    if top.carried is not None and _kept_before(program, runs, due):
         lead, weight = among_records(top.carried, readers), None
         more = earlier_rounds(top.carried, lead)
     elif exceeds or apart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.mixing import SLACK, Company, mixing, other_batches
 from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
+from mechanisms.adapters.pytorch.replay.not_a_number import not_a_number
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, place_of_record, same_batches, tensors_in
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
@@ -195,6 +197,9 @@ class Replay:
             self._bank = Bank(self._place, taken=taken, company=self._company)
             one = self._run(self._without, None)
             other = self._run(self._with, one)
+            if lost := not_a_number(other, functools.partial(self._further, self._with, one)):
+                self._facts += lost
+                return one, other
             if other.ledger.choice.apart and not other.ledger.choice.differs:
                 # a rate of one over the number of records; other draws show nothing of it
                 continue
