@@ -37,6 +37,13 @@ def test_batches_that_little_noise_keeps_apart_meet_where_both_sums_are_zero(sig
     assert claim.total_variation == pytest.approx(1 - narrow * there - wide * (1 - here), abs=1e-9)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(80.0, 0.0433250549655981), (150.0, 2.75748786662375e-5)])
+def test_little_noise_in_two_coordinates_keeps_its_large_losses(epsilon, delta):
+    # one record, rate .5, noise .1, integrated with mpmath to thirty digits; tails of e^-80 decide here
+    found = curve("expected_batch", 1, 0.5, 0.1, 2).delta(epsilon, "without_given_with")
+    assert found == pytest.approx(delta, rel=1e-11)
+
+
 # --- densities by brute force: sums over all batches, in the full space -------------------------------------
 
 
