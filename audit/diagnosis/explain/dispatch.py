@@ -111,15 +111,20 @@ def stated_by(
     clip: float | None = None,
     noise_multiplier: float | None = None,
 ) -> Stated:
-    """The numbers that are given, or else the claim's, or else what the mechanism was told."""
+    """The numbers that are given, or else the larger of the claim's and what the mechanism was told.
+
+    An accountant that reads a wrong multiplier from the code promises what the code does, and not what was told.
+    """
     claimed = None if claim is None else promised(claim)
+    of_the_pair = noise_multiplier is None and claimed is not None and claim is not None and claim.name == "gaussian"
+    both = (claimed, None if of_the_pair else positive(told.get("noise_multiplier")))
     return Stated(
         clip=positive(told.get("clip")) if clip is None else clip,
-        noise_multiplier=(claimed or positive(told.get("noise_multiplier")))
+        noise_multiplier=max((number for number in both if number is not None), default=None)
         if noise_multiplier is None
         else noise_multiplier,
         reach=neighbours.group * (2.0 if neighbours.relation == "substitution" else 1.0),
-        of_the_pair=noise_multiplier is None and claimed is not None and claim is not None and claim.name == "gaussian",
+        of_the_pair=of_the_pair,
         rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
     )
 
@@ -148,8 +153,8 @@ def explain(
       neighbours: the pair of datasets.
       key: from ``jax.random.key``; the draws of the replay.
       clip: the clipping norm that the code is said to use; what the mechanism was told by default.
-      noise_multiplier: the noise's deviation over the clipping norm, as promised; by default the claim's, and where
-        the claim has none, what the mechanism was told.
+      noise_multiplier: the noise's deviation over the clipping norm, as promised; by default the larger of the
+        claim's and what the mechanism was told.
       claim: the promise; its ``noise_multiplier`` is what each release is compared with.
 
     Returns:

@@ -13,10 +13,10 @@ from mechanisms.adapters.pytorch.watch import after
 
 
 class BatchesSeen:
-    """The first loader that is read, and the first of Opacus's optimizers that is built."""
+    """The loaders that are read, and the first of Opacus's optimizers that is built."""
 
     def __init__(self):
-        self._loader: Any = None
+        self._loaders: list[Any] = []
         self._private: Any = None
 
     @contextlib.contextmanager
@@ -29,7 +29,7 @@ class BatchesSeen:
         seen = self
 
         def read(self: Any) -> Any:
-            seen._loader = self if seen._loader is None else seen._loader
+            seen._loaders.append(self)
             return original(self)
 
         DataLoader.__iter__ = read
@@ -55,14 +55,28 @@ class BatchesSeen:
         both = {"sampler": self._sampler(), "divisor": self.divisor}
         return {name: says for name, says in both.items() if says}
 
+    @property
+    def not_poisson(self) -> str:
+        """The sampler where every loader that was read is one of PyTorch's own, in several batches; else nothing."""
+        from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+        own = (RandomSampler, SequentialSampler)
+        known = [
+            type(loader.batch_sampler) is BatchSampler and type(loader.sampler) in own and len(loader) > 1
+            for loader in self._loaders
+        ]
+        return self._sampler() if known and all(known) else ""
+
     def _sampler(self) -> str:
-        if self._loader is None:
+        """Of the first loader with a sampling rate, or else of the first."""
+        if not self._loaders:
             return ""
-        batches = getattr(self._loader, "batch_sampler", None)
-        rate = getattr(batches, "sample_rate", None)
+        rates = [(getattr(loader.batch_sampler, "sample_rate", None), loader) for loader in self._loaders]
+        rate, loader = next((each for each in rates if each[0] is not None), rates[0])
+        batches = loader.batch_sampler
         if rate is not None:
             return f"Poisson batches at rate {rate:.4g} ({type(batches).__name__})"
-        drawn = getattr(self._loader, "sampler", None)
+        drawn = getattr(loader, "sampler", None)
         again = " with replacement" if getattr(drawn, "replacement", False) else ""
         known = {"RandomSampler": f", shuffled{again}", "SequentialSampler": " in a fixed order"}
         name = type(drawn).__name__

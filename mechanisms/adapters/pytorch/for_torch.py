@@ -193,7 +193,7 @@ class TorchTraining(Described):
         Without ``deltas`` its history, judged exactly: every (noise multiplier, rate, steps) composed. With them what
         it prints, ``get_epsilon`` at each delta. One run is made on each dataset; where the two accounts differ (the
         rate is 1/len(loader)) the claim is the weaker one: the smaller noise, larger rate and more steps, or
-        the larger epsilons. A warning says so, and also where the divisor of a mean differs.
+        the larger epsilons. A warning says so, and also where the divisor of a mean differs or batches are not Poisson.
         """
         return self._accounts.claim(neighbours, deltas=deltas)
 

@@ -113,6 +113,24 @@ class UnequalDivisorsWarning(UserWarning):
     """The sums of the two datasets have different divisors, which no claim about add_remove neighbours covers."""
 
 
+class NotPoissonWarning(UserWarning):
+    """The batches are not drawn as Opacus's accountants assume, so what they promise does not hold."""
+
+
+def not_poisson(name: str, sampler: str, *, stacklevel: int) -> str:
+    """What a claim adds to its source, and warns about, where ``sampler`` is not Poisson's; nothing where it is."""
+    if not sampler:
+        return ""
+    said = f"Opacus's accountant assumes Poisson batches, and {name} reads {sampler}"
+    told = (
+        f"{said}: its promise does not hold for them. What holds instead is in docs/trainings.md, 'My loader shuffles, "
+        "my accountant says Poisson: what holds?'; or call make_private with poisson_sampling=True and read the loader "
+        "that it gives back."
+    )
+    warnings.warn(told, NotPoissonWarning, stacklevel=stacklevel + 1)
+    return f"; {said}"
+
+
 def unequal(rates: tuple[float, float], divisors: tuple[str, str] = ("", ""), *, stacklevel: int) -> str:
     """What a claim adds to its source, and warns about, where Opacus's rate differs between a pair, or its divisor."""
     if rates[0] != rates[1]:

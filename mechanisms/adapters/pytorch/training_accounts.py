@@ -15,7 +15,7 @@ from guarantees.families.accountant_tables import Entry, claim_from_history, cla
 from guarantees.vocabulary import Unit
 from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
 from mechanisms.adapters.pytorch.for_opacus import quiet
-from mechanisms.adapters.pytorch.opacus_claims import renyi_kept, unequal
+from mechanisms.adapters.pytorch.opacus_claims import not_poisson, renyi_kept, unequal
 from mechanisms.adapters.pytorch.record_gradients import Run
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.pairs.neighbours import Neighbours
@@ -46,35 +46,35 @@ class Accounts:
             )
         sides = (neighbours.without, neighbours.with_record)
         if deltas is None:
-            histories, divisors = zip(*(self._seen(side) for side in sides), strict=True)
-            entries, note = _weaker(histories), _note(*histories, *divisors)
+            histories, seen = zip(*(self._seen(side) for side in sides), strict=True)
+            entries, note = _weaker(histories), _note(self.name, histories, seen)
             source = f"the accountant of {self.name}, Opacus {version_of('opacus')}, composed by this package{note}"
             return claim_from_history(entries, relation=neighbours.relation, unit=self.unit, source=source)
         require("deltas", len(deltas) and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
         relation = neighbours.relation
         require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
         with renyi_kept():
-            books, printed, divisors = zip(*(self._printed(side, deltas) for side in sides), strict=True)
+            books, printed, seen = zip(*(self._printed(side, deltas) for side in sides), strict=True)
         # an accountant may print an epsilon below 0, which promises what 0 does
         points = list(zip(np.max(printed, axis=0, initial=0.0).tolist(), deltas, strict=True))
-        note = _note(*books, *divisors)
+        note = _note(self.name, books, seen)
         source = f"get_epsilon of the accountant of {self.name}, Opacus {version_of('opacus')}{note}"
         return claim_from_table(points, relation=relation, unit=self.unit, source=source)
 
-    def _seen(self, dataset: Any) -> tuple[list[Entry], str]:
-        """The history, and what Opacus's optimizer divides by."""
-        accountants, divisor = self._accountants(dataset)
+    def _seen(self, dataset: Any) -> tuple[list[Entry], BatchesSeen]:
+        """The history, and the batches beside it."""
+        accountants, batches = self._accountants(dataset)
         books = [accountant.history for accountant in accountants]
-        return [(float(noise), float(rate), int(steps)) for book in books for noise, rate, steps in book], divisor
+        return [(float(noise), float(rate), int(steps)) for book in books for noise, rate, steps in book], batches
 
-    def _printed(self, dataset: Any, deltas: Sequence[float]) -> tuple[list[Entry], list[float], str]:
-        """The history of the one accountant, its epsilons, and what Opacus's optimizer divides by."""
-        found, divisor = self._accountants(dataset)
+    def _printed(self, dataset: Any, deltas: Sequence[float]) -> tuple[list[Entry], list[float], BatchesSeen]:
+        """The history of the one accountant, its epsilons, and the batches beside it."""
+        found, batches = self._accountants(dataset)
         require("train", len(found) == 1, "a training with one accountant, to be asked for its epsilon", len(found))
         with quiet():
-            return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas], divisor
+            return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas], batches
 
-    def _accountants(self, dataset: Any) -> tuple[list[Any], str]:
+    def _accountants(self, dataset: Any) -> tuple[list[Any], BatchesSeen]:
         watch, batches = Watch(seed=0, steps=self.steps, accounts=True), BatchesSeen()
         with batches.watched():
             self.run(watch, dataset)
@@ -84,7 +84,7 @@ class Accounts:
                 f"{self.name} made no Opacus accountant that counted a step; state the claim yourself: "
                 "guarantees.poisson_training(...), claim_from_history(...), claim_from_table(...)."
             )
-        return counted, batches.divisor
+        return counted, batches
 
 
 def version_of(library: str) -> str:
@@ -95,9 +95,10 @@ def version_of(library: str) -> str:
         return ""
 
 
-def _note(without: list[Entry], with_record: list[Entry], divisor: str, divisor_with: str) -> str:
-    """Says so where the first rates differ, or else the divisors, to whoever asked for the claim."""
-    return unequal((without[0][1], with_record[0][1]), (divisor, divisor_with), stacklevel=4)
+def _note(name: str, books: Sequence[list[Entry]], seen: Sequence[BatchesSeen]) -> str:
+    """Tells whoever asked for the claim where the first rates differ, or else the divisors, and of other batches."""
+    rates, divisors = (books[0][0][1], books[1][0][1]), (seen[0].divisor, seen[1].divisor)
+    return unequal(rates, divisors, stacklevel=4) + not_poisson(name, seen[0].not_poisson, stacklevel=4)
 
 
 def _weaker(histories: Sequence[list[Entry]]) -> list[Entry]:

@@ -14,7 +14,7 @@ import mechanisms
 from audit.record.environment import seen_of_both
 from audit.trials.both_sides import both_sides
 from mechanisms.adapters.pytorch.for_torch import torch_training
-from mechanisms.adapters.pytorch.opacus_claims import UnequalDivisorsWarning, UnequalRatesWarning
+from mechanisms.adapters.pytorch.opacus_claims import NotPoissonWarning, UnequalDivisorsWarning, UnequalRatesWarning
 from mechanisms.adapters.pytorch.record_gradients import one_record
 from mechanisms.adapters.trial_seeds import trial_seeds
 
@@ -427,6 +427,38 @@ def test_what_is_told_and_contradicted_by_opacus_is_warned_about(recwarn):
     with pytest.warns(UserWarning, match="clip=9 is told, .*; noise_multiplier=0.2 is told"):
         seen = torch_training(train, clip=9.0, noise_multiplier=0.2).seen_on(dataset(10))
     assert f"max_grad_norm of Opacus's optimizer is {CLIP:g}" in seen["contradicted"]
+
+
+def train_shuffled(data, seed):
+    model, optimizer, loader = private(data, poisson_sampling=False)
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def train_and_evaluate(data, seed):
+    """What is read in order beside Poisson batches are no batches of the training."""
+    model = train(data, seed)
+    for x, _ in DataLoader(data, batch_size=BATCH):
+        model(x)
+
+
+@pytest.mark.parametrize("deltas", [None, (1e-5,)])
+def test_batches_that_are_not_poisson_are_warned_about(deltas):
+    """The claim was Poisson's, without a word, for a loader that goes through the dataset."""
+    training = torch_training(train_shuffled, releases="transcript")
+    with pytest.warns(NotPoissonWarning, match="assumes Poisson batches, and train_shuffled reads batches of 4") as seen:
+        claim = training.claim(PAIR, deltas=deltas)
+    assert seen[0].filename == __file__
+    assert claim.source.endswith("batches of 4, shuffled (RandomSampler)")
+    assert seen_of_both(training, PAIR)["sampler"] == "batches of 4, shuffled (RandomSampler)"
+
+
+@pytest.mark.filterwarnings("error::mechanisms.adapters.pytorch.opacus_claims.NotPoissonWarning")
+@pytest.mark.parametrize("own", [train, train_and_evaluate])
+def test_poisson_batches_need_no_warning(own):
+    assert "assumes Poisson" not in torch_training(own, releases="final").claim(PAIR).source
 
 
 def train_and_ask(data, seed):
