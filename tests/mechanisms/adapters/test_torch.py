@@ -448,7 +448,9 @@ def train_and_evaluate(data, seed):
 def test_batches_that_are_not_poisson_are_warned_about(deltas):
     """The claim was Poisson's, without a word, for a loader that goes through the dataset."""
     training = torch_training(train_shuffled, releases="transcript")
-    with pytest.warns(NotPoissonWarning, match="assumes Poisson batches, and train_shuffled reads batches of 4") as seen:
+    with pytest.warns(
+        NotPoissonWarning, match="assumes Poisson batches, and train_shuffled reads batches of 4"
+    ) as seen:
         claim = training.claim(PAIR, deltas=deltas)
     assert seen[0].filename == __file__
     assert claim.source.endswith("batches of 4, shuffled (RandomSampler)")
