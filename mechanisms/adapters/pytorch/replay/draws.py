@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -155,6 +156,31 @@ class Bank:
         else:
             value.copy_(torch.cat([known, torch.arange(len(known), len(value), dtype=known.dtype)]))
             self._values[slot] = value.clone()
+
+
+def scaled_draw(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], torch.Tensor] | None:
+    """A normal draw as a standard one that is scaled and moved: mean and deviation may come from the data.
+
+    None for other draws.
+    """
+    written, given = (args[0], args[1:]) if name == "normal_" else (None, args)
+    if name not in ("normal", "normal_") or "out" in kwargs or isinstance(written, torch.nn.Parameter):
+        return None
+    mean, deviation = (*given, *(0.0, 1.0)[len(given) :])[:2]
+    mean, deviation = kwargs.get("mean", mean), kwargs.get("std", deviation)
+    shapes = [part.shape for part in (mean, deviation) if isinstance(part, torch.Tensor)]
+    like = {what: kwargs[what] for what in ("dtype", "device", "generator") if kwargs.get(what) is not None}
+    if written is not None:
+        shape, like = written.shape, {"dtype": written.dtype, "device": written.device, **like}
+    else:
+        shape = torch.broadcast_shapes(*shapes) if shapes else args[2]
+
+    def draw() -> torch.Tensor:
+        out = torch.randn(shape, **like) * deviation
+        out = out + mean if isinstance(mean, torch.Tensor) or mean else out
+        return out if written is None else written.copy_(out)
+
+    return draw
 
 
 def generator_of(kwargs: dict[str, Any]) -> torch.Generator | None:

@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from mechanisms.adapters.pytorch.replay.cells import seen_through, shadow
 from mechanisms.adapters.pytorch.replay.operation import Operation
 
+ORTHOGONAL = 1e-4
+"""Cosine below which two rows of a matrix are at right angles, up to rounding."""
 ADDING = frozenset(("add", "add_", "sub", "sub_", "rsub"))
 SCALING = frozenset(("mul", "mul_", "div", "div_"))
 SAME = frozenset(
@@ -26,6 +29,8 @@ SAME = frozenset(
         "abs",
         "abs_",
         "_unsafe_view",
+        "squeeze_",
+        "unsqueeze_",
     ]
 )
 """What leaves the deviation of each element as it is."""
@@ -77,10 +82,6 @@ def drawn_variance(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Variance of each element of a draw; NaN where it is not written here."""
     if name in ("randn", "randn_like"):
         return 1.0
-    if name in ("normal", "normal_"):
-        given = args[1:] if name == "normal_" else args
-        deviation = given[1] if len(given) > 1 else kwargs.get("std", 1.0)
-        return deviation**2 if isinstance(deviation, int | float | torch.Tensor) else 1.0
     if name in ("rand", "rand_like"):
         return 1 / 12
     if name == "uniform_":
@@ -106,6 +107,8 @@ def _carried(done: Operation) -> Any:
     if name in ADDING:
         factor = done.kwargs.get("alpha", 1)
         one, other = (args[1], args[0]) if name == "rsub" else (args[0], args[1])
+        if _of_one_draw(one, other, done):
+            return None
         return _known(one, done) + factor**2 * _known(other, done) + torch.zeros(shape)
     if name in SCALING and len(args) == 2:
         return _scaled(done).expand(shape)
@@ -116,10 +119,32 @@ def _carried(done: Operation) -> Any:
         return getattr(torch.ops.aten, moving)(*tree_map(lambda part: _moved(part, done), args), **done.kwargs)
     if name in ("mm", "mv", "bmm", "dot"):
         noisy = [_is_noisy(part, done) for part in args]
-        if sum(noisy) == 1:
+        if sum(noisy) == 1 and _turned(args, noisy, done):
             squares = (_known(part, done) if own else part.float() ** 2 for part, own in zip(args, noisy, strict=True))
             return getattr(torch, name)(*squares)
     return None
+
+
+def _of_one_draw(one: Any, other: Any, done: Operation) -> bool:
+    """Whether two noises may hold the same numbers, as noise and its mean do; separate parts of one tensor do not."""
+    left, right = (done.cell(part) if isinstance(part, torch.Tensor) else None for part in (one, other))
+    if left is None or right is None or not left.noise or not right.noise or not left.draws & right.draws:
+        return False
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return True
+    return bool(seen_through(shadow(one, 1.0), other).any())
+
+
+def _turned(args: tuple[torch.Tensor, ...], noisy: list[bool], done: Operation) -> bool:
+    """Whether a product leaves the coordinates of even noise independent: a matrix with orthogonal rows or columns."""
+    constant, own = args[noisy.index(False)].float(), done.variance(args[noisy.index(True)])
+    if constant.dim() < 2:
+        return True
+    matrix = constant.mT if noisy[0] else constant
+    gram = matrix @ matrix.mT
+    apart = gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))
+    alone = gram.size(-1) == 1
+    return alone or bool(own.min() == own.max() and apart.abs().max() <= ORTHOGONAL * gram.abs().max())
 
 
 def _moved(part: Any, done: Operation) -> Any:

@@ -65,12 +65,13 @@ def repeated_noise(events: Iterable[Event]) -> list[Fact]:
     for event in events:
         if not event.moved or event.superseded or event.standard is None:
             continue
-        values = [float(f"{value:.5g}") for value in event.standard.tolist() if math.isfinite(value)]
+        # with the other sign they are the same numbers
+        values = [float(f"{abs(value):.5g}") for value in event.standard.tolist() if math.isfinite(value)]
         again = collections.Counter(known[value] for value in values if value in known)
         if again and again.most_common(1)[0][1] >= max(FEWEST, len(values) // 2):
             first = again.most_common(1)[0][0]
             return [_used_twice(first.draw or first.stack, event.stack, " (the same numbers are added more than once)")]
-        if len(values) >= FEWEST and len(set(values)) < len(values) // 2:
+        if len(values) >= FEWEST and len(set(values)) <= len(values) // 2:
             return [
                 _used_twice(
                     event.draw or event.stack,

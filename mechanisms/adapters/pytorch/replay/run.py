@@ -23,6 +23,7 @@ from mechanisms.adapters.pytorch.replay.draws import (
     Draw,
     Slot,
     generator_of,
+    scaled_draw,
     state_of,
 )
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
@@ -116,7 +117,11 @@ class Run(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[1]
         if name in DRAWS:
-            return self._draw(func, name, args, kwargs)
+            scaled = scaled_draw(name, args, kwargs)
+            if scaled is None:
+                return self._draw(func, name, args, kwargs)
+            with self:
+                return scaled()
         tensors = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
         known = {
             id(part): None if (cell := self._cell(part)) is None else dataclasses.replace(cell) for part in tensors
@@ -313,11 +318,13 @@ class Run(TorchDispatchMode):
         if not self.ledger.alike(done) and not scaled:
             scaled, scale_of = done.where, next((cell.summed for cell in done.cells if cell.data), ())
         sized = [place for cell in noisy for place in cell.sized]
+        drawn = next((cell.drawn for cell in noisy if cell.drawn), ())
+        resized = done.name in noise.SCALING and done.where != drawn
         found = Cell(
             variance=shadow(done.out, noise.carried(done)),
             draws=done.draws,
-            drawn=next((cell.drawn for cell in noisy if cell.drawn), ()),
-            sized=tuple(dict.fromkeys([done.where, *sized] if done.name in noise.SCALING else sized)),
+            drawn=drawn,
+            sized=tuple(dict.fromkeys([done.where, *sized] if resized else sized)),
             uneven=next((cell.uneven for cell in noisy if cell.uneven), ()),
             scaled=scaled,
             scale_of=scale_of,
