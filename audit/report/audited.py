@@ -25,7 +25,9 @@ def libraries(record: AuditRecord) -> str:
     if found and known.get("python"):
         found.append(f"Python {known['python']}")
     seen = {**record.environment, **known}
-    found += [f"{library} {seen[library]}" for library in LIBRARIES if seen.get(library)]
+    # the version of an Opacus that is merely installed is recorded, too; a divisor is what its optimizer has
+    unused = () if "divisor" in seen or "opacus" in record.mechanism.name else ("opacus",)
+    found += [f"{library} {seen[library]}" for library in LIBRARIES if seen.get(library) and library not in unused]
     if known.get("version"):
         found.append(f"{record.mechanism.name.removesuffix('_step')} {known['version']}")
     return ", ".join(found)

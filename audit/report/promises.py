@@ -10,11 +10,11 @@ WORDS = {
     "laplace": "a Laplace mechanism with epsilon {epsilon:g}",
     "randomised_response": "randomised response with epsilon {epsilon:g}",
     "subsampled_gaussian": "one step of DP-SGD at sampling rate {rate:g} with noise multiplier {noise_multiplier:g}",
-    "poisson_training": "{steps:,} steps of DP-SGD on Poisson batches at sampling rate {rate:g} with noise multiplier "
+    "poisson_training": "{counted} of DP-SGD on Poisson batches at sampling rate {rate:g} with noise multiplier "
     "{noise_multiplier:g}",
     "deterministic_batches": "DP-SGD on fixed batches with noise multiplier {noise_multiplier:g}",
     "opacus_claim": "what the {accountant} accountant of Opacus {version} says of one step",
-    "claim_from_history": "what an accountant counts for {steps}",
+    "claim_from_history": "what an accountant counts for {counted}",
     "claim_from_table": "a table of epsilons and deltas",
 }
 """By the constructor's name, from its parameters."""
@@ -41,9 +41,9 @@ def in_words(claim: ClaimPart) -> str:
     """A claim as people say it; one without words of its own by its name and its numbers."""
     times = f", {claim.times:,} times" if claim.times > 1 else ""
     try:
-        counted = (claim.steps or 1) // claim.times
-        steps = "one step" if counted == 1 else f"{counted:,} steps"
-        return WORDS[claim.name].format(**{"steps": steps, **claim.parameters}) + times
+        steps = claim.parameters.get("steps", (claim.steps or 1) // claim.times)
+        counted = "one step" if steps == 1 else f"{steps:,} steps"
+        return WORDS[claim.name].format(**claim.parameters, counted=counted) + times
     except (KeyError, ValueError, TypeError):
         numbers = [f"{key.replace('_', ' ')} {value}" for key, value in claim.parameters.items() if _plain(value)]
         inside = f" ({', '.join(numbers)})" if numbers else ""

@@ -130,23 +130,17 @@ def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -
     """A test whose counts together refute the claimed curve, and by how much if their share of the risk is given.
 
     The excess is the inversion of the test that decided, so it holds at the same share. At which epsilon it is exceeded
-    is not proven: the one told is where the rates that were seen exceed their allowance most.
+    is not proven, and not said: ``given`` is where the rates that were seen exceed their allowance most, which in few
+    trials may be where the truth does not.
     """
     lines = tabulate(claim)
     most = most_exceeded(*counts.rates, lines)
     excess = None if risk is None else proven_excess(counts, lines, risk=risk)
-    return seen_at(counts, most, which=which_outputs(most, claim), excess=excess)
-
-
-def seen_at(counts: ErrorCounts, most: Allowance, *, which: str = "", excess: float | None = None) -> ViolatedAt:
-    """The point that was seen below the claim, and the epsilon at which it exceeds its allowance most."""
-    by = "" if not excess else f" by at least {at_least(excess, '.3g')}"
+    by = f" by at least {at_least(excess, '.3g')}" if excess else ""
     alpha, beta = counts.rates
     says = (
-        f"the claimed curve is refuted: at some epsilon, delta exceeds it{by}. The largest excess that was seen: delta "
-        f"{_digits(most.reached, most.claimed)} at epsilon {most.epsilon:.3g}, where at most "
-        f"{_digits(most.claimed, most.reached)} is claimed{which} (false alarms {counts.false_alarms:,} of "
-        f"{counts.trials_without:,}, misses {counts.misses:,} of {counts.trials_with:,})."
+        f"the claimed curve is refuted: at some epsilon, delta exceeds it{by} (the test that shows it: false alarms "
+        f"{counts.false_alarms:,} of {counts.trials_without:,}, misses {counts.misses:,} of {counts.trials_with:,})."
     )
     return ViolatedAt(
         number="delta",

@@ -311,9 +311,10 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
         assert "ot repeatable: the same seed gives other counts" in text_report((record,), name, title="t")
         assert "ot repeatable" not in text_report((violation,), name, title="t")
     torch = dataclasses.replace(program, name="train", parameters={"torch": "2.13.0", "opacus": "1.6.0"})
-    assert "of train (with torch 2.13.0, opacus 1.6.0) were" in statement(
-        (dataclasses.replace(record, mechanism=torch),)
-    )
+    installed = dataclasses.replace(record, mechanism=torch)
+    used = dataclasses.replace(installed, environment={**record.environment, "divisor": "expected_batch_size 4"})
+    assert "of train (with torch 2.13.0, opacus 1.6.0) were" in statement((used,))
+    assert "ran with torch 2.13.0." in methods((installed,)), "the audited code never imported Opacus"
 
 
 def test_long_names_in_one_column_go_on_in_the_next_line(violation):

@@ -18,6 +18,10 @@ from guarantees import claim_from_history, gaussian, normalised_round, poisson_t
             lambda: poisson_training(rate=0.5, noise_multiplier=2.0, steps=3),
             "3 steps of DP-SGD on Poisson batches at sampling rate 0.5 with noise multiplier 2",
         ),
+        (
+            lambda: poisson_training(rate=0.5, noise_multiplier=2.0, steps=1),
+            "one step of DP-SGD on Poisson batches at sampling rate 0.5 with noise multiplier 2",
+        ),
         (lambda: claim_from_history([(1.1, 0.2, 1)]), "what an accountant counts for one step"),
         (lambda: claim_from_history([(1.1, 0.2, 2)]).compose(3), "what an accountant counts for 2 steps, 3 times"),
     ],

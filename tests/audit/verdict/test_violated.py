@@ -86,7 +86,8 @@ def test_a_test_that_proves_no_reported_number_tells_its_point():
 def test_an_audit_that_stops_early_says_what_broke():
     record = run(2.0, Anytime())
     assert record.trials < record.trials_planned
-    assert "is claimed" in record.violated_at.says
+    assert "(the test that shows it: false alarms " in record.violated_at.says
+    assert "is claimed" not in record.violated_at.says, "what was seen at one epsilon is proven at none"
 
 
 def test_points_and_counts_say_how_much_is_proven():
@@ -96,7 +97,7 @@ def test_points_and_counts_say_how_much_is_proven():
     seen = judge_jointly(counts(1500, 4600), CLAIM, risk=0.05, delta=1e-5).violated_at
     assert seen.at_least is None
     assert 0 < seen.excess < 1 - 0.46 - np.exp(seen.given) * 0.15 - seen.claimed
-    assert f"delta exceeds it by at least {seen.excess:.3g}." in seen.says
+    assert f"delta exceeds it by at least {seen.excess:.3g} (the test" in seen.says
     assert by_counts(counts(1500, 4600), CLAIM).excess is None
 
 
