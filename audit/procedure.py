@@ -191,7 +191,8 @@ def run_audit(
     record = dataclasses.replace(record, seconds=time.monotonic() - began)
     if not diagnose:
         return record
-    return explain(record, step, neighbours, key=key, deadline=deadline, sides=both, read_as=pair_read(given))
+    read_as = pair_read(given)
+    return explain(record, step, neighbours, key=key, deadline=deadline, sides=both, read_as=read_as, claim=claim)
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

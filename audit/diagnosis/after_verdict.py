@@ -7,6 +7,7 @@ JAX code of few equations in about a second.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import time
 import warnings
@@ -19,9 +20,9 @@ from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose, drawn_in
 from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.claim_alone import (
     CLOSE,
-    allowed_deviations,
+    allowed_to_any,
+    allowed_to_normal,
     beyond_what_was_told,
-    is_laplace,
     moves_more_than_allowed,
 )
 from audit.diagnosis.clear_coordinates import clear_coordinates
@@ -39,6 +40,7 @@ from audit.trials.kept_outputs import MOST_ENTRIES, MOST_TRIALS
 from audit.trials.keys import audit_keys, both_keys
 from audit.trials.threefry import fold_in
 from audit.trials.user_code_errors import contained
+from guarantees.claim import Claim
 from mechanisms.pairs.gradient_pairs import made_of_gradients, told_pair
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -78,6 +80,8 @@ class _Asked:
     """The audit's own."""
     deadline: float | None
     sides: BothSides
+    claim: Claim | None = None
+    """That of the record, with its whole curve."""
 
     @property
     def own_key(self) -> jax.Array:
@@ -103,6 +107,7 @@ def explain(
     deadline: float | None = None,
     sides: BothSides | None = None,
     read_as: Neighbours | None = None,
+    claim: Claim | None = None,
 ) -> AuditRecord:
     """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
 
@@ -110,7 +115,8 @@ def explain(
     of their own. Foreign code, of which each may be a training, is asked about the judged outputs: then that risk is
     the probability of a violation and a false answer together, and says nothing about those violations alone.
     What fails in a diagnosis is said in its place and never costs the record. ``sides`` are those that the audit drew
-    from, ``read_as`` the pair of gradients that its scores read, where there is one.
+    from, ``read_as`` the pair of gradients that its scores read, where there is one, and ``claim`` is the record's:
+    without it releases are compared with what it allows normal noise alone.
     Without a violation there are only lines of code that look wrong in a replay.
     """
     if record.diagnoses:
@@ -127,6 +133,7 @@ def explain(
                 key=key,
                 deadline=deadline,
                 sides=both_sides(mechanism, neighbours) if sides is None else sides,
+                claim=claim,
             )
             answers = _answers(asked, read_as)
     except Exception as error:
@@ -315,12 +322,17 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagno
         clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=risk / 2)
         if clear is not None:
             return (clear,)
-        allowed = allowed_deviations(claim, delta=asked.record.report_delta)
-        noise = "Laplace" if is_laplace(claim) else "normal"
         batches = sampled(claim)
-        rate = batches.rate if batches is not None else 1.0
-        adds = asked.neighbours.relation == "add_remove"
-        return (moves_more_than_allowed(first, second, allowed=allowed, risk=risk, law=noise, rate=rate, adds=adds),)
+        moved = moves_more_than_allowed(
+            first,
+            second,
+            whatever=math.inf if asked.claim is None else allowed_to_any(asked.claim),
+            normal=allowed_to_normal(claim, delta=asked.record.report_delta),
+            risk=risk,
+            rate=batches.rate if batches is not None else 1.0,
+            adds=asked.neighbours.relation == "add_remove",
+        )
+        return (moved,)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper
@@ -13,6 +15,9 @@ from mechanisms.release import Layout
 
 FEW_VALUES = 16
 """More different values on a side are not called few."""
+ROUNDED = 1e-4
+"""Of a coordinate's deviation: what float32 leaves of a draw that is taken from itself is less."""
+SMALLEST = 1e-300
 SIDES = ("without the record", "with it")
 
 
@@ -21,26 +26,29 @@ def clear_coordinates(
 ) -> Diagnosis | None:
     """Which coordinates are constant on one side, or take few values that the other never does; None where none is.
 
+    Where no coordinate is, the one that the record moves most is asked less each of the others: one draw that is added
+    to several of them hides nothing there.
     One half of a side's trials says which values it takes there. In the other halves these must come in every trial of
     that side, and in so few of the other that the probabilities differ by more than ``advantage``, the most that the
     claim allows: by Clopper-Pearson limits, whose risk is shared by both sides of all coordinates. So noise that keeps
     the claim, discrete or not, is accused with probability at most ``risk``.
     """
-    sides = tuple(np.asarray(side).reshape(len(side), -1) for side in (first, second))
-    share = risk / (4 * sides[0].shape[1])
-    # some trials say where noise has many values, however many coordinates there are
-    some = [np.sort(side[: 2 * FEW_VALUES], axis=0) for side in sides]
-    few = [np.count_nonzero(np.diff(own, axis=0), axis=0) < FEW_VALUES for own in some]
-    found = np.zeros(sides[0].shape[1], bool)
-    for place in np.flatnonzero(few[0] | few[1]):
-        columns = [side[:, place] for side in sides]
-        found[place] = any(_shows(*pair, advantage=advantage, risk=share) for pair in (columns, columns[::-1]))
+    sides = [np.asarray(side).reshape(len(side), -1) for side in (first, second)]
+    share = risk / (8 * sides[0].shape[1])
+    found = _shown(sides, advantage=advantage, risk=share)
+    moved = None
+    if not found.any() and len(found) > 1:
+        moved, sides = _less_the_others(sides)
+        found = _shown(sides, advantage=advantage, risk=share)
     if not found.any():
         return None
     place = int(np.flatnonzero(found)[0])
     told = [f"{_values(side[:, place])} {words}" for side, words in zip(sides, SIDES, strict=True)]
     where = places(found, layout)
     example = "it is" if found.sum() == 1 else f"coordinate {place} is"
+    if moved is not None:
+        where = f"coordinate {moved} less coordinate {place}, which share a draw"
+        example = "their difference is"
     return answer(
         "clear",
         wrong=True,
@@ -49,6 +57,28 @@ def clear_coordinates(
         risk=risk,
         assumes="independent trials",
     )
+
+
+def _shown(sides: Sequence[Array], *, advantage: float, risk: float) -> Array:
+    """Which coordinates tell the sides apart, each at this risk on either side."""
+    # some trials say where noise has many values, however many coordinates there are
+    some = [np.sort(side[: 2 * FEW_VALUES], axis=0) for side in sides]
+    few = [np.count_nonzero(np.diff(own, axis=0), axis=0) < FEW_VALUES for own in some]
+    found = np.zeros(sides[0].shape[1], bool)
+    for place in np.flatnonzero(few[0] | few[1]):
+        columns = [side[:, place] for side in sides]
+        found[place] = any(_shows(*pair, advantage=advantage, risk=risk) for pair in (columns, columns[::-1]))
+    return found
+
+
+def _less_the_others(sides: Sequence[Array]) -> tuple[int, list[Array]]:
+    """The coordinate that the record moves most, by the halves that choose, and it less each, rounded to its spread."""
+    halves = [side[::2].astype(float) for side in sides]
+    spread = np.sqrt(sum(half.var(axis=0) for half in halves))
+    apart = np.abs(halves[1].mean(axis=0) - halves[0].mean(axis=0))
+    moved = int(np.argmax(np.divide(apart, spread, out=np.zeros_like(apart), where=spread > 0)))
+    step = 10.0 ** np.floor(np.log10(max(ROUNDED * spread[moved], SMALLEST)))
+    return moved, [np.round((side[:, moved, None].astype(float) - side) / step) * step for side in sides]
 
 
 def _shows(own: Array, other: Array, *, advantage: float, risk: float) -> bool:

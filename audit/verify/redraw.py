@@ -207,7 +207,8 @@ def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]
             said.append("the diagnoses were not measured again: a time budget may have cut them short")
         return []
     bare = dataclasses.replace(record, diagnoses=())
-    made = explain(bare, again.parts.mechanism, again.parts.neighbours, key=key_of(record), sides=again.both)
+    parts, claim = again.parts, again.audited.goal.claim
+    made = explain(bare, parts.mechanism, parts.neighbours, key=key_of(record), sides=again.both, claim=claim)
     own, recorded = _by_file_names(made.diagnoses), _by_file_names(record.diagnoses)
     return different(plain(recorded), plain(own), "drawn again", key="diagnoses")
 
