@@ -166,14 +166,15 @@ def _legend(axes: Any, *, title: str | None = None, path: Path | None = None) ->
     # 0.4 inches are the sample of a line and the margins
     lines = ["\n".join(textwrap.wrap(words, max(8, int(LETTERS * (width - 0.4))))) for words in spelled]
     style = {"frameon": False, "handlelength": 2.2, "columnspacing": 1.0, "title": title, "title_fontsize": 7}
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    renderer, taller = FigureCanvasAgg(figure).get_renderer(), 0.0
     for columns in range(min(MOST_COLUMNS, len(lines)), 0, -1):
         legend = figure.legend(handles, lines, ncols=columns, loc="outside lower center", **style)
         size = legend.get_window_extent(renderer)
+        taller = size.height / figure.dpi
         if size.width <= figure.bbox.width or columns == 1:
             break
         legend.remove()
-    figure.set_size_inches(width, height + size.height / figure.dpi)
+    figure.set_size_inches(width, height + taller)
 
 
 @checked
