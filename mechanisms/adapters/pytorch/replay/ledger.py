@@ -83,7 +83,7 @@ class Ledger:
 
     def compare_choice(self, done: Operation) -> None:
         """Whether the records that both datasets have are chosen alike."""
-        if done.out.dtype != torch.bool or done.out.dim() != 1:
+        if done.out.dtype != torch.bool or done.out.dim() != 1 or done.name in noise.MOVING:
             return
         slot = self.slot(done.where, done.name, "choice")
         rate = next((part for part in done.args if isinstance(part, float)), None)

@@ -25,7 +25,7 @@ OTHER_BATCHES = Fact(
     stacks={},
     words={
         "why": "on equal draws the batches of the two datasets differ in more than the one record, as where a batch's "
-        "size is computed from the number of records"
+        "size is computed from the number of records, or those that were taken and others fill a fixed number of places"
     },
 )
 REPEATED = (
@@ -127,9 +127,11 @@ def _repeated(at: Stack) -> Fact:
 
 
 def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
-    """What is not linear in several records: a sum of theirs, or the largest of them."""
+    """What is not linear in several records: a sum of theirs, the largest of them, or who is taken."""
     origin, *at = _bent_at(event, bends)
     made = other.sums.get(origin) or {"sum"}
+    if origin in other.taken:
+        return Fact(kind="records_mixed_before_sum", stacks={"at": origin})
     if made <= EXTREME:
         return Fact(kind="records_mixed_before_sum", stacks={"at": at[-1], "through": origin})
     return _clipped(origin, *at)

@@ -40,6 +40,8 @@ RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "
 """Operations that pick values by their size, which one record more need not change."""
 CLAMPING = frozenset(("clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "hardtanh", "hardtanh_"))
 """What bounds each number by itself."""
+TAKING = noise.MOVING | {"topk", "sort"}
+"""What leaves records as they are: a number of them that is the same on both sides is no sum."""
 AVERAGING = frozenset(("lerp", "lerp_"))
 MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""
@@ -87,6 +89,8 @@ class Run(TorchDispatchMode):
         self.lost: list[str] = []
         self.sums: dict[Stack, set[str]] = collections.defaultdict(set)
         """Where several records became one value, as far as the form shows it, and the operations that did it."""
+        self.taken: set[Stack] = set()
+        """Where some of the records were taken, or filled up to a fixed number: none are summed there."""
         self.repeated: Stack = ()
         """Where the places were made by which a record was taken more than once into one batch."""
         self.plain: set[Stack] = set()
@@ -392,6 +396,8 @@ class Run(TorchDispatchMode):
                 found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
         else:
             found.ragged = out.dim() > 0 and ragged
+        if found.summed == done.where and done.name in TAKING:
+            self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
             self.plain.add(done.where)
         if record_sum(done):
