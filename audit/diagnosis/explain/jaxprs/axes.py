@@ -43,6 +43,17 @@ def by_size(a: Any, b: Any, group: int) -> Tag | None:
     return Tag(axes[0], frozenset(range(one[axes[0]], other[axes[0]])))
 
 
+def is_dealt_out(value: Value, a: Any, b: Any) -> bool:
+    """Whether records are cut into as many groups with one more of them: then they stand in other groups."""
+    sides = (np.shape(value.a), np.shape(value.b)), (np.shape(a), np.shape(b))
+    (before, axis), (after, own) = ((one, _first_apart(one, other)) for one, other in sides)
+    return axis is not None and own is not None and math.prod(before[:axis]) != math.prod(after[:own])
+
+
+def _first_apart(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:
+    return next((axis for axis, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
+
+
 def inserted(tag: Tag, a: Any, b: Any, *, padded: bool) -> Tag:
     """The slot of the larger side without which both are equal: batches that are packed have it in the middle.
 
@@ -82,19 +93,84 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
         return _gathered(params, ins, a, b)
     place, value = tagged[0]
     tag = value.tag
-    if tag is None or np.shape(value.a) != np.shape(value.b):
+    if tag is None or (np.shape(value.a) != np.shape(value.b) and not _fills_up(name, place, value, tag)):
         return None
+    if tag.groups is not None or name == "reshape":
+        found = _in_groups(name, params, ins, place, tag, np.shape(a))
+        if found is not None or tag.groups is not None:
+            return found
     axis = _axis(name, params, ins, place, tag.axis, np.shape(value.a), np.shape(a))
     if axis is None or axis >= np.ndim(a):
         return None
     slots = _slots(name, params, ins, place, tag, np.shape(a)[axis])
-    # a mask that no record's values made may say which slots are filled
-    masks = [other for other in ins if other.differs and other.tag is None and not other.values]
-    for mask in masks:
-        if np.shape(mask.a) == np.shape(mask.b) == np.shape(a):
-            slots |= _differing(mask.a, mask.b, axis)
+    for mask in _masks(ins, np.shape(a)):
+        slots |= {slot for (slot,) in _differing(mask.a, mask.b, axis)}
     others = [other.tag for _, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
     return Tag(axis, slots.union(*(other.slots for other in others)))
+
+
+def _masks(ins: Sequence[Value], shape: tuple[int, ...]) -> list[Value]:
+    """Masks that no record's values made: they may say which slots are filled."""
+    untold = [value for value in ins if value.differs and value.tag is None and not value.values]
+    return [value for value in untold if np.shape(value.a) == np.shape(value.b) == shape]
+
+
+def _fills_up(name: str, place: int, value: Value, tag: Tag) -> bool:
+    """Whether records, the differing one at their end, get empty places behind them."""
+    last = min(tag.slots) == np.shape(value.a)[tag.axis]
+    return name in ("pad", "concatenate") and place == 0 and value.values and last and not tag.padding
+
+
+def _in_groups(
+    name: str, params: dict[str, Any], ins: Sequence[Value], place: int, tag: Tag, after: tuple[int, ...]
+) -> Tag | None:
+    """Records that are cut into groups, or lie in them."""
+    before = np.shape(ins[place].a)
+    if name == "reshape":
+        return _cut(tag, before, after) if tag.groups is None else _joined(tag, before, after)
+    assert tag.groups is not None
+    axis, groups = (_axis(name, params, ins, place, own, before, after) for own in (tag.axis, tag.groups))
+    if axis is None or name in ("gather", "concatenate", "pad", "rev"):
+        return None
+    if name == "squeeze" and groups is None:
+        return Tag(axis, tag.in_group(0))
+    if groups is None:
+        return None
+    others = [other.tag for other in ins if other.tag is not None and other.tag.groups == tag.groups]
+    places = tag.places.union(*(other.places for other in others if other.axis == tag.axis))
+    if name == "slice":
+        start = params["start_indices"]
+        moved = ((group - start[tag.groups], slot - start[tag.axis]) for group, slot in places)
+        places = frozenset(one for one in moved if 0 <= one[0] < after[groups] and 0 <= one[1] < after[axis])
+    for mask in _masks(ins, after):
+        places |= _differing(mask.a, mask.b, groups, axis)
+    return grouped(axis, groups, places)
+
+
+def grouped(axis: int, groups: int, places: frozenset[tuple[int, int]]) -> Tag:
+    """Of records that lie in groups."""
+    return Tag(axis, frozenset(slot for _, slot in places), groups=groups, places=places)
+
+
+def _cut(tag: Tag, before: tuple[int, ...], after: tuple[int, ...]) -> Tag | None:
+    ahead, size = math.prod(before[: tag.axis]), before[tag.axis]
+    for k in range(len(after) - 1):
+        if math.prod(after[:k]) == ahead and after[k] * after[k + 1] == size and 1 < after[k] < size:
+            return grouped(k + 1, k, frozenset(divmod(slot, after[k + 1]) for slot in tag.slots))
+    return None
+
+
+def _joined(tag: Tag, before: tuple[int, ...], after: tuple[int, ...]) -> Tag | None:
+    assert tag.groups is not None
+    ahead, size = math.prod(before[: tag.groups]), before[tag.groups] * before[tag.axis]
+    if tag.axis != tag.groups + 1:
+        return None
+    for k in range(len(after)):
+        if math.prod(after[:k]) == ahead and after[k : k + 2] == before[tag.groups : tag.axis + 1]:
+            return grouped(k + 1, k, tag.places)
+        if math.prod(after[:k]) == ahead and after[k] == size:
+            return Tag(k, frozenset(group * before[tag.axis] + slot for group, slot in tag.places))
+    return None
 
 
 def _axis(
@@ -175,14 +251,17 @@ def _gathered(params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> T
     if axis in numbers.start_index_map and params["slice_sizes"][axis] == 1:
         if len(picked) != 1 or np.shape(a) != np.shape(b):
             return None
-        return Tag(picked[0], _differing(a, b, picked[0]))
+        return Tag(picked[0], frozenset(slot for (slot,) in _differing(a, b, picked[0])))
     if params["slice_sizes"][axis] != np.shape(operand.a)[axis] or np.shape(operand.a) != np.shape(operand.b):
         return None
     kept = [dim for dim in range(np.ndim(operand.a)) if dim not in numbers.collapsed_slice_dims]
     return Tag(numbers.offset_dims[kept.index(axis)], operand.tag.slots) if axis in kept else None
 
 
-def _differing(a: Any, b: Any, axis: int) -> frozenset[int]:
+def _differing(a: Any, b: Any, *axes: int) -> frozenset[Any]:
+    """Where both sides differ, by its place along some axes."""
     apart = host(a) != host(b)
-    others = tuple(dim for dim in range(apart.ndim) if dim != axis)
-    return frozenset(np.nonzero(apart.any(axis=others))[0].tolist())
+    others = tuple(dim for dim in range(apart.ndim) if dim not in axes)
+    found = np.argwhere(apart.any(axis=others))
+    order = np.argsort(np.argsort(axes))
+    return frozenset(tuple(place[order].tolist()) for place in found)

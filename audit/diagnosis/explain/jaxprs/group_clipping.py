@@ -1,7 +1,7 @@
 """Further looks for groups that are clipped together: other batches, and one record less.
 
 Where the record begins a group of its own, nothing shows that groups are clipped and not records. With one record less
-it joins the group before.
+it joins the group before; what mixes the records of a group shows there, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jax
 
-from audit.diagnosis.explain.findings import Finding, after_sum
+from audit.diagnosis.explain.findings import Finding, Kind, after_sum
 from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects, uncovered
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.trials.threefry import fold_in
@@ -61,6 +61,8 @@ def looked_again(program: Program, key: jax.Array, plain: Run, due: float | None
         first = run_once(told, own, scale=scale, company=Company(None))
         if not any(release.cost > 0 for release in first.lockstep.meetings.releases):
             continue
+        if mixed := [one for one in first.lockstep.findings if one.kind == Kind.RECORDS_MIXED_BEFORE_SUM]:
+            return mixed
         apart = run_once(told, own, scale=scale, others_apart=True, company=_beside(first))
         if suspects(first.lockstep.meetings.releases, apart.lockstep.meetings.releases):
             grown = [run_once(told, own, scale=larger, company=_beside(first)) for larger in SCALES]

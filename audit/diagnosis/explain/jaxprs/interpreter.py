@@ -323,7 +323,8 @@ class Lockstep:
             self.meetings.together.see(value.open)
         tags = [value.tag for value in column if value.tag is not None]
         if out.tag is None and tags:
-            out.tag = Tag(tags[0].axis + 1, tags[0].slots)
+            places = [(step, slot) for step, value in enumerate(column) if value.tag for slot in value.tag.slots]
+            out.tag = axes.grouped(tags[0].axis + 1, 0, frozenset(places))
         elif out.tag is None and records and out.values:
             out.tag = Tag(0, frozenset(step for step, value in enumerate(column) if value.differs))
         if out.noise and not out.data and all(value.variance is not None for value in column):
@@ -368,7 +369,8 @@ def _row(value: Value, step: int, length: int) -> Value:
     b = value.b[step] if value.differs else a
     b, _ = settled(a, b, None) if a is not b else (b, False)
     tag = value.tag
-    inner = None if tag is None or tag.axis == 0 else Tag(tag.axis - 1, tag.slots)
+    slots = frozenset() if tag is None else tag.slots if tag.groups is None else tag.in_group(step)
+    inner = None if tag is None or tag.axis == 0 or tag.groups not in (None, 0) else Tag(tag.axis - 1, slots)
     variance = None if value.variance is None else np.asarray(value.variance)[step]
     terms = None if value.terms is None else Terms(value.terms.numbers[step], value.terms.times[step])
     row = dataclasses.replace(

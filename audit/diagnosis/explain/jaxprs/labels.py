@@ -96,7 +96,8 @@ def labelled(
     ``derived`` says that differentiation made the equation: what a gradient multiplies by is no clipping factor.
     """
     differing = [value for value in ins if value.differs]
-    tag = axes.by_size(a, b, group)
+    dealt_out = name == "reshape" and axes.is_dealt_out(ins[0], a, b)
+    tag = None if dealt_out else axes.by_size(a, b, group)
     if tag is None and np.shape(a) == np.shape(b):
         tag = axes.by_structure(name, params, ins, a, b)
     values, random = any(value.values for value in ins), any(value.random for value in ins)
@@ -128,6 +129,8 @@ def labelled(
     )
     _fixed(name, out, ins, at)
     _hidden(name, out, ins, at)
+    if dealt_out and values:
+        out.uncoupled = out.uncoupled or at
     if sized and not values and not others:
         # draws that no record's values touch: all that matters is how they lie now
         out.uncoupled = None
@@ -194,7 +197,8 @@ def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
 def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
     """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
     if out.tag is not None:
-        apart = np.size(out.a) == np.shape(out.a)[out.tag.axis]
+        groups = 1 if out.tag.groups is None else np.shape(out.a)[out.tag.groups]
+        apart = np.size(out.a) == np.shape(out.a)[out.tag.axis] * groups
         out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
     if out.single:
         kept = first(value.made for value in ins) if name in SAME_NUMBERS else None
@@ -207,7 +211,9 @@ def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bo
     elif name == "concatenate":
         out.weights = tuple(dict.fromkeys(weight for value in ins for weight in value.weights))
     else:
-        out.weights = next((value.weights for value in ins if value.weights), ())
+        # of several groups the record's own
+        told = sorted(ins, key=lambda value: not value.differs)
+        out.weights = next((value.weights for value in told if value.weights), ())
 
 
 def _weighs(value: Value) -> tuple[bool, bool]:
@@ -227,7 +233,12 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
 def _length(value: Value) -> float:
     """Of the differing record on the side that has it; of one entry where all of them are one number."""
     assert value.tag is not None
-    own = np.take(host(value.b), sorted(value.tag.slots), axis=value.tag.axis).astype(np.float64)
+    tag, array = value.tag, host(value.b)
+    if tag.groups is None:
+        own = np.take(array, sorted(tag.slots), axis=tag.axis).astype(np.float64)
+    else:
+        rows = np.moveaxis(array, (tag.groups, tag.axis), (0, 1))
+        own = np.array([rows[place] for place in sorted(tag.places)], np.float64)
     return float(np.max(np.abs(own), initial=0.0)) if value.single else float(np.linalg.norm(own))
 
 

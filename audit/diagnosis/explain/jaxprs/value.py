@@ -28,6 +28,14 @@ class Tag:
     slots: frozenset[int]
     padding: frozenset[int] = frozenset()
     """Slots of the smaller side that hold padding which the larger side fills otherwise."""
+    groups: int | None = None
+    """The axis of groups into which records were cut; records lie inside of them."""
+    places: frozenset[tuple[int, int]] = frozenset()
+    """Groups, and the slots in each of them, in which the two sides may differ."""
+
+    def in_group(self, number: int) -> frozenset[int]:
+        """The slots of one group."""
+        return frozenset(slot for group, slot in self.places if group == number)
 
 
 @dataclasses.dataclass(frozen=True)
