@@ -37,6 +37,27 @@ def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, c
         _require_one_step(step.name, claim)
 
 
+def require_steps(step: Mechanism | BatchMechanism, claim: Claim, taken: int | None) -> None:
+    """A training is judged against a claim that counts its steps: more would hide a leak, fewer promise too much."""
+    counted = claim.steps
+    if step.releases == "update" or counted is None or counted == taken:
+        return
+    if taken is None:
+        if counted == 1 and claim.name not in MAY_COUNT_FEWER:
+            raise ValueError(
+                f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's "
+                f"{step.releases}; judge that against the claim's .compose(steps), or release one step: "
+                "releases='update'."
+            )
+        return
+    if counts_other_steps(claim.name, counted, taken):
+        raise ValueError(
+            f"the claim {claim.describe()} counts {counted} steps, and the training {step.name!r} takes {taken}; "
+            f"state it for {taken} steps (steps={taken}, or one step's claim with .compose({taken})), or train for "
+            f"{counted}."
+        )
+
+
 def _require_one_step(step: str, claim: Claim) -> None:
     """Refuse a claim about more than the update: a training's would allow one update too much, and hide its leak."""
     several = claim.times > 1 if claim.steps is None else claim.steps > 1

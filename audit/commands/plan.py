@@ -143,8 +143,9 @@ def _print_table(plans: list[AuditPlan]) -> None:
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
         "Times: learning and compiling the scores and drawing all trials, in one process; judging and a diagnosis come "
         "on top. "
-        "'To prove a violation': if the pilot's estimate is the truth, "
-        "and below it for one standard error of the pilot either way; a right step may have one by chance. 'never': "
+        "'To prove a violation': if the pilot's estimate is the truth, by bounds on the rates of one test; in "
+        "parentheses by the joint test of a whole curve and by an audit that may stop early; below them the first for "
+        "one standard error of the pilot either way; a right step may have one by chance. 'never': "
         "what is known of the mechanism keeps the claim; a pilot of so few outputs may not see that it does not.",
         caption_justify="left",
     )

@@ -11,13 +11,14 @@ import numpy as np
 
 from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
+from audit.claim_fits_pair import require_steps
 from audit.planning import plan as planning
 from audit.planning.plan import Plan
 from audit.planning.refutable import refutable
 from audit.policies.catalogue import default_policy
 from audit.power.less_noise import in_its_place, in_so_many_runs, sampled
 from audit.suites.build import Built
-from audit.trials.both_sides import both_sides, is_foreign
+from audit.trials.both_sides import both_sides, is_foreign, steps_taken
 from audit.trials.fit_trials import fit_trials, learn
 from audit.trials.foreign import BATCH_TRIALS
 from audit.trials.keys import both_keys
@@ -107,6 +108,8 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
 
     The pilot also times a trial. Its trials are thrown away: the audit draws others, with another key.
     """
+    step, pair = audit.mechanism, audit.neighbours
+    require_steps(step, audit.claim, steps_taken(step, pair, both_sides(step, pair)))
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     scores, pace, before = _pilot(audit, given, key)
     curve = known_curve(audit.distinguisher)

@@ -1,6 +1,7 @@
 """A claim counts the steps that were taken: another number is refused, and where it cannot be seen it is said."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from audit.report.page import write_report
 from audit.report.promises import covered
 from audit.report.short_story import ten_lines
 from audit.report.text import record_lines
+from audit.suites.plan import plan_audit
 
 ROWS = np.eye(4, 3, dtype=np.float32)
 PAIR = mechanisms.pair(ROWS[:3], ROWS)
@@ -81,6 +83,13 @@ def test_a_claim_about_more_steps_than_were_taken_is_refused(claim, releases):
     claim = claim() if callable(claim) else claim
     with pytest.raises(ValueError, match=r"counts 5 steps.*'update' takes 3; state it for 3 steps"):
         judged(three_steps(releases), claim)
+
+
+def test_a_plan_refuses_it_before_its_pilot():
+    """It drew 400 trials and planned what run then refused."""
+    planned = SimpleNamespace(mechanism=three_steps("final"), neighbours=PAIR, claim=poisson(5))
+    with pytest.raises(ValueError, match="counts 5 steps"):
+        plan_audit(planned, risk=0.05, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize(
