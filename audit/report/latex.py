@@ -254,7 +254,7 @@ def _power(records: tuple[AuditRecord, ...]) -> list[str]:
     """Which leaks every audit without a violation would have found, and where they have to show, in a sentence."""
     green = [record for record in records if record.verdict == "no_violation_found"]
     found = [_less_noise(green)]
-    found += [_largest(r"an advantage of ${:.2g}$ above its claim", [r.detectable_advantage_excess for r in green])]
+    found += [_largest(r"an advantage of ${}$ above its claim", ".2g", [r.detectable_advantage_excess for r in green])]
     if not any(sampled(record.claim) for record in green):
         found += [_gaussian_leak(green)]
     told = [leak for leak in found if leak]
@@ -277,18 +277,18 @@ def _gaussian_leak(green: list[AuditRecord]) -> str:
     epsilons = [record.detectable_epsilon for record in green]
     where = ", if it shows most there"
     if not all(record.claim.name == "gaussian" for record in green):
-        return _largest(rf"a Gaussian mechanism with $\varepsilon = {{:.3g}}${where}", epsilons)
+        return _largest(rf"a Gaussian mechanism with $\varepsilon = {{}}${where}", ".3g", epsilons)
     mus = [
         None if epsilon is None else float(1 / noise_at(np.array([epsilon]), record.report_delta)[0])
         for epsilon, record in zip(epsilons, green, strict=True)
     ]
-    return _largest(rf"a Gaussian mechanism with $\mu = {{:.3g}}${where}", mus)
+    return _largest(rf"a Gaussian mechanism with $\mu = {{}}${where}", ".3g", mus)
 
 
-def _largest(words: str, sizes: list[float | None]) -> str:
-    """Nothing where one of them has no size."""
+def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
+    """The largest, rounded up; nothing where one of them has no size."""
     known = [size for size in sizes if size is not None]
-    return words.format(max(known)) if len(known) == len(sizes) > 0 else ""
+    return words.format(at_most(max(known), digits)) if len(known) == len(sizes) > 0 else ""
 
 
 def _one_training(record: AuditRecord) -> str:

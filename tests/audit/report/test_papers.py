@@ -274,7 +274,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     assert f"{each} or a Gaussian mechanism with $\\varepsilon = 1.5$, if it shows most there (on" in methods(
         (violation, *loose)
     )
-    assert "a Gaussian mechanism with $\\mu = 0.387$, if it shows most there (on" in methods((green,))
+    assert "a Gaussian mechanism with $\\mu = 0.388$, if it shows most there (on" in methods((green,))
     told = "a noise multiplier of 0.44 or less in place of 1"
     step = dataclasses.replace(
         green.claim, name="subsampled_gaussian", parameters={"rate": 0.1, "noise_multiplier": 1.0}
