@@ -130,7 +130,7 @@ def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
     """What is not linear in several records: a sum of theirs, the largest of them, or who is taken."""
     origin, *at = _bent_at(event, bends)
     made = other.sums.get(origin) or {"sum"}
-    if origin in other.taken:
+    if origin in other.taken and origin not in other.sums:
         return Fact(kind="records_mixed_before_sum", stacks={"at": origin})
     if made <= EXTREME:
         return Fact(kind="records_mixed_before_sum", stacks={"at": at[-1], "through": origin})
