@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay import traces
+from mechanisms.adapters.pytorch.replay import noise, traces
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
@@ -15,6 +15,7 @@ from mechanisms.adapters.pytorch.replay.ledger import Bend
 from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, replaced
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.summing import PRODUCTS
 
 SLACK = 0.02
 """What rounding may add to a difference, over it."""
@@ -34,6 +35,8 @@ REPEATED = (
 )
 EXTREME = frozenset(("max", "amax", "min", "amin", "median", "kthvalue"))
 """What makes one number of all records and sums none."""
+ADDING_UP = noise.ADDING | PRODUCTS | {"sum", "mean", "cumsum"}
+"""What sums records, if it is given several; a loss that is told for each of them is none of these."""
 
 Further = Callable[[Any, Run | None], Run | None]
 """A run on a changed dataset beside a reference; None where the code stops with an error."""
@@ -129,10 +132,10 @@ def _repeated(at: Stack) -> Fact:
 def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
     """What is not linear in several records: a sum of theirs, the largest of them, or who is taken."""
     origin, *at = _bent_at(event, bends)
-    made = other.sums.get(origin) or {"sum"}
-    if origin in other.taken and origin not in other.sums:
+    made = other.sums.get(origin, set())
+    if origin in other.taken and not made & ADDING_UP:
         return Fact(kind="records_mixed_before_sum", stacks={"at": origin})
-    if made <= EXTREME:
+    if made and made <= EXTREME:
         return Fact(kind="records_mixed_before_sum", stacks={"at": at[-1], "through": origin})
     return _clipped(origin, *at)
 
