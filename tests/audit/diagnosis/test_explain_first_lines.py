@@ -24,7 +24,9 @@ def told(bug):
     return explain(made(bug), first_lines.pair(), key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("bug", KINDS)
+@pytest.mark.parametrize(
+    "bug", [pytest.param(bug, marks=pytest.mark.long) if bug == "momentum" else bug for bug in KINDS]
+)
 def test_the_wrong_call_stands_first(bug):
     found = told(bug).findings[0]
     assert found.kind == KINDS[bug]

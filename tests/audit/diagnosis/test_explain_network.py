@@ -16,6 +16,7 @@ def told(step, seed):
     return explain(step, network_steps.added(), key=jax.random.key(seed), noise_multiplier=network_steps.NOISE)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", network_steps.RIGHT)
 def test_a_sum_of_clipped_records_may_be_bounded_again(name, seed):

@@ -119,7 +119,7 @@ def test_after_a_violation_mu_is_due_on_the_pair_as_in_explain():
 def test_the_larger_of_what_is_claimed_and_told_is_stated(claimed, told):
     """Opacus's accountant reads the multiplier that the code has set: 'nothing found' where another one was told."""
     pair = mechanisms.worst_case_pair(records=3, dimension=2, clip=1.0)
-    claim = guarantees.poisson_training(rate=0.5, noise_multiplier=claimed, steps=2)
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=claimed)
     assert stated_by(claim, {"noise_multiplier": told}, pair).noise_multiplier == 1.0
     of_the_pair = stated_by(guarantees.gaussian(mu=4.0), {"noise_multiplier": told}, pair)
     assert of_the_pair.noise_multiplier == 0.25
