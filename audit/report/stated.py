@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from audit.bounds.rounding import at_least, at_most
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from guarantees.claim import Claim
 from guarantees.summary import EpsilonRange
@@ -37,7 +38,7 @@ class Stated:
     def promised(self, found: EpsilonRange) -> Answer:
         """What a promise with this epsilon says of it."""
         if self._covers(found):
-            return Answer(says=f"it holds (epsilon is at most {found.at_most:.4g})", code=EXIT_EXPECTED)
+            return Answer(says=f"it holds (epsilon is at most {at_most(found.at_most, '.4g')})", code=EXIT_EXPECTED)
         epsilon = found.says
         if epsilon == f"{self.epsilon:.4g}":
             # a number that was rounded down: with digits that show it
@@ -47,8 +48,10 @@ class Stated:
     def leaked(self, found: EpsilonRange) -> Answer:
         """What a leak of this epsilon says of it."""
         if found.at_least > self.epsilon:
-            return Answer(says=f"it does not hold (at least {found.at_least:.4g} leaks)", code=EXIT_UNEXPECTED)
-        says = f"it is not refuted (at least {found.at_least:.4g} leaks), and not promised either"
+            return Answer(
+                says=f"it does not hold (at least {at_least(found.at_least, '.4g')} leaks)", code=EXIT_UNEXPECTED
+            )
+        says = f"it is not refuted (at least {at_least(found.at_least, '.4g')} leaks), and not promised either"
         return Answer(says=says, code=EXIT_INCONCLUSIVE)
 
     def by_each(self, claims: Sequence[Claim]) -> list[Answer]:
@@ -67,7 +70,8 @@ class Stated:
         elif leak.at_least > self.epsilon:
             shuffled = self.leaked(leak)
         else:
-            known = f"at least {leak.at_least:.4g} leaks and at most {guarantee.at_most:.4g} is guaranteed"
+            low, high = at_least(leak.at_least, ".4g"), at_most(guarantee.at_most, ".4g")
+            known = f"at least {low} leaks and at most {high} is guaranteed"
             shuffled = Answer(says=f"nobody knows whether it holds ({known})", code=EXIT_INCONCLUSIVE)
         on_poisson = self.promised(poisson).says
         says = f"{self}: on Poisson batches {on_poisson}; on shuffled batches {shuffled.says}."
