@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import audit
-from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records
 from audit.report.figures import drawn
+from guarantees.numerics.rounding import at_least
 
 SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 DIVISORS = {

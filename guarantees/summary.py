@@ -16,6 +16,7 @@ from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import FAR
 from guarantees.laws.law import LossLaw, Reversed, Tails
 from guarantees.numerics.array import Array
+from guarantees.numerics.rounding import at_most, between
 from guarantees.numerics.search import maximum
 
 ALPHA_RANGE = (1e-6, 1 - 1e-6)
@@ -91,14 +92,6 @@ class Dominance:
     other_beta: float
 
 
-def _outwards(end: float, sign: int) -> str:
-    """An end of a range in four digits, rounded so that the range never shrinks."""
-    shown = float(f"{end:.4g}")
-    if sign * shown < sign * end:
-        shown += sign * 10.0 ** (np.floor(np.log10(abs(end))) - 3)
-    return f"{shown:.4g}"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpsilonRange:
     """Epsilon at one delta as it was computed, and between which numbers the curve's numerical error leaves it."""
@@ -135,14 +128,14 @@ class EpsilonRange:
     def says(self) -> str:
         """The number; where it is not known, why not; where it rests on certified curves alone, that it does."""
         if self.known and (self.error <= self.delta or self.at_least == self.at_most):
-            return f"{self.epsilon:.4g}"
+            return at_most(self.epsilon, ".4g")
         why = f"numerical error {self.error:.1g} at delta {self.delta:g}"
         if np.isinf(self.at_most):
             return f"not known: {why}"
         if self.known:
             own = f"the curve's own numerical error {self.error:.1g} exceeds delta {self.delta:g}"
             why = f"certified from both sides: {own}"
-        return f"{_outwards(self.at_least, -1)} to {_outwards(self.at_most, 1)} ({why})"
+        return f"{between(self.at_least, self.at_most, '.4g')} ({why})"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,7 +315,7 @@ def summarise(
     off = _regret(curve.law, gaussian_law(mu))
     ranges = tuple(curve.epsilon_range(float(d)) for d in deltas)
     faithful = bool(np.isfinite(mu) and off < FAITHFUL_REGRET)
-    shown = f"mu {mu:.4g} (alpha in [{alpha_range[0]:g}, 1 - {1 - alpha_range[1]:.3g}])"
+    shown = f"mu {at_most(mu, '.4g')} (alpha in [{alpha_range[0]:g}, 1 - {1 - alpha_range[1]:.3g}])"
     return Summary(
         mu_star=mu,
         alpha_range=alpha_range,

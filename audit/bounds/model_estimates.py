@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from audit.bounds.clopper_pearson import require_risk
-from audit.bounds.rounding import at_least
 from guarantees.checks import require
 from guarantees.families import closed_form as families
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import chi2, fisher, nct, norm
 from guarantees.numerics.root import root
+from guarantees.numerics.rounding import at_least
 
 FEWEST = 20
 """Scores per side below which the checks of the model have no meaning."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
-from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
@@ -20,6 +19,7 @@ from audit.report.table import readable
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.trials.disk_cache import laws_kept
 from audit.verdict.proven_numbers import without_errors
+from guarantees.numerics.rounding import at_least, at_most
 
 if TYPE_CHECKING:
     from audit.bounds.attack_summary import AttackSummary
@@ -103,7 +103,8 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         if given
         else f"at thresholds chosen on other scores (a tenth, drawn by seed {found.seed})"
     )
-    print(f"together at confidence {1 - found.risk:.4g}, from {judged.trials_without:,} judged scores without and")
+    sure = at_least(1 - found.risk, ".4g")
+    print(f"together at confidence {sure}, from {judged.trials_without:,} judged scores without and")
     print(f"{judged.trials_with:,} with the record, {where}.")
     for number in found.numbers:
         if number.name == "epsilon":

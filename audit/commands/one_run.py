@@ -7,7 +7,6 @@ import dataclasses
 
 import numpy as np
 
-from audit.bounds.rounding import at_least, at_most
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
 from audit.one_run.plan import plan_one_run
@@ -17,6 +16,7 @@ from audit.record.record import plain
 from audit.report.table import readable
 from audit.suites.claim_names import claim_from_text
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import at_least, at_most
 
 
 def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.ndarray) -> OneRun:
@@ -53,7 +53,8 @@ def _not_gdp(found: OneRun) -> str:
 def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
     print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta), '.4f')}")
     print(_not_gdp(found) + ".")
-    print(f"together at confidence {1 - found.risk:.4g}, from one training with {found.canaries:,} canaries, ", end="")
+    sure = at_least(1 - found.risk, ".4g")
+    print(f"together at confidence {sure}, from one training with {found.canaries:,} canaries, ", end="")
     print(f"{found.included:,} included;")
     chosen = [each for each in found.guesses if each.at_delta is not None]
     for each in chosen:

@@ -14,6 +14,7 @@ from audit.suites.exit_codes import EXIT_BAD_INPUT, EXIT_EXPECTED
 from audit.suites.parts import names_functions
 from audit.suites.suite import AuditSpec, SuiteError
 from audit.trials.disk_cache import laws_kept
+from guarantees.numerics.rounding import at_most
 
 if TYPE_CHECKING:
     from audit.suites.build import Built
@@ -184,8 +185,8 @@ def _cells(entry: AuditPlan) -> list[str]:
         duration(plan.seconds),
         proof,
         duration(plan.seconds_to_refute),
-        "none" if leak is None else f"{leak:.3g}",
-        f"{plan.largest_provable_epsilon:.3g}",
+        "none" if leak is None else at_most(leak, ".3g"),
+        at_most(plan.largest_provable_epsilon, ".3g"),
         f"{plan.expected.epsilon:.3g}",
     ]
 

@@ -18,6 +18,7 @@ from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, ClaimPart
 from guarantees.checks import require
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import between
 
 CLOSE = 1e-3
 """By which two numbers of a promise may differ: rounding."""
@@ -106,7 +107,7 @@ def moves_more_than_allowed(
     allowed = normal if looks_normal else whatever
     more = moved - error > allowed
     says = f"along the direction that was learned, the record moves the release by {moved:.2g} noise deviations"
-    says += f" ({max(moved - error, 0.0):.2g} to {moved + error:.2g})"
+    says += f" ({between(max(moved - error, 0.0), moved + error, '.2g')})"
     if weights.size == 1:
         means, spreads = ([f"{of(side):.3g}" for side in sides] for of in (np.mean, np.std))
         says += f", from mean {means[0]} and deviation {spreads[0]} to mean {means[1]} and deviation {spreads[1]}"

@@ -11,7 +11,6 @@ import numpy as np
 from scipy import special
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper, require_risk
-from audit.bounds.rounding import at_least
 from audit.trials.both_sides import Auditable, both_sides
 from audit.trials.user_code_errors import contained
 from distinguishers.model_free.directions import span_of
@@ -19,6 +18,7 @@ from guarantees.checks import AboveZero, Count, Rate, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.margins import delta_error
 from guarantees.numerics.distributions import binom, norm
+from guarantees.numerics.rounding import at_least
 from mechanisms.pairs.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22

@@ -11,6 +11,7 @@ from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, poisson, student
+from guarantees.numerics.rounding import at_most
 from mechanisms.release import Layout
 
 FARTHER = 1e5
@@ -34,7 +35,7 @@ def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) 
     return answer(
         "bounded",
         wrong=wrong,
-        measured=f"with the record outputs are up to {farthest / max(usual, 1e-300):.2g} times as large",
+        measured=f"with the record outputs are up to {at_most(farthest / max(usual, 1e-300), '.2g')} times as large",
         causes=("not_clipped", "divided_by_little") if finite else ("not_a_number",),
         p_value=0.0 if wrong else 1.0,
         risk=risk,
@@ -118,7 +119,7 @@ def _bare(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
     masks = [mask for mask, _ in found.values()]
     both = len(masks) == 2 and np.array_equal(masks[0], masks[1])
     (name, (mask, largest)) = next(iter(found.items()))
-    amount = "no noise" if largest < 1e-3 else f"at most {largest:.2g} of the others' noise"
+    amount = "no noise" if largest < 1e-3 else f"at most {at_most(largest, '.2g')} of the others' noise"
     return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}"
 
 

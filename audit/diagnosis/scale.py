@@ -11,6 +11,7 @@ from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
 from guarantees.numerics.ranks import rank_sum_p
+from guarantees.numerics.rounding import between
 
 MOST_COMPARED = 500
 """Trials whose noise is compared with each other's."""
@@ -30,7 +31,7 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
         code=f"scale_{side}",
         question=f"noise scale, side '{side}'",
         wrong=False,
-        says=f"side '{side}': the noise has standard deviation {found:.4g} ({low:.4g} to {high:.4g}): {divisor}.",
+        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {divisor}.",
         p_value=1.0,
         risk=0.0,
         assumes="independent normal noise of one scale",
@@ -56,7 +57,7 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
     return answer(
         "scale_by_record",
         wrong=wrong,
-        measured=f"with the record the noise is {ratio:.4g} times ({low:.4g} to {high:.4g}) as large"
+        measured=f"with the record the noise is {ratio:.4g} times ({between(low, high, '.4g')}) as large"
         + (f" ({deviations})" if wrong else ""),
         causes=causes,
         p_value=p,

@@ -14,6 +14,7 @@ from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
+from guarantees.numerics.rounding import at_least, between
 from mechanisms.release import Layout
 
 CLOSE = 0.03
@@ -161,7 +162,7 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
     interval = _around(ratio, found, risk)
     measured, causes = "the noise over the sensitivity is no less than is due", ()
     if wrong:
-        limits = f"{interval[0]:.2g} to {interval[1]:.2g}"
+        limits = between(*interval, ".2g")
         what, causes = _off(found, signal, stated, reach, risk)
         measured = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}); {what}"
         if _count_may_divide(found, signal, stated, reach, risk):
@@ -346,7 +347,7 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     if wrong:
         measured = (
             f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
-            f"{max(excess, 0.0):.3g}, at least {mean**2 * share:.3g} is due)"
+            f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * share, '.3g')} is due)"
             if rate < 1
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
             "is taken"

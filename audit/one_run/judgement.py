@@ -12,13 +12,13 @@ from scipy.special import expit, logit
 from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.number_of_guesses import risk_split
-from audit.bounds.rounding import at_least
 from audit.bounds.sharp_guesses import SMALLEST, Side, profile_of, sharp_tail
 from audit.one_run.result import OneRunJudgement
 from audit.power.power import EPSILON_FACTOR, OF_THE_ROOM, POWER, TV_EXCESS
 from guarantees.claim import Claim
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.numerics.distributions import binom
+from guarantees.numerics.rounding import at_least
 from guarantees.numerics.search import first, halved
 
 MOST_CANARIES = 1_000_000

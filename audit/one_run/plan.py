@@ -11,12 +11,12 @@ from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.number_of_guesses import SAMPLE, best_guesses, risk_split
-from audit.bounds.rounding import at_most
 from audit.one_run.judgement import by_epsilon, refutable
 from audit.one_run.procedure import planned_guesses
 from guarantees.checks import Count, Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
+from guarantees.numerics.rounding import at_most
 from guarantees.numerics.search import halved
 
 CELLS = 20_000

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from audit.bounds.counted_guesses import Guesses
-from audit.bounds.rounding import at_least
 from audit.verdict.verdict import Verdict
 from guarantees.checks import require
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import at_least
 from guarantees.vocabulary import Relation
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from audit.bounds.points import proven_epsilon
-from audit.bounds.rounding import at_least
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
+from guarantees.numerics.rounding import at_least
 
 
 def direction(record: AuditRecord) -> Diagnosis:

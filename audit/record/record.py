@@ -14,12 +14,12 @@ from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.counted_guesses import Guesses
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
-from audit.bounds.rounding import at_least, at_most
 from audit.record.diagnosis_answer import Diagnosis
 from audit.risk import RiskBudget, Statement
 from audit.verdict.proven_numbers import ProvenNumber, stated
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
+from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
 SCHEMA = 3
@@ -98,7 +98,7 @@ class ClaimPart:
         if self.epsilon is None and self.error == 0:
             return "not known (the claim could not be built)"
         if self.epsilon is not None and not self.error_exceeds(delta):
-            return f"{self.epsilon:.4g} at delta {delta:g}"
+            return f"{at_most(self.epsilon, '.4g')} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""
         error = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
         why = f"{error}; its curve is computed no more exactly than that, and the verdict allows for it"

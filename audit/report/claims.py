@@ -14,6 +14,7 @@ import guarantees
 from audit.report.table import log_width
 from guarantees.checks import require
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import at_least, at_most
 from guarantees.summary import EpsilonRange, Summary
 from guarantees.vocabulary import NORMALISERS, PairRelation
 
@@ -147,14 +148,15 @@ def shuffled_sentence(
     promised: EpsilonRange, *, leak: EpsilonRange | None, leak_name: str, guarantee: EpsilonRange | None
 ) -> str:
     """What Poisson's epsilon is worth for shuffled batches at one delta."""
-    parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {promised.epsilon:.4g} is"]
+    said = at_most(promised.epsilon, ".4g")
+    parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {said} is"]
     parts.append("broken;" if leak is not None and leak.at_least > promised.at_most else "no promise about them;")
     if leak is not None:
-        parts.append(f"at least {leak.at_least:.4g} leaks ({leak_name});")
+        parts.append(f"at least {at_least(leak.at_least, '.4g')} leaks ({leak_name});")
     if guarantee is None:
         parts.append("add --sampler shuffle-upper for what is guaranteed.")
     else:
-        parts.append(f"at most {guarantee.at_most:.4g} is guaranteed (fixed_batch_upper).")
+        parts.append(f"at most {at_most(guarantee.at_most, '.4g')} is guaranteed (fixed_batch_upper).")
     return " ".join(parts)
 
 
@@ -162,9 +164,9 @@ def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
     low, high = summary.alpha_range
     return {
         **{f"epsilon at delta {found.delta:g}": found.says for found in summary.ranges},
-        "delta at epsilon 0 (advantage)": f"{summary.total_variation:.4g}",
+        "delta at epsilon 0 (advantage)": at_most(summary.total_variation, ".4g"),
         "separation kappa": f"{summary.separation:.4g}",
-        f"mu on alpha [{low:g}, 1-{1 - high:g}]": f"{summary.mu_star:.4g}",
+        f"mu on alpha [{low:g}, 1-{1 - high:g}]": at_most(summary.mu_star, ".4g"),
         "regret of reporting that mu": f"{summary.regret:.2g}" if math.isfinite(summary.mu_star) else "-",
         "numerical error": f"{summary.error:.1g}",
         "neighbours": claim.relation,

@@ -9,7 +9,6 @@ from importlib import resources
 
 import numpy as np
 
-from audit.bounds.rounding import at_least, at_most
 from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
@@ -22,6 +21,7 @@ from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
 from audit.report.story import listed, what_broke
 from audit.report.table import NOT_KNOWN, readable
+from guarantees.numerics.rounding import at_least, at_most
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -199,10 +199,11 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
     every, records = records, tuple(record for record in records if record.ran)
     last = [*_suspected(records), *_by_name(every)]
+    sure = at_least(1 - sum(record.risk for record in every), ".4g")
     once, records = tuple(r for r in records if r.one_run), tuple(r for r in records if not r.one_run)
     if not records:
         tool = f"with dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(once))})"
-        together = f"All bounds hold together with probability at least ${1 - sum(r.risk for r in every):.4g}$."
+        together = f"All bounds hold together with probability at least ${sure}$."
         begin = [f"We audited {how_many(every)}, each of them in by a fair coin, {tool}. {together}"] if once else []
         return " ".join([*begin, *map(_one_training, once), *last, *([ABSENCE] if once else [])])
     deltas = sorted({record.report_delta for record in records})
@@ -224,7 +225,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"neighbouring datasets ({relations}) and scores them by {', '.join(_short(score) for score in scores)}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
-            f"probability at least ${1 - sum(r.risk for r in every):.4g}$.",
+            f"probability at least ${sure}$.",
             *(["Audits could end early; their bounds hold at every time."] if early else []),
             f"The claim{' is' if len(claims) == 1 else 's are'} "
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",

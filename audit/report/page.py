@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from audit.bounds.rounding import at_least, at_most
 from audit.one_run.result import OneRun
 from audit.record.files import write_whole
 from audit.record.of_one_run import as_records
@@ -25,6 +24,7 @@ from audit.report.spent import spent
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
 from guarantees.checks import checked
+from guarantees.numerics.rounding import at_least, at_most
 
 MOST_OPEN = 12
 """Audits whose sections are open when the page is; of more, each opens at a click and draws only judged scores."""

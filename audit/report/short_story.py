@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from audit.bounds.rounding import at_most
 from audit.power.less_noise import told_in
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import in_prose
@@ -23,6 +22,7 @@ from audit.report.story import (
 )
 from audit.report.table import log_width, readable
 from audit.verdict.judgement import RUNS
+from guarantees.numerics.rounding import at_most
 
 LABEL = 15
 LINES_EACH = 2

@@ -15,6 +15,7 @@ from audit.report.stated import Answer, Stated
 from audit.report.table import log_width
 from guarantees.checks import require
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import at_least, at_most
 from guarantees.summary import EpsilonRange
 
 CLAIMED, LEAKED, GUARANTEED, IN_ORDER = "claimed", "leaked at least", "guaranteed at most", "batches in order"
@@ -41,7 +42,7 @@ class ShuffledTraining:
     def shown(self, name: str, at: int) -> str:
         """The epsilon to compare: of a leak the least that it may be, of a promise the most."""
         found = self.ranges[name][at]
-        return f"{found.at_least if name == LEAKED else found.at_most:.4g}"
+        return at_least(found.at_least, ".4g") if name == LEAKED else at_most(found.at_most, ".4g")
 
 
 def shuffled_training(setting: Setting, *, deltas: Sequence[float]) -> ShuffledTraining:

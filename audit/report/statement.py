@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.audited import NOT_REPEATABLE, audited, command, differ_by, how_many, libraries, unit_of_privacy
 from audit.report.caveats import other_than_told
@@ -15,6 +14,7 @@ from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import counted, what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
+from guarantees.numerics.rounding import at_least
 
 UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "poisson_sampling", "batch_size", "rate", "sample_rate", "event")
@@ -33,7 +33,7 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
     lines = [
         f"We audited {how_many(records)} with dpsgd-audit {versions}{_beside(records)}. "
-        f"All lower bounds hold together with probability at least {1 - risk:.4g}."
+        f"All lower bounds hold together with probability at least {at_least(1 - risk, '.4g')}."
     ]
     if len(records) > 1:
         lines.append(_together(records))

@@ -7,7 +7,6 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from audit.bounds.rounding import at_least, at_most
 from audit.record.diagnosis_answer import CONSTANT
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
@@ -19,6 +18,7 @@ from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
 from audit.verdict.judgement import ONE_PLACE
+from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 
@@ -212,7 +212,8 @@ def _capital(text: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
+    """How often a guess may be right: what a claim allows, never less."""
+    return f"{at_most(100 * share, '.3g')}%"
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
@@ -272,7 +273,7 @@ def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     epsilons = sorted({round(epsilon, 12) for epsilon in claimed if epsilon is not None})
     if not epsilons:
         return "not known"
-    least, most = f"{epsilons[0]:.3g}", f"{epsilons[-1]:.3g}"
+    least, most = at_most(epsilons[0], ".3g"), at_most(epsilons[-1], ".3g")
     return least if least == most else f"{least} to {most}"
 
 
@@ -296,7 +297,7 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     worst, says = largest_excess(records)
     return (
         f"{_capital(leaking(records))}. The largest proven "
-        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {risk:.3g}."
+        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {at_most(risk, '.3g')}."
     )
 
 

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from audit.bounds.rounding import at_least
 from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
@@ -15,6 +14,7 @@ from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
+from guarantees.numerics.rounding import at_least, at_most
 
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
@@ -57,7 +57,7 @@ def proven_delta(record: AuditRecord) -> str:
 def _claimed(record: AuditRecord, number: float | None) -> str:
     if record.claim.source == NOT_BUILT:
         return NOTHING
-    return NOT_KNOWN if number is None else f"{number:.3g}"
+    return NOT_KNOWN if number is None else at_most(number, ".3g")
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord, OneRunPart
 from audit.report.caveats import close_call, ended_early, learned_note, other_than_told, trials_note
 from audit.report.diagnoses import REPLAYED, asked, looks_wrong, not_followed, untold
@@ -11,6 +10,7 @@ from audit.report.promises import unchecked_steps
 from audit.report.repeat import NOT_REPEATABLE
 from audit.report.spent import spent
 from audit.report.table import readable
+from guarantees.numerics.rounding import at_least, at_most
 
 
 def record_lines(record: AuditRecord) -> list[str]:
@@ -32,7 +32,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_broken_lines(record),
         *_code_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
-        f"delta {record.claim.advantage:.4g} at epsilon 0",
+        f"delta {at_most(record.claim.advantage, '.4g')} at epsilon 0",
         *_step_lines(record),
         *([f"  seen:    {note}"] if (note := other_than_told(record)) else []),
         f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "

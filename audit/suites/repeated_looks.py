@@ -8,6 +8,7 @@ seen before and however many looks follow.
 from __future__ import annotations
 
 from audit.record.record import AuditRecord
+from guarantees.numerics.rounding import at_most
 
 
 def share_of(look: int) -> float:
@@ -42,9 +43,10 @@ def _same_audit(old: AuditRecord, new: AuditRecord) -> bool:
 
 
 def _sentence(old: AuditRecord, new: AuditRecord) -> str:
+    both = at_most(old.risk + new.risk, ".2g")
     return (
         f"{new.name!r} was audited before, with {old.trials_planned:,} trials at risk {old.risk:.2g}, and that record "
-        f"is replaced: the two looks together may be wrong with probability {old.risk + new.risk:.2g}. To look again "
+        f"is replaced: the two looks together may be wrong with probability {both}. To look again "
         "within one risk, say so from the start: --look 1, then --look 2 and so on (look k spends 2^-k of the risk on "
         "trials of its own), or --stop-early."
     )

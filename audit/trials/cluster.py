@@ -181,7 +181,7 @@ class DaskExecutor:
             self._client.wait_for_workers(workers, timeout=START_SECONDS)
         except TimeoutError:
             raise ClusterError(
-                f"{len(self._client.nthreads())} of {workers} workers joined the cluster within {START_SECONDS:.0f} s; "
+                f"{len(self._client.nthreads())} of {workers} workers joined the cluster within {START_SECONDS:g} s; "
                 "start them (dask worker ADDRESS) or ask for fewer with workers=."
             ) from None
 

@@ -12,7 +12,6 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value
 from audit.bounds.points import refutes
-from audit.bounds.rounding import at_most
 from audit.power import power
 from audit.power.joint_power import FEW_TRIALS, jointly_refuting
 from audit.power.less_noise import (
@@ -26,6 +25,7 @@ from audit.power.less_noise import (
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import at_most
 from guarantees.numerics.search import halved
 
 SMALLEST_RISK = 1e-12
@@ -330,7 +330,7 @@ def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str)
     if less:
         leaks.insert(0, f"{less}, if the pair and the threshold show it in full,")
     elif elsewhere and found.epsilon is not None:
-        size = f"epsilon {found.epsilon:.3g} or more"
+        size = f"epsilon {at_most(found.epsilon, '.3g')} or more"
         if mu is not None:
             size = f"mu {at_most(_mu(found.epsilon, delta), '.3g')} or more in place of {mu:.3g}"
         leaks.append(f"a Gaussian leak with {size}, if it shows most there")

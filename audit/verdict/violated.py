@@ -9,9 +9,9 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
-from audit.bounds.rounding import at_least, at_most
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
+from guarantees.numerics.rounding import at_least, at_most
 from guarantees.vocabulary import Direction
 
 EXCESSES = np.geomspace(1e-3, 1.0, 13)
@@ -172,7 +172,7 @@ def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -
 def _apart(proven: float, claimed: float) -> tuple[str, str]:
     """Both in three digits, or in as many as it takes to see that the first is larger."""
     for digits in range(3, 17):
-        lower, allowed = at_least(proven, f".{digits}g"), f"{claimed:.{digits}g}"
+        lower, allowed = at_least(proven, f".{digits}g"), at_most(claimed, f".{digits}g")
         if float(lower) > float(allowed):
             return lower, allowed
     return f"{proven:.17g}", f"{claimed:.17g}"
@@ -181,7 +181,7 @@ def _apart(proven: float, claimed: float) -> tuple[str, str]:
 def _digits(value: float, beside: float) -> str:
     """Three digits, or as many as it takes to differ from the number beside it."""
     for digits in range(3, 12):
-        text = f"{value:.{digits}g}"
-        if text != f"{beside:.{digits}g}":
+        text = at_most(value, f".{digits}g")
+        if text != at_most(beside, f".{digits}g"):
             return text
-    return f"{value:.6g}"
+    return at_most(value, ".6g")

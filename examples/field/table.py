@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from audit.bounds.rounding import at_least
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records
 from audit.report.diagnoses import looks_wrong
 from audit.report.escaping import markdown_text
 from audit.report.table import readable, readable_p_value
+from guarantees.numerics.rounding import at_least
 
 ENTRIES = Path(__file__).with_name("entries.toml")
 BEGIN, END = "<!-- made by examples/field/table.py -->", "<!-- end -->"

@@ -20,6 +20,7 @@ from guarantees.laws.lattice import LatticePair, Reach, discretise, reach
 from guarantees.laws.lattice_sums import MASS_LEFT_OUT, LatticePart, Plan, lattice_parts, planned_windows, summed_parts
 from guarantees.laws.law import Certificate, LossLaw, estimate, reverse
 from guarantees.numerics.array import Array
+from guarantees.numerics.rounding import at_most
 
 MOST_OUTCOMES = 2000
 """Discrete losses with at most this many different sums are composed outcome by outcome."""
@@ -316,9 +317,9 @@ def _certificate(
     below = all(sides(law)[0] is not None for law, _ in laws)
     if not below and leaked is None:
         return estimate(f"the composed laws; {estimated}", gap + round_off)
-    lattice = f"discretisation and truncation: delta is known within {gap:.1e} at every epsilon"
+    lattice = f"discretisation and truncation: delta is known within {at_most(gap, '.2g')} at every epsilon"
     if given:
-        lattice = f"discretisation and truncation, which move delta by at most {gap:.1e}"
+        lattice = f"discretisation and truncation, which move delta by at most {at_most(gap, '.2g')}"
     return Certificate(
         proved="; ".join(dict.fromkeys([lattice, *(certificate.proved for certificate in given)])),
         estimated=estimated,

@@ -12,6 +12,7 @@ from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
+from guarantees.numerics.rounding import at_most
 from guarantees.trade_off import TradeOff
 
 HALF = 1 << 16
@@ -163,7 +164,7 @@ class BracketedLaw(LossLaw):
     def certificate(self) -> Certificate:
         """The two proved curves."""
         return Certificate(
-            proved=f"each delta lies between those of two computed curves, which are within {self.gap:.1e}",
+            proved=f"each delta lies between those of two computed curves, which are within {at_most(self.gap, '.2g')}",
             estimated=f"rounding, about {self.rounding:.1e}, and batch sizes e^-45 below a strip's likeliest",
             round_off=self.rounding,
             safe=self.safe,

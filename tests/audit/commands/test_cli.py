@@ -245,7 +245,7 @@ def test_claim_prints_every_way_of_reporting(tmp_path, capsys):
     plot = tmp_path / "c.png"
     assert run_command("claim", "gaussian(mu=1)", "--rate", 0.05, "--noise-multiplier", 10, "--plot", plot) == 0
     text = capsys.readouterr().out
-    assert "4.377" in text
+    assert "4.378" in text
     assert "mu on alpha [1e-06, 1-1e-06]" in text
     assert plot.stat().st_size > 1000
     words = ["claim", "--rate", 0.05, "--noise-multiplier", 10, "--records", 4, "--dimension", 100, "--json"]

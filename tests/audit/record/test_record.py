@@ -11,10 +11,10 @@ from toys import PAIR, First, Shift
 
 import audit
 import guarantees
-from audit.bounds.rounding import at_least
 from audit.record.read import SchemaError
 from audit.record.record import SCHEMA, plain
 from audit.record.stored import from_json, load_records, save_records
+from guarantees.numerics.rounding import at_least
 
 
 @pytest.fixture(scope="module")

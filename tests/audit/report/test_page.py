@@ -15,7 +15,6 @@ import guarantees
 import mechanisms
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.bounds.rounding import at_most
 from audit.procedure import run_audit
 from audit.record.derive import claim_part
 from audit.record.direction import direction
@@ -28,6 +27,7 @@ from audit.report.repeat import program
 from audit.report.story import consequence, look_again, outcome, remedy, story
 from audit.trials.keys import key_from_seed
 from audit.verdict.proven_numbers import prove, without_errors
+from guarantees.numerics.rounding import at_most
 
 
 class Reader(html.parser.HTMLParser):

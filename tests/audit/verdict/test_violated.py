@@ -14,7 +14,6 @@ import audit
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import joint_p_value
-from audit.bounds.rounding import at_least
 from audit.bounds.supporting_lines import tabulate
 from audit.policies.anytime import Anytime
 from audit.policies.chosen import Split
@@ -22,6 +21,7 @@ from audit.record.stored import from_json
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
 from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess
+from guarantees.numerics.rounding import at_least
 
 CLAIM = guarantees.gaussian(mu=1.0)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.bounds.rounding import at_least, at_most
+from guarantees.numerics.rounding import at_least, at_most, between
 
 FORMS = st.sampled_from([".2f", ".3f", ".4f", ".3g", ".4g"])
 
@@ -17,6 +17,10 @@ def test_lower_bounds_lose_digits_downwards():
     assert at_least(4.2999, ".2f") == "4.29"
     assert at_least(0.3, ".3g") == "0.3"
     assert at_least(float("inf"), ".3g") == "inf"
+
+
+def test_an_interval_never_shrinks():
+    assert between(1.2349, 1.2341, ".3g") == "1.23 to 1.24"
 
 
 def test_upper_limits_lose_digits_upwards():

@@ -22,6 +22,11 @@ def at_most(value: float, form: str) -> str:
     return _written(value * (1 - math.copysign(ROUND_OFF, value)), form, decimal.ROUND_CEILING)
 
 
+def between(low: float, high: float, form: str) -> str:
+    """Both ends of an interval, which never shrinks."""
+    return f"{at_least(low, form)} to {at_most(high, form)}"
+
+
 def _written(value: float, form: str, rounding: str) -> str:
     if not math.isfinite(value):
         return format(value, form)
