@@ -31,10 +31,11 @@ from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
 from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
+from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
-from audit.record.record import AuditRecord
+from audit.record.record import AuditRecord, ClaimPart
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
 from audit.trials.kept_outputs import MOST_ENTRIES, MOST_TRIALS
 from audit.trials.keys import audit_keys, both_keys
@@ -222,7 +223,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     if asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (not_asked("the time budget is over."),)
     if _adds_up_steps(record, mechanism):
-        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
+        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk, whole=False))
     try:
         seen = _gradients(asked, read_as)
         signal = read_signal(seen)
@@ -272,7 +273,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
         more = beyond_what_was_told(record, clip, noise_multiplier, rate, signal, shown=shown) if taken else ()
         return (*answers, *more)
-    answers += _of_the_claim(asked, share, place=1)
+    answers += _of_the_claim(asked, share, place=1, whole=False)
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
@@ -302,14 +303,21 @@ def law(record: AuditRecord) -> Law:
     return "normal" if normal else "any"
 
 
+def _adds_noise(claim: ClaimPart) -> bool:
+    """Whether a release that keeps the claim is, as a rule, a number of the data plus noise: nothing is sampled."""
+    pure = claim.name == "epsilon_delta" and not claim.parameters.get("delta")
+    return claim.times == 1 and (pure or claim.name in ("laplace", "gaussian"))
+
+
 def _is_vector(dataset: Any) -> bool:
     return getattr(dataset, "ndim", 2) == 1
 
 
-def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagnosis, ...]:
-    """The two questions that need nothing but outputs and the claim; beside what is clear noise is not measured.
+def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
+    """What needs nothing but outputs and the claim; beside what is clear noise is not measured.
 
-    The second one's interval has two sides and only one of them accuses, so that half of the risk is the first one's.
+    Where the ``whole`` release is a number of the data plus noise, by its claim, its noise is asked about. The interval
+    of the last question has two sides and only one of them accuses: it has twice its share.
     """
     try:
         layout = asked.sides.layout()
@@ -319,20 +327,25 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0) -> tuple[Diagno
     try:
         first, second = asked.outputs(layout.entries, place=place)
         claim = asked.record.claim
-        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=risk / 2)
+        batches, whole = sampled(claim), whole and _adds_noise(claim)
+        share = risk / (3 if whole else 2)
+        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share)
         if clear is not None:
             return (clear,)
-        batches = sampled(claim)
+        epsilon = positive(claim.parameters.get("epsilon"))
+        noise = about_whole_release(first, second, law=law(asked.record), epsilon=epsilon, risk=share) if whole else ()
+        if any(found.wrong for found in noise):
+            return noise
         moved = moves_more_than_allowed(
             first,
             second,
             whatever=math.inf if asked.claim is None else allowed_to_any(asked.claim),
             normal=allowed_to_normal(claim, delta=asked.record.report_delta),
-            risk=risk,
+            risk=2 * share,
             rate=batches.rate if batches is not None else 1.0,
             adds=asked.neighbours.relation == "add_remove",
         )
-        return (moved,)
+        return (moved, *noise)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()

@@ -34,6 +34,8 @@ QUESTIONS = {
     "l1_ratio": "is the Laplace noise over the movement in the l1 norm what is due?",
 }
 
+OTHERS = "others"
+"""Beside the causes that are listed, where the measurement leaves room for ones that nobody has thought of."""
 CAUSES = {
     "another_law": "the noise has another law than the normal",
     "another_rate": "the record is taken at another rate",
@@ -90,7 +92,9 @@ def sentence(measured: str, causes: tuple[str, ...]) -> str:
     """What was measured, and the cause; where there may be several, all of them."""
     if not causes:
         return f"{measured}."
-    listed = [_words(cause, CAUSES, "CAUSES") for cause in causes]
+    listed = [_words(cause, CAUSES, "CAUSES") for cause in causes if cause != OTHERS]
+    if OTHERS in causes:
+        return f"{measured}. Possible causes, among others: {'; '.join(listed)}."
     return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. Possible causes: {'; '.join(listed)}."
 
 

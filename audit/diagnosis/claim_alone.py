@@ -116,7 +116,7 @@ def moves_more_than_allowed(
     causes = ["too little noise", "a record that counts for more than its bound"]
     causes += ["a divisor that reads the number of records"] if adds else []
     causes += [f"a record that is taken more often than at the claim's rate of {rate:.4g}"] if rate < 1 else []
-    listed = f"{', '.join(causes[:-1])}, or {causes[-1]}"
+    listed = f"{', '.join(causes[:-1])}, or {causes[-1]}, among others"
     return Diagnosis(
         code="moves_more_than_allowed",
         question="does the record move the release by more noise deviations than the claim allows?",

@@ -8,27 +8,34 @@ import numpy as np
 from scipy import special
 
 from audit.diagnosis.cause_sentences import answer
-from audit.diagnosis.noise import Noise
-from audit.diagnosis.sensitivity import CLOSE, movement
+from audit.diagnosis.noise import Array, Noise
+from audit.diagnosis.sensitivity import CLOSE, deviation, shift
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import student
 
 SAMPLE = 100_000
+SHARES = {"laplace": (0.5, 0.25), "normal": (2 / math.pi, (4 - 12 / math.pi) * 2 / math.pi)}
+"""Mean absolute value squared over the mean square, by law, and its variance times the number of draws."""
+
+
+def share_of_law(centred: Array, law: str) -> tuple[float, float]:
+    """Mean absolute value squared over the mean square of noise, and the p-value of the one that its law has.
+
+    1/2 for Laplace noise and 2/pi for normal noise, with variances ``1 / (4 N)`` and ``(4 - 6 s) s / N`` by the delta
+    method. Centring the n trials of each of two sides takes ``1 / n`` of the mean square.
+    """
+    rows = centred[:: max(1, centred.size // SAMPLE)]
+    share = float(np.mean(np.abs(rows))) ** 2 / float(np.mean(rows**2)) * (1 - 2 / len(centred))
+    due, variance = SHARES[law]
+    return share, 2 * float(special.ndtr(-abs(share - due) * math.sqrt(rows.size / variance)))
 
 
 def not_laplace(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
-    """Mean absolute value squared over the mean square of the noise: 1/2 for Laplace noise, 2/pi for normal noise.
-
-    With ``|x| / b`` exponential its variance is ``1 / (4 N)`` by the delta method. Centring the n trials of a side
-    takes ``1 / n`` of the mean square. Rotated coordinates are mixtures of Laplace noise and say nothing.
-    """
+    """Whether the noise has another share than Laplace noise has. Rotated coordinates are mixtures and say nothing."""
     centred = np.concatenate([without.centred, with_record.centred])
-    rows = centred[:: max(1, centred.size // SAMPLE)]
-    square = float(np.mean(rows**2))
-    known = square > 0 and not without.rotated
-    share = float(np.mean(np.abs(rows))) ** 2 / square * (1 - 2 / len(centred)) if known else 0.5
-    p = 2 * float(special.ndtr(-abs(share - 0.5) * 2 * math.sqrt(rows.size)))
+    known = bool(np.any(centred)) and not without.rotated
+    share, p = share_of_law(centred, "laplace") if known else (SHARES["laplace"][0], 1.0)
     wrong = p < risk
     measured = "a Laplace law fits the noise" if known else "mixtures of coordinates do not show a Laplace law"
     if wrong:
@@ -48,36 +55,39 @@ def not_laplace(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis
     )
 
 
-def l1_ratio(without: Noise, with_record: Noise, signal: Signal, *, epsilon: float, risk: float) -> Diagnosis:
+def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsilon: float, risk: float) -> Diagnosis:
     """Scale of the noise over how far the record moves the release in the l1 norm, against 1 / epsilon.
 
     Laplace noise of scale b on every coordinate gives epsilon ``|D|_1 / b``. Along the signs of its gradient the record
-    moves the release by ``D sign(u) <= |D|_1``; ``b = s / sqrt(2)`` with s the noise's deviation.
+    moves the release by ``D sign(u) <= |D|_1``; ``b = s / sqrt(2)`` with s the noise's deviation. Without a signal the
+    release is one number, which moves to either side.
     """
-    found = movement(without, with_record, signal)
-    signs = np.sign(np.where(np.abs(signal.direction) > 1e-9, signal.direction, 0.0))
-    sums = [side.outputs.astype(np.float64) @ signs for side in (without, with_record)]
+    sides = (without, with_record)
+    signs = np.ones(1)
+    if signal is not None:
+        signs = np.sign(np.where(np.abs(signal.direction) > 1e-9, signal.direction, 0.0))
+    sums = [side.outputs.astype(np.float64) @ signs for side in sides]
     moved = abs(float(sums[1].mean() - sums[0].mean()))
     moved_error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in sums))
-    scale = found.noise / math.sqrt(2)
-    due = epsilon * scale
-    error = max(math.hypot(moved_error, epsilon * found.noise_error / math.sqrt(2)), 1e-300)
-    p = min(1.0, 2 * float(student.sf((moved - due) / error, found.degrees)))
+    noise, noise_error = deviation(*sides)
+    scale, scale_error = noise / math.sqrt(2), noise_error / math.sqrt(2)
+    due, degrees = epsilon * scale, min(map(len, sums)) - 1
+    error = max(math.hypot(moved_error, epsilon * scale_error), 1e-300)
+    p = min(1.0, 2 * float(student.sf((moved - due) / error, degrees)))
     wrong = p < risk
     measured, causes = "the Laplace noise is no smaller than the movement in the l1 norm needs", ()
     if wrong:
-        far = found.whole.length
+        far = None if signal is None else shift(*(side.outputs.astype(np.float64) @ signal.basis.T for side in sides))
+        norms = "" if far is None else f" in the l1 norm and by {far.length:.3g} in the l2 norm"
         measured = (
-            f"the record moves the release by {moved:.3g} in the l1 norm and by {far:.3g} in the l2 norm; epsilon "
-            f"{epsilon:g} needs Laplace noise of scale {moved / epsilon:.3g}, and it has scale {scale:.3g}"
+            f"the record moves the release by {moved:.3g}{norms}; epsilon {epsilon:g} needs Laplace noise of scale "
+            f"{moved / epsilon:.3g}, and it has scale {scale:.3g}"
         )
-        reach = float(student.isf(risk / 2, found.degrees)) * math.hypot(
-            found.whole.error, epsilon * found.noise_error / math.sqrt(2)
-        )
-        enough_in_l2 = far <= (1 + CLOSE) * due + reach
         # that it is enough in the l2 norm may be chance: nothing excludes the others
-        others = ("less_noise", "larger_bound", "not_clipped", "counted_again")
-        causes = ("l2_for_l1", *others) if enough_in_l2 else others
+        causes = ("less_noise", "larger_bound", "not_clipped", "counted_again")
+        if far is not None:
+            reach = float(student.isf(risk / 2, degrees)) * math.hypot(far.error, epsilon * scale_error)
+            causes = ("l2_for_l1", *causes) if far.length <= (1 + CLOSE) * due + reach else causes
     return answer(
         "l1_ratio",
         wrong=wrong,

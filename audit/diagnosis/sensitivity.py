@@ -91,6 +91,13 @@ class Movement:
         return 2 * float(special.ndtr(-abs(intercept) / max(error, 1e-300)))
 
 
+def deviation(without: Noise, with_record: Noise) -> tuple[float, float]:
+    """Of the noise of both sides, and its standard error."""
+    squares = np.concatenate([side.sizes**2 for side in (without, with_record)])
+    noise = math.sqrt((without.variance + with_record.variance) / 2)
+    return noise, float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300)
+
+
 def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     """Both sides compared; every scale in the units of the release."""
     sides = (without, with_record)
@@ -98,8 +105,7 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     spans = [side.outputs.astype(np.float64) @ signal.basis.T for side in sides]
     own = signal.basis @ signal.direction
     asides = [span - np.outer(span @ own, own) for span in spans]
-    squares = np.concatenate([side.sizes**2 for side in sides])
-    noise = math.sqrt((without.variance + with_record.variance) / 2)
+    noise, noise_error = deviation(without, with_record)
     others = without.outputs @ (signal.others / (float(np.linalg.norm(signal.others)) or 1.0))
     return Movement(
         whole=shift(*spans),
@@ -107,7 +113,7 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
         mean=float(with_record.along.mean() - without.along.mean()),
         spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
         noise=noise,
-        noise_error=float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300),
+        noise_error=noise_error,
         along=float(rows[0].std(ddof=1)),
         others=float(others.mean()),
         others_error=max(float(others.std(ddof=1)) / math.sqrt(len(others)), 1e-300),

@@ -1,0 +1,83 @@
+"""Releases of which no number carries noise alone: all that varies from trial to trial is taken for noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from audit.diagnosis.cause_sentences import OTHERS, answer, sentence
+from audit.diagnosis.laplace import SHARES, l1_ratio, share_of_law
+from audit.diagnosis.noise import Array, Noise
+from audit.diagnosis.rank import ranked
+from audit.diagnosis.scale import depends_on_record
+from audit.record.diagnosis_answer import Diagnosis
+
+NO_BATCHES = "the release is what the data give plus noise, and no batches are drawn"
+DISTINCT = 0.9
+"""Share of different values below which a release is discrete, and its spread depends on its mean."""
+MOST_NUMBERS = 16
+"""Numbers of a release whose law is asked about one by one."""
+CAUSES = {"laplace": ("not_laplace", "cut", OTHERS), "normal": ("another_law", "cut", OTHERS)}
+
+
+def about_whole_release(
+    first: Array, second: Array, *, law: str, epsilon: float | None, risk: float
+) -> tuple[Diagnosis, ...]:
+    """Whether the noise has one scale with and without the record, the claimed law and, if Laplace, the scale due.
+
+    The questions share ``risk`` evenly. A release of more than one number is not asked about the last: signs of the
+    movement are not known. Nothing is asked of discrete releases.
+    """
+    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
+    if any(len(np.unique(column)) < DISTINCT * len(column) for side in sides for column in side.T):
+        return ()
+    without, with_record = (
+        Noise(outputs=side, along=side[:, 0], beside=side, rest=side, rotated=False) for side in sides
+    )
+    one_number = sides[0].shape[1] == 1 and law == "laplace" and epsilon is not None
+    share = risk / (1 + (law in SHARES) + one_number)
+    answers = [depends_on_record(without, with_record, risk=share)]
+    if law in SHARES:
+        answers.append(_another_law(np.concatenate([without.centred, with_record.centred]), law, risk=share))
+    if one_number and epsilon is not None:
+        answers.append(l1_ratio(without, with_record, None, epsilon=epsilon, risk=share))
+    return ranked([_with_others(found) for found in answers])
+
+
+def _another_law(centred: Array, law: str, *, risk: float) -> Diagnosis:
+    """The number whose noise fits the law worst, which pays for all that are looked at."""
+    columns = centred.T[:MOST_NUMBERS]
+    found = [share_of_law(column, law) for column in columns]
+    at = min(range(len(found)), key=lambda place: found[place][1])
+    share, p = math.sqrt(found[at][0]), min(1.0, len(found) * found[at][1])
+    due = math.sqrt(SHARES[law][0])
+    name = {"laplace": "Laplace", "normal": "normal"}[law]
+    where = f" of coordinate {at}" if len(found) > 1 else ""
+    measured = f"a {name} law fits the noise"
+    if p < risk:
+        measured = (
+            f"the noise{where} is not {name} (its mean absolute value is {share:.3g} of its root mean square, and "
+            f"{due:.3g} is due)"
+        )
+    return answer(
+        law,
+        wrong=p < risk,
+        measured=measured,
+        causes=CAUSES[law],
+        p_value=p,
+        risk=risk,
+        assumes=f"independent trials, many of them; {NO_BATCHES}",
+        estimate=share,
+    )
+
+
+def _with_others(found: Diagnosis) -> Diagnosis:
+    """Of a release that nothing else is known of, no list of causes is complete."""
+    assumes = found.assumes if NO_BATCHES in found.assumes else f"{found.assumes}; {NO_BATCHES}"
+    if not found.causes or OTHERS in found.causes:
+        return dataclasses.replace(found, assumes=assumes)
+    causes = (*found.causes, OTHERS)
+    measured = found.says.removesuffix(sentence("", found.causes))
+    return dataclasses.replace(found, assumes=assumes, causes=causes, says=sentence(measured, causes))

@@ -1,0 +1,71 @@
+"""Releases of few numbers, of which none carries noise alone: the law of the noise, its scale, and the record."""
+
+import math
+
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+
+from audit.diagnosis.whole_release import about_whole_release
+
+RISK = 0.003
+RNG = np.random.default_rng
+
+
+def sides(draw, *, seed=0, trials=1000):
+    """A count of three records or four, with this noise on each."""
+    rng = RNG(seed)
+    return tuple(np.asarray([[records + draw(rng, records)] for _ in range(trials)]) for records in (3.0, 4.0))
+
+
+def wrong(found):
+    return [answer.code for answer in found if answer.wrong and not answer.follows]
+
+
+FAULTS = {
+    "scale reads the number of records": (
+        lambda rng, n: rng.laplace(0, 3.0 / n**2),
+        ["scale_by_record"],
+        "reads the dataset",
+    ),
+    "normal": (lambda rng, n: rng.normal(0, math.sqrt(2)), ["laplace"], "another law than the Laplace"),
+    "uniform": (lambda rng, n: rng.uniform(-5, 5), ["laplace"], "another law than the Laplace"),
+    "cut": (lambda rng, n: np.clip(rng.laplace(0, 1.0), -3, 3), ["laplace"], "is cut"),
+    "half the scale": (lambda rng, n: rng.laplace(0, 0.5), ["l1_ratio"], "has scale 0."),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_release_of_one_number_is_told_what_is_wrong_with_its_laplace_noise(name):
+    draw, codes, says = FAULTS[name]
+    found = about_whole_release(*sides(draw), law="laplace", epsilon=1.0, risk=RISK)
+    assert wrong(found) == codes
+    assert says in found[0].says
+    assert "among others" in found[0].says
+    assert sum(answer.risk for answer in found) <= RISK * (1 + 1e-9)
+
+
+def test_a_normal_law_is_asked_about_where_it_is_claimed_and_none_where_none_is():
+    laplace = sides(lambda rng, n: rng.laplace(0, 1.0))
+    assert wrong(about_whole_release(*laplace, law="normal", epsilon=None, risk=RISK)) == ["normal"]
+    assert [one.code for one in about_whole_release(*laplace, law="any", epsilon=None, risk=RISK)] == [
+        "scale_by_record"
+    ]
+
+
+def test_discrete_releases_are_not_asked():
+    bits = tuple((side > 3.5).astype(float) for side in sides(lambda rng, n: rng.laplace(0, 1.0)))
+    assert about_whole_release(*bits, law="laplace", epsilon=1.0, risk=RISK) == ()
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("law", ["laplace", "normal"])
+def test_noise_as_claimed_is_accused_at_most_at_the_risk(law, width):
+    """Wrong with probability .1 at most in each of 300: more than 52 would have probability 1e-4."""
+    rng, trials, accused = RNG(5), 100, 0
+    for _ in range(300):
+        noise = (rng.laplace if law == "laplace" else rng.normal)(size=(2 * trials, width))
+        noise[trials:, 0] += 1.0
+        found = about_whole_release(noise[:trials], noise[trials:], law=law, epsilon=1.0, risk=0.1)
+        accused += bool(wrong(found))
+    assert_rate_at_most(accused, 300, 0.1)
