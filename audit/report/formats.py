@@ -15,29 +15,35 @@ from audit.report.ceiling import ceiling
 from audit.report.diagnoses import asked, beside_the_verdict, code_lines, heading, looks_wrong, suspects
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.places import Place, places_of
-from audit.report.table import proven_delta, proven_epsilon, readable
+from audit.report.table import proven_delta, proven_epsilon, readable, reasons_told
 from audit.report.text import record_lines
+from guarantees.numerics.rounding import at_most
 
 
 def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """A summary of about ten lines: a table, then what is not as expected."""
     records = tuple(map(shown, records))
     surprises = [record for record in records if not record.as_expected]
+    deltas = {record.report_delta for record in records}
+    at = "a delta" if len(deltas) > 1 else f"delta {next(iter(deltas), 0.0):g}"
+    told, rest = reasons_told(records)
     state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
     lines = [
         f"### {markdown_text(title)}: {len(records)} privacy audits, {state}",
         "",
-        "| audit | epsilon proven (claimed) | delta at 0 proven (claimed) | verdict | as expected |",
+        f"| audit | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | as expected |",
         "|---|---|---|---|---|",
     ]
     for record in records:
         seen = "yes" if record.as_expected else "**no**"
-        numbers = f"{proven_epsilon(record)} | {proven_delta(record)}"
+        own = f" at {record.report_delta:g}" if len(deltas) > 1 else ""
+        numbers = f"{proven_epsilon(record)}{own} | {proven_delta(record)}"
         lines.append(f"| {markdown_text(record.name)} | {numbers} | {readable(record.verdict)} | {seen} |")
     risk = sum(record.risk for record in records)
     for record in records:
-        if not record.ran:
-            lines += ["", f"**{markdown_text(record.name)}** could not run: {markdown_text(record.reason)}"]
+        if record in told:
+            ended = f"{readable(record.verdict)}: {markdown_text(record.reason)}"
+            lines += ["", f"**{markdown_text(record.name)}**, {ended}"]
         if record.violated_at is not None:
             lines += ["", f"**{markdown_text(record.name)}**: {markdown_text(record.violated_at.says)}"]
     for record in records:
@@ -49,7 +55,8 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
             ]
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
-    lines += ["", f"All bounds hold together at risk {risk:.3g}; epsilon at the delta of each record."]
+    lines += ["", rest] if rest else []
+    lines += ["", f"All lower bounds hold together at risk {at_most(risk, '.3g')}; 'claimed' is what the claim allows."]
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.caveats import close_call, ended_early, other_than_told
@@ -19,7 +18,7 @@ from guarantees.numerics.rounding import at_least, at_most
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
 MOST_PASSED = 5
-"""Audits of sampled claims of which the terminal says, one by one, how much less noise they would have found."""
+"""Audits without a violation of which a summary says, one by one, what they would have found."""
 NOTHING = "–"
 """What stands where a number would, of an audit that could not run."""
 NOT_KNOWN = "not known"
@@ -93,15 +92,13 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             "yes" if record.as_expected else f"[bold red]no: {readable(record.expect)}[/]",
         )
     console.print(table)
-    passed = sum(map(_tells_noise, records))
+    told, rest = reasons_told(records)
     for record in records:
-        if _tells_noise(record) and passed <= MOST_PASSED:
+        if record in told:
             console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
         if record.claim.error_exceeds(record.report_delta):
             says = f"{record.name}: claimed epsilon {record.claim.epsilon_at(record.report_delta)}."
             console.print(says, highlight=False, markup=False)
-        if record.verdict in ("inconclusive", "could_not_run"):
-            console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
         if record.violated_at is not None:
             console.print(f"{record.name}: {record.violated_at.says}", highlight=False, markup=False)
         if said := looks_wrong(record.diagnoses):
@@ -119,8 +116,8 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             console.print(f"{record.name}: {close}", highlight=False, markup=False)
         if record.repeatable is False:
             console.print(f"{record.name}: {NOT_REPEATABLE}", highlight=False, markup=False)
-    if passed > MOST_PASSED:
-        console.print(f"The report says how much less noise the {passed} audits without a violation would have found.")
+    if rest:
+        console.print(rest, highlight=False)
 
 
 def _alone(records: tuple[AuditRecord, ...]) -> str:
@@ -129,6 +126,13 @@ def _alone(records: tuple[AuditRecord, ...]) -> str:
     return f"; a p-value is its audit's own, whose part of the risk is {' or '.join(shares)}" if shares else ""
 
 
-def _tells_noise(record: AuditRecord) -> bool:
-    """Whether it is told how much less noise would have been found: of sampled claims without a violation."""
-    return record.verdict == "no_violation_found" and sampled(record.claim) is not None
+def reasons_told(records: tuple[AuditRecord, ...]) -> tuple[tuple[AuditRecord, ...], str]:
+    """Audits whose reason a summary tells, all that did not end in a violation; and where many passed, what it leaves.
+
+    Of an audit that passed the reason says what it would have found.
+    """
+    passed = tuple(record for record in records if record.verdict == "no_violation_found")
+    undecided = tuple(record for record in records if record.verdict in ("inconclusive", "could_not_run"))
+    if len(passed) <= MOST_PASSED:
+        return (*undecided, *passed), ""
+    return undecided, f"The report says what the {len(passed)} audits without a violation would have found."

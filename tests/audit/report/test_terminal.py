@@ -21,6 +21,7 @@ from audit.report.character_plot import (
     speaks_unicode,
     trade_off_plot,
 )
+from audit.report.formats import markdown
 from audit.report.page import write_report
 from audit.report.progress import Progress
 from audit.report.short_story import ten_lines
@@ -207,15 +208,28 @@ def test_fit_trials_are_shown_as_trials_are():
     assert (bar.description, bar.completed, bar.total) == ("own", 200, 600)
 
 
-def test_the_terminal_says_once_how_much_less_noise_a_passing_audit_would_have_found(violation, capsys):
-    claim = claim_part(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), delta=1e-5)
-    told = "in 8 of 10 runs this audit would have found, at its thresholds, a noise multiplier of 0.7 or less"
-    right = dataclasses.replace(violation, verdict="no_violation_found", reason=told, claim=claim, violated_at=None)
-    print_table((right,), suite_risk=0.05)
-    assert capsys.readouterr().out.count("a noise multiplier of 0.7 or less") == 1
-    print_table(tuple(dataclasses.replace(right, name=str(i)) for i in range(6)), suite_risk=0.05)
-    many = capsys.readouterr().out
-    assert "0.7 or less" not in many
-    assert "how much less noise the 6 audits" in many
-    print_table((dataclasses.replace(right, claim=violation.claim),), suite_risk=0.05)
-    assert "0.7 or less" not in capsys.readouterr().out
+def test_terminal_and_markdown_say_what_a_passing_audit_would_have_found_whatever_the_claim(violation, capsys):
+    told = "in 8 of 10 runs this audit would have found, at its thresholds, a Gaussian leak with mu 1.2 or more"
+    right = dataclasses.replace(violation, verdict="no_violation_found", reason=told, violated_at=None, diagnoses=())
+    sampled = claim_part(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), delta=1e-5)
+
+    def both(*records):
+        print_table(records, suite_risk=0.05)
+        return [" ".join(text.split()) for text in (capsys.readouterr().out, markdown(records, title="t"))]
+
+    for claim in (violation.claim, sampled):
+        for text in both(dataclasses.replace(right, claim=claim)):
+            assert text.count("a Gaussian leak with mu 1.2 or more") == 1
+    for many in both(*(dataclasses.replace(right, name=str(i)) for i in range(6))):
+        assert "mu 1.2 or more" not in many
+        assert "The report says what the 6 audits without a violation would have found." in many
+    for text in both(dataclasses.replace(right, verdict="inconclusive", reason="too few trials.")):
+        assert text.count("too few trials.") == 1
+
+
+def test_the_head_of_a_markdown_table_has_the_delta_that_all_audits_share(violation):
+    other = dataclasses.replace(violation, report_delta=1e-6)
+    assert "| epsilon at delta 1e-05 proven (claimed) |" in markdown((violation,), title="t")
+    both = markdown((violation, other), title="t")
+    assert "| epsilon at a delta proven (claimed) |" in both
+    assert ") at 1e-06 |" in both
