@@ -34,7 +34,7 @@ REACH = 6.0
 LEAST = 0.05
 """A rate is not taken for lower than what so few scores beyond a threshold make plausible at this level."""
 MOST_BITS = 300
-"""Binary digits of a score before its point; squares of larger ones, and sums of those, may overflow."""
+"""Binary digits of a score before its point, or zeros after it: squares and sums of others may be no floats."""
 DEVIATES = ndtri((np.arange(7) + 0.5) / 7)
 """Normal deviates of seven equally likely counts."""
 
@@ -102,9 +102,10 @@ def strongest_threshold(without: Array, with_record: Array, claim: Claim, *, tri
 
 
 def _in_reach(without: Array, with_record: Array, value: Callable[[Array, Array], Array]) -> Threshold:
-    """The best threshold of scores whose squares may be too large for a float: those are divided by a power of two."""
+    """The best threshold of scores whose squares may be no floats: such scores are divided by a power of two."""
     largest = max(float(np.abs(without).max()), float(np.abs(with_record).max()))
-    scale = 2.0 ** max(0, math.frexp(largest)[1] - MOST_BITS)
+    bits = math.frexp(largest)[1]
+    scale = 2.0 ** (bits - min(max(bits, -MOST_BITS), MOST_BITS))
     model = ScoreModel(without=np.sort(without / scale), with_record=np.sort(with_record / scale))
     found = _best(model, value)
     return dataclasses.replace(found, threshold=found.threshold * scale)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from audit.bounds.bounded_numbers import EpsilonAt
+from audit.bounds.joint import GAMMA_SHARE
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
 from audit.record.record import plain
 from audit.report.character_plot import Line, claim_line, falling_line, print_plot
-from audit.report.table import readable
+from audit.report.table import readable, readable_p_value
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.trials.disk_cache import laws_kept
 from audit.verdict.proven_numbers import without_errors
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from audit.scores import ScoreBounds
     from guarantees.claim import Claim
 
+CLOSE = 0.01
+"""By which a p-value may lie above the smallest that the joint test gives and still be called that."""
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
@@ -115,12 +119,18 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         print("The verdict on the claim has a share of the risk: without --claim these bounds may be a little higher.")
     if found.judgement is not None:
         verdict = found.judgement
-        print(f"verdict: {readable(verdict.verdict)} (p-value {verdict.p_value:.2g}); {verdict.reason}")
+        print(f"verdict: {readable(verdict.verdict)} ({_p_value(verdict.p_value, found.risk)}); {verdict.reason}")
         if verdict.violated_at is not None:
             print(verdict.violated_at.says)
     print("Valid if you can vouch that:")
     *others, last = found.conditions
     print("\n".join([*(f"  - {condition};" for condition in others), f"  - {last}."]))
+
+
+def _p_value(p: float, risk: float) -> str:
+    """With the word that it cannot be smaller, where only the joint test speaks: that never goes below its gamma."""
+    floor = ", the smallest that its test gives at this confidence"
+    return f"p-value {readable_p_value(p)}{floor if math.isclose(p, GAMMA_SHARE * risk, rel_tol=CLOSE) else ''}"
 
 
 def _lines(found: ScoreBounds, claim: Claim | None) -> list[Line]:

@@ -274,3 +274,14 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout == "mechanism\n"
     assert done.stderr == ""
+
+
+def test_bound_says_where_its_p_value_cannot_be_smaller(tmp_path, capsys):
+    """Scores turned round: no band speaks, and the joint test adds its gamma to every p-value."""
+    draw = np.random.default_rng(0).normal
+    for name, mean in (("a", 3.0), ("b", 0.0)):
+        np.save(tmp_path / f"{name}.npy", draw(mean, 1.0, 400))
+    words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", "--claim", "gaussian(mu=0.5)"]
+    assert run_command(*words) == 1
+    text = capsys.readouterr().out
+    assert "violation (p-value 0.001, the smallest that its test gives at this confidence)" in text
