@@ -26,6 +26,7 @@ from audit.verdict.judgement import (
 from audit.verdict.proven_numbers import ProvenNumber, against, prove, questions, stated
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import at_best
+from dpsgd_audit.spelling import counted
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
@@ -307,7 +308,7 @@ def one_column(name: str, values: ArrayLike, *, least: int = 4) -> Array:
     if scores.ndim == 2 and 1 in scores.shape:
         scores = scores.ravel()
     require(name, scores.ndim == 1, "a one-dimensional array of scores", f"shape {scores.shape}")
-    require(name, len(scores) >= least, f"at least {least} scores", f"{len(scores)} scores")
+    require(name, len(scores) >= least, f"at least {least} scores", counted(len(scores), "score"))
     real = np.issubdtype(scores.dtype, np.number) and not np.issubdtype(scores.dtype, np.complexfloating)
     require(name, real, "an array of real numbers", scores.dtype)
     scores = scores.astype(float)

@@ -16,6 +16,7 @@ from distinguishers.learned.fitting import Fit
 from distinguishers.model_free.directions import pair_parameters, span_of
 from distinguishers.model_free.max_coordinate import max_coordinate
 from distinguishers.model_free.projection import contrast, norm, projection, ratio
+from dpsgd_audit.spelling import counted
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, OutputKind
@@ -155,11 +156,11 @@ class LearnedBattery:
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Battery:
         """Known members read one release whose coordinates are those of the gradients; others learn what it is."""
         if self.told_by and self.dimension not in (layout.size, layout.entries):
-            rounds = "" if layout.rounds is None else f" in each of {layout.rounds} rounds"
+            rounds = "" if layout.rounds is None else f" in each of {counted(layout.rounds, 'round')}"
             raise GradientsError(
-                f"gradients= of {self.told_by!r} gives rows of {self.dimension} coordinates, and what is released has "
-                f"{layout.size}{rounds}; give the gradient of every released coordinate, zeros where there is none, or "
-                "leave gradients= out."
+                f"gradients= of {self.told_by!r} gives rows of {counted(self.dimension, 'coordinate')}, and what "
+                f"is released has {layout.size}{rounds}; give the gradient of every released coordinate, zeros where "
+                "there is none, or leave gradients= out."
             )
         seen = None if self.replay is None else self.replay(jax.random.fold_in(key, REPLAY))
         fit = self.fit if seen is None else dataclasses.replace(self.fit, replayed=seen.row)

@@ -1,4 +1,4 @@
-"""Which known word a misspelt one stands for: every 'did you mean' is made here."""
+"""Which known word a misspelt one stands for, and nouns after numbers: every 'did you mean' is made here."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """' (did you mean ...?)', to stand behind a word that a message repeats, or nothing."""
     close = closest(str(word), known, likeness=0.4)
     return f" (did you mean {close!r}?)" if close else ""
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and its noun, in the plural where it is due."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsgd_audit.spelling import counted
 from guarantees.checks import require
 from mechanisms.contract import Collapsed, OutputKind
 
@@ -43,7 +44,7 @@ class Layout:
     @property
     def told(self) -> str:
         """The shapes, and how many rounds of them, in words."""
-        return f"{self.shapes}{'' if self.rounds is None else f' in {self.rounds} rounds'}"
+        return f"{self.shapes}" + ("" if self.rounds is None else f" in {counted(self.rounds, 'round')}")
 
     @property
     def slices(self) -> tuple[slice, ...]:

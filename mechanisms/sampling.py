@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dpsgd_audit.later import jax, jnp
+from dpsgd_audit.spelling import counted
 from guarantees.checks import require
 from guarantees.numerics.distributions import binom
 from mechanisms.contract import Described
@@ -112,7 +113,7 @@ class _OncePerEpoch(Described):
 
     def rounds(self, records: int) -> int:
         """Whole batches in an epoch."""
-        require("batch_size", self.batch_size <= records, f"at most the {records} records", self.batch_size)
+        require("batch_size", self.batch_size <= records, f"at most the {counted(records, 'record')}", self.batch_size)
         return records // self.batch_size
 
     def places(self, records: int) -> np.ndarray:
@@ -268,7 +269,7 @@ class FixedSize(Described):
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
-        require("batch_size", self.batch_size <= records, f"at most the {records} records", self.batch_size)
+        require("batch_size", self.batch_size <= records, f"at most the {counted(records, 'record')}", self.batch_size)
         return self.steps
 
     def __call__(self, key: jax.Array, records: int) -> Batches:

@@ -23,6 +23,7 @@ from audit.report.escaping import printable
 from audit.suites.read import parse_suite, read_suite
 from audit.suites.suite import MOST_LOOKS, MOST_TRIALS, Suite, SuiteError
 from audit.trials.seeds import SEEDS, require_seed
+from dpsgd_audit.spelling import counted
 
 if TYPE_CHECKING:
     from audit.record.record import AuditRecord
@@ -150,7 +151,7 @@ def _write_part(done: tuple[AuditRecord, ...], out: Path, suite: Suite, argument
     if not done:
         return
     records, asked = adjust(done), len(arguments.audit or suite.audits)
-    part = f"interrupted: {len(done)} of {asked} audits"
+    part = f"interrupted: {len(done)} of {counted(asked, 'audit')}"
     title = f"{suite.title} ({part})"
     save_records(records, out / "records.json", title=title)
     page = write_report(records, out, title=title, command=_command(arguments, suite))

@@ -16,6 +16,7 @@ from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXP
 from audit.suites.read import read_suite
 from audit.trials.disk_cache import laws_kept
 from audit.verify.procedure import Check, Primary, Verified, verify
+from dpsgd_audit.spelling import counted
 from guarantees.laws.kept import laws_kept_in
 
 MARKS = {"right": "right", "wrong": "WRONG", "not computed": "NOT COMPUTED", "not checked": "not checked"}
@@ -68,10 +69,8 @@ def _print(found: Verified) -> None:
             line(f"  {'primary':12s} {text}")
     line(_summary(found))
     if found.from_cache:
-        line(
-            f"{found.from_cache:,} curves and searched numbers came from the cache folder of an earlier command: "
-            "--strict computes them all."
-        )
+        kept = counted(found.from_cache, "curve or searched number", "curves and searched numbers")
+        line(f"{kept} came from the cache folder of an earlier command: --strict computes them all.")
 
 
 def _named(primary: list[Primary]) -> Iterable[str]:
@@ -88,7 +87,7 @@ def _named(primary: list[Primary]) -> Iterable[str]:
     ):
         if group:
             keys = ", ".join(each.key if each.values == 1 else f"{each.key} ({each.values:,})" for each in group)
-            yield f"{sum(each.values for each in group):,} values {what}: {keys}"
+            yield f"{counted(sum(each.values for each in group), 'value')} {what}: {keys}"
 
 
 def _by_audit(items: Iterable[Check | Primary]) -> Mapping[str, list]:
@@ -108,6 +107,6 @@ def _summary(found: Verified) -> str:
         in_part = f"of {part} audit{'s' * (part > 1)} a part of the trials was drawn again"
         told = f"{told}, and {in_part}" if again else in_part
     return (
-        f"{len(found.checks)} checks: {wrong} wrong, {missing} not computed or checked; "
-        f"{values:,} primary values; {told}."
+        f"{counted(len(found.checks), 'check')}: {wrong} wrong, {missing} not computed or checked; "
+        f"{counted(values, 'primary value')}; {told}."
     )

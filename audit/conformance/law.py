@@ -16,6 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
+from dpsgd_audit.spelling import counted
+
 NOISE = 0.03
 """Noise multiplier: half of the shortest gradient is 8 deviations, so that a record is misread once in 10^15."""
 RATE = 0.3
@@ -103,7 +105,7 @@ def _batches(taken: np.ndarray, copies: np.ndarray, rate: float) -> Iterator[Fin
         ways = math.prod(math.comb(int(own), count) for own, count in zip(copies, batch, strict=True))
         chance = ways * rate**size * (1 - rate) ** (records - size)
         count = (taken == np.asarray(batch)).all(axis=2).sum()
-        yield Finding(f"batches of {size} records have another frequency", _binomial(count, draws, chance))
+        yield Finding(f"batches of {counted(size, 'record')} have another frequency", _binomial(count, draws, chance))
     alone = taken[:, :, copies == 1]
     for apart in range(1, min(alone.shape[1], MOST_STEPS_APART + 1)):
         both = alone[:, 0] * alone[:, apart]

@@ -41,6 +41,7 @@ from audit.trials.kept_outputs import MOST_ENTRIES, MOST_TRIALS
 from audit.trials.keys import audit_keys, both_keys
 from audit.trials.threefry import fold_in
 from audit.trials.user_code_errors import contained
+from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
 from mechanisms.pairs.gradient_pairs import made_of_gradients, told_pair
 from mechanisms.pairs.neighbours import Neighbours
@@ -364,8 +365,8 @@ def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
     dimension, layout = read_signal(neighbours).dimension, asked.sides.layout()
     if dimension not in (layout.size, layout.entries):
         raise ValueError(
-            f"its records have {dimension} numbers and the output {layout.size}, so they are no gradients; give the "
-            "mechanism a gradients= function."
+            f"each of its records has {counted(dimension, 'number')} and the output {layout.size}, so they are no "
+            "gradients; give the mechanism a gradients= function."
         )
     return neighbours
 

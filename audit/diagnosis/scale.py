@@ -9,6 +9,7 @@ import numpy as np
 from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
+from dpsgd_audit.spelling import counted
 from guarantees.numerics.distributions import chi2, student
 from guarantees.numerics.ranks import rank_sum_p
 from guarantees.numerics.rounding import between
@@ -158,7 +159,8 @@ def _whole(found: Array, low: float, high: float) -> str:
     if not len(alone):
         return ""
     numbers, counts = np.unique(alone, return_counts=True)
-    listed = ", ".join(f"by {number} in {count} trials" for number, count in zip(numbers[:8], counts[:8], strict=True))
+    first = zip(numbers[:8], counts[:8], strict=True)
+    listed = ", ".join(f"by {number} in {counted(int(count), 'trial')}" for number, count in first)
     more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
     undecided = f"undecided in {len(found) - len(alone)} of {len(found)}"
     return f" (if it is divided by whole numbers: {listed}{more}, {undecided})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from audit.record.diagnosis_answer import LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, Diagnosis
 from audit.record.record import AuditRecord
+from dpsgd_audit.spelling import counted
 
 REPLAYED = "a replay of the code shows what no trial did (the verdict counts trials and stands)"
 """What stands before lines of code that look wrong where no violation was found."""
@@ -76,5 +77,4 @@ def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
     tests = [answer for answer in diagnoses if answer.risk > 0]
     if not tests:
         return ""
-    questions = "1 question" if len(tests) == 1 else f"{len(tests)} questions"
-    return f"{questions} asked, at risk {sum(answer.risk for answer in tests):.3g} together"
+    return f"{counted(len(tests), 'question')} asked, at risk {sum(answer.risk for answer in tests):.3g} together"

@@ -17,6 +17,7 @@ from audit.report.escaping import command_property, command_text, markdown_text,
 from audit.report.places import Place, places_of
 from audit.report.table import proven_delta, proven_epsilon, readable, reasons_told
 from audit.report.text import record_lines
+from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_most
 
 
@@ -29,7 +30,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     told, rest = reasons_told(records)
     state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
     lines = [
-        f"### {markdown_text(title)}: {len(records)} privacy audits, {state}",
+        f"### {markdown_text(title)}: {counted(len(records), 'privacy audit')}, {state}",
         "",
         f"| audit | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | as expected |",
         "|---|---|---|---|---|",
@@ -48,11 +49,9 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
             lines += ["", f"**{markdown_text(record.name)}**: {markdown_text(record.violated_at.says)}"]
     for record in records:
         if said := markdown_text(" ".join(looks_wrong(record.diagnoses))):
-            counted = asked(record.diagnoses)
-            lines += [
-                "",
-                f"**{markdown_text(record.name)}**, {heading(record)}: {said}" + (f" ({counted}.)" if counted else ""),
-            ]
+            many = asked(record.diagnoses)
+            questions = f" ({many}.)" if many else ""
+            lines += ["", f"**{markdown_text(record.name)}**, {heading(record)}: {said}{questions}"]
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
     lines += ["", rest] if rest else []

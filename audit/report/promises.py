@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from audit.record.record import AuditRecord, ClaimPart
+from dpsgd_audit.spelling import counted
 
 WORDS = {
     "gaussian": "a Gaussian mechanism with mu {mu:g}",
@@ -42,8 +43,8 @@ def in_words(claim: ClaimPart) -> str:
     times = f", {claim.times:,} times" if claim.times > 1 else ""
     try:
         steps = claim.parameters.get("steps", (claim.steps or 1) // claim.times)
-        counted = "one step" if steps == 1 else f"{steps:,} steps"
-        return WORDS[claim.name].format(**claim.parameters, counted=counted) + times
+        taken = "one step" if steps == 1 else f"{steps:,} steps"
+        return WORDS[claim.name].format(**claim.parameters, counted=taken) + times
     except (KeyError, ValueError, TypeError):
         numbers = [f"{key.replace('_', ' ')} {value}" for key, value in claim.parameters.items() if _plain(value)]
         inside = f" ({', '.join(numbers)})" if numbers else ""
@@ -68,10 +69,12 @@ def covered(record: AuditRecord) -> str:
 
 def unchecked_steps(record: AuditRecord) -> str:
     """Where the claim counts the steps of a training and nobody knows how many it took."""
-    counted = record.claim.steps
-    if record.one_run is not None or record.releases in ("", "update") or counted is None or record.steps is not None:
+    steps = record.claim.steps
+    if record.one_run is not None or record.releases in ("", "update") or steps is None or record.steps is not None:
         return ""
-    return f"the claim counts {counted:,} steps, and how many the program took is not known to the audit: check it"
+    return (
+        f"the claim counts {counted(steps, 'step')}, and how many the program took is not known to the audit: check it"
+    )
 
 
 def _plain(value: object) -> bool:

@@ -12,7 +12,6 @@ from audit.report.promises import unchecked_steps
 from audit.report.story import (
     NO_ANSWER,
     at_delta,
-    counted,
     largest_excess,
     leaking,
     listed,
@@ -22,6 +21,7 @@ from audit.report.story import (
 )
 from audit.report.table import log_width, readable
 from audit.verdict.judgement import RUNS
+from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_most
 
 LABEL = 15
@@ -114,8 +114,8 @@ def _power(records: tuple[AuditRecord, ...]) -> str:
     """What audits without a violation would have found, as often as their reasons say; smaller leaks may be there."""
     green = [record for record in records if record.verdict == "no_violation_found"]
     leaks = sorted({leak for record in green if (leak := _found_leak(record))})
-    who = "it" if len(green) == 1 else "they"
-    return f"; {RUNS} {who} would find {listed(leaks, most=1)}" if leaks else ""
+    who = "it" if len(green) == 1 else "they" if len(leaks) == 1 else "one of them"
+    return f"; {RUNS} {who} would find {leaks[0]}" if leaks else ""
 
 
 def _found_leak(record: AuditRecord) -> str:

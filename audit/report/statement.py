@@ -11,9 +11,10 @@ from audit.report.caveats import other_than_told
 from audit.report.diagnoses import REPLAYED, heading, in_prose, suspects
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
-from audit.report.story import counted, what_broke
+from audit.report.story import what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
+from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least
 
 UNKNOWN = "not stated in the record"

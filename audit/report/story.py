@@ -18,6 +18,7 @@ from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
 from audit.verdict.judgement import ONE_PLACE
+from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
@@ -387,8 +388,3 @@ def listed(names: list[str], most: int = 4) -> str:
     shown = names[:most]
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(shown) + rest
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun, in the plural where it is due."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from audit.report.promises import unchecked_steps
 from audit.report.repeat import NOT_REPEATABLE
 from audit.report.spent import spent
 from audit.report.table import readable
+from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least, at_most
 
 
@@ -42,8 +43,9 @@ def record_lines(record: AuditRecord) -> list[str]:
         *([f"  trials:  {note}"] if (note := trials_note(record)) else []),
         *_share_lines(record),
         *([f"  spent:   {note}"] if (note := spent(record)) else []),
-        f"  counts:  {counts.false_alarms:,} false alarms in {counts.trials_without:,} trials without the record, "
-        f"{counts.misses:,} misses in {counts.trials_with:,} with it ({best.member}, threshold {best.threshold:.4g})",
+        f"  counts:  {counted(counts.false_alarms, 'false alarm')} in {counts.trials_without:,} trials without the "
+        f"record, {counted(counts.misses, 'miss', 'misses')} in {counts.trials_with:,} with it ({best.member}, "
+        f"threshold {best.threshold:.4g})",
         f"  because: {record.reason}",
         f"  key:     {record.key}",
         *([f"  repeat:  {NOT_REPEATABLE}"] if record.repeatable is False else []),

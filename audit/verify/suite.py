@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from audit.record.record import AuditRecord, SuitePart
+from dpsgd_audit.spelling import counted
 
 
 def repeated(records: Sequence[AuditRecord]) -> list[str]:
@@ -21,7 +22,7 @@ def missing(records: Sequence[AuditRecord]) -> list[str]:
         if record.suite is not None:
             held[record.suite, record.look] += 1
     return [
-        f"the suite with seed {suite.seed} had {suite.audits} audits, and the file holds {count} of them"
+        f"the suite with seed {suite.seed} had {counted(suite.audits, 'audit')}, and the file holds {count} of them"
         for (suite, _), count in held.items()
         if count != suite.audits
     ]

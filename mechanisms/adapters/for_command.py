@@ -24,6 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from dpsgd_audit.spelling import counted
 from guarantees.checks import AboveZero, Positive, checked, require
 from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.stated_by_user import stated_functions, stated_gradients, stated_numbers
@@ -134,7 +135,7 @@ class CommandStep(Described):
 
         def draw(seeds: np.ndarray) -> np.ndarray:
             request = struct.pack("<4sII", b"DRAW", len(seeds), 0) + seeds.astype("<u8").tobytes()
-            asked = f"; {len(seeds)} times {width} float32 numbers, which outputs= sets"
+            asked = f"; {counted(len(seeds), 'output')} of {counted(width, 'float32 number')}, which outputs= sets"
             answer = program.exchange(request, len(seeds) * width * 4, asked=asked)
             return np.frombuffer(answer, "<f4").reshape(len(seeds), width)
 

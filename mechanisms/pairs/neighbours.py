@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsgd_audit.later import is_array, jax, jnp
+from dpsgd_audit.spelling import counted
 from guarantees.checks import Count, checked, require
 from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from guarantees.vocabulary import PairRelation as Relation
@@ -158,7 +159,7 @@ class Neighbours:
     def __repr__(self) -> str:
         lengths = self.gradient_lengths
         told = "" if lengths is None else f"; {lengths.describe()}"
-        return f"<Neighbours {self.name!r}: {self.relation}, {self.records_without} records without{told}>"
+        return f"<Neighbours {self.name!r}: {self.relation}, {counted(self.records_without, 'record')} without{told}>"
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
@@ -170,7 +171,7 @@ class Neighbours:
         if less is None or more is None:
             return
         if less < 1 or more < 1:
-            found = f"shapes {without} and {with_record}" if arrays else f"{less} and {more} records"
+            found = f"shapes {without} and {with_record}" if arrays else f"{less} and {counted(more, 'record')}"
             raise ValueError(f"a dataset must have at least one record, got {found}.")
         forms = _record_form(self.without), _record_form(self.with_record)
         if forms[0] != forms[1]:
@@ -182,8 +183,8 @@ class Neighbours:
         if more - less != extra:
             columns = " (a list is a list of records; arrays side by side are a tuple or dict)"
             raise ValueError(
-                f"{self.relation} neighbours must differ in size by {extra}, with_record the larger; "
-                f"got {less} records without and {more} with{columns if isinstance(self.without, list) else ''}."
+                f"{self.relation} neighbours must differ in size by {extra}, with_record the larger; got "
+                f"{counted(less, 'record')} without and {more} with{columns if isinstance(self.without, list) else ''}."
             )
 
 

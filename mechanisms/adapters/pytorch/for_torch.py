@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsgd_audit.spelling import counted
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
@@ -235,8 +236,9 @@ class TorchTraining(Described):
         wanted = self.steps or 1
         if len(watch.updates) < wanted:
             raise ValueError(
-                f"{self.name} took {len(watch.updates)} steps with optimizers of torch.optim, and {wanted} should be "
-                "released; a loop that updates weights by hand is audited by what it gives back: releases='final'."
+                f"{self.name} took {counted(len(watch.updates), 'step')} with optimizers of torch.optim, and {wanted} "
+                "should be released; a loop that updates weights by hand is audited by what it gives back: "
+                "releases='final'."
             )
         if self.releases == "update":
             return dict(zip(watch.names, watch.updates[0], strict=True))

@@ -1,6 +1,7 @@
 """Plots in characters: what is drawn lies where the curve is, at any width and in any encoding; ten lines are ten."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import guarantees
+from audit.diagnosis.cause_sentences import answer
 from audit.record.derive import claim_part
+from audit.report.catalogue import TEXTS, text_report
 from audit.report.character_plot import (
     BRAILLE,
     DOTS,
@@ -233,3 +236,23 @@ def test_the_head_of_a_markdown_table_has_the_delta_that_all_audits_share(violat
     both = markdown((violation, other), title="t")
     assert "| epsilon at a delta proven (claimed) |" in both
     assert ") at 1e-06 |" in both
+
+
+ONE_OF_MANY = re.compile(r"\b1 (?:[a-z]+ )?(?!times|miss|is|was|has|as|does|less|across|this)[a-z]+s\b")
+
+
+def test_one_is_never_followed_by_a_plural(violation, capsys):
+    """Everything there is one of: audits, questions, false alarms, misses."""
+    (point, *_) = violation.points
+    counts = dataclasses.replace(point.counts, false_alarms=1, misses=1)
+    asked = answer("silent", wrong=True, measured="there is no noise", p_value=0.0, risk=0.01, assumes="nothing")
+    broken = dataclasses.replace(
+        violation, points=(dataclasses.replace(point, counts=counts),), diagnoses=(asked,), releases="final"
+    )
+    passed = dataclasses.replace(broken, verdict="no_violation_found", violated_at=None, diagnoses=())
+    for record in (broken, passed):
+        print_table((record,), suite_risk=0.05)
+        texts = [capsys.readouterr().out, *(text_report((record,), name, title="one") for name in TEXTS)]
+        for text in texts:
+            assert not (found := ONE_OF_MANY.findall(text)), found
+        assert any("1 false alarm in" in text for text in texts)

@@ -64,7 +64,7 @@ def test_a_program_that_stops_shows_what_it_said():
 
 def test_a_program_that_is_late_is_an_error():
     draw = python("import time; time.sleep(30)", timeout=0.3)
-    with pytest.raises(CommandError, match=r"within 0.3 s \(0 of 12 bytes came; 1 times 3 float32 numbers"):
+    with pytest.raises(CommandError, match=r"within 0.3 s \(0 of 12 bytes came; 1 output of 3 float32 numbers"):
         draw(SEEDS[:1])
 
 
@@ -73,7 +73,7 @@ def test_a_program_that_says_too_much_is_an_error():
         "import sys; sys.stdin.buffer.read(56); sys.stdout.buffer.write(b'0' * 13); sys.stdout.flush(); input()"
     )
     with pytest.raises(
-        CommandError, match="13 bytes where 12 were asked for; 1 times 3 float32 numbers, which outputs= sets"
+        CommandError, match="13 bytes where 12 were asked for; 1 output of 3 float32 numbers, which outputs= sets"
     ):
         draw(SEEDS[:1])
 
