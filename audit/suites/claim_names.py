@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import guarantees
@@ -52,11 +53,23 @@ def claim_from_text(text: str) -> Claim:
     if name not in CLAIMS:
         raise ValueError(f"unknown claim {name!r}{did_you_mean(name, CLAIMS)}. Known: {', '.join(CLAIMS)}.")
     constructor = getattr(guarantees, name)
-    try:
-        inspect.signature(constructor).bind(**arguments)
-    except TypeError as error:
-        raise ValueError(f"{name}{inspect.signature(constructor)}: {error}.") from None
+    _require_words(name, inspect.signature(constructor).parameters, arguments, unnamed=bool(call.args))
     return constructor(**arguments)
+
+
+def _require_words(
+    name: str, known: Mapping[str, inspect.Parameter], given: Mapping[str, Any], *, unnamed: bool
+) -> None:
+    """Every argument by its name, none unknown and none missing."""
+    missing = [word for word, told in known.items() if told.default is inspect.Parameter.empty and word not in given]
+    if unnamed or missing:
+        needs = missing or [word for word in known if word not in given][:1]
+        also = "" if not unnamed else ", each number by its name"
+        call = f"{name}({', '.join(f'{word}=...' for word in needs)})"
+        raise ValueError(f"{name} needs {' and '.join(needs)}{also}: {call}.")
+    for word in given:
+        if word not in known:
+            raise ValueError(f"{name} has no {word!r}{did_you_mean(word, known)}. It takes {', '.join(known)}.")
 
 
 def _value(name: str, word: ast.keyword) -> Any:

@@ -117,20 +117,23 @@ class _Trials:
                 if index and self._answers(batch.side, own):
                     return f"{failed} after {index} others, though it succeeds alone:"
                 return f"{failed}{self._beside(batch.side, own)}:"
-        if len(seeds) == 1:
-            return f"trial {batch.start} {where} (seed {seeds[0]}) failed, and gave a release when it was drawn again:"
-        return f"trials {batch.start} to {batch.stop - 1} {where} failed together, though each succeeds alone:"
+        which = f"trial {batch.start} {where} (seed {seeds[0]})"
+        if len(seeds) > 1:
+            which = f"trials {batch.start} to {batch.stop - 1} {where}"
+        if self._answers(batch.side, seeds):
+            return f"{which} failed once and succeeded when drawn again, as code that fails in its first call only:"
+        return f"{which} failed together, though each succeeds alone:"
 
     def _beside(self, side: str, seed: np.ndarray) -> str:
         """What the other side gives for the seed of a trial that failed: an answer there is a leak by itself."""
         other = "with" if side == "without" else "without"
         return ONE_SIDE.format(other) if self._answers(other, seed) else ""
 
-    def _answers(self, side: str, seed: np.ndarray) -> bool:
-        """Whether freshly prepared code gives a release for this seed alone."""
+    def _answers(self, side: str, seeds: np.ndarray) -> bool:
+        """Whether freshly prepared code gives releases for these seeds."""
         try:
             with contained():
-                flatten_rows(self.mechanism.prepare(self.datasets[side])(seed), 1, self.mechanism.kind)
+                flatten_rows(self.mechanism.prepare(self.datasets[side])(seeds), len(seeds), self.mechanism.kind)
         except Exception:
             return False
         return True

@@ -186,6 +186,25 @@ def test_fractions_are_rates_and_other_sums_are_refused_by_name(capsys):
     assert "must be a number or a fraction such as 256/60000, got '1/0'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gaussian(1)", "gaussian needs mu, each number by its name: gaussian(mu=...)."),
+        (
+            "subsampled_gaussian(rate=0.1)",
+            "needs noise_multiplier: subsampled_gaussian(noise_multiplier=...).",
+        ),
+        (
+            "gaussian(mu=1, relatoin='zero_out')",
+            "has no 'relatoin' (did you mean 'relation'?). It takes mu, ",
+        ),
+    ],
+)
+def test_a_claim_with_other_words_is_told_which_it_needs_without_a_signature(text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        claim_from_text(text)
+
+
 def test_an_infinite_mu_has_no_regret(capsys):
     assert cli.main(["claim", "epsilon_delta(epsilon=8, delta=1e-5)", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)

@@ -147,8 +147,9 @@ def test_a_program_that_fails_at_its_tenth_trial_on_either_side_is_no_leak():
     assert re.search(r"trial 10 .* failed after 10 others, though it succeeds alone:\n", str(caught.value))
 
 
-def test_code_whose_first_call_alone_fails_is_said_to_have_answered_the_second():
-    calls = iter(range(9))
+@pytest.mark.parametrize(("size", "which"), [(1, "trial 0"), (16, "trials 0 to 15")])
+def test_code_whose_first_call_alone_fails_is_said_to_have_answered_the_second(size, which):
+    calls = iter(range(99))
 
     def draw(seeds):
         if next(calls) == 0:
@@ -158,9 +159,10 @@ def test_code_whose_first_call_alone_fails_is_said_to_have_answered_the_second()
     program = types.SimpleNamespace(name="program", kind="vector", prepare=lambda dataset: draw)
     trials = workers._Trials(program, {"without": PAIR.without, "with": PAIR.with_record})
     with pytest.raises(ForeignError) as caught:
-        trials.run(workers.Batch("without", WORDS, 0, 1))
+        trials.run(workers.Batch("without", WORDS, 0, size))
     place, *_, last = str(caught.value).splitlines()
-    assert re.fullmatch(r"trial 0 on the side 'without' .* failed, and gave a release when it was drawn again:", place)
+    assert place.startswith(f"{which} on the side 'without' of program")
+    assert place.endswith(" failed once and succeeded when drawn again, as code that fails in its first call only:")
     assert last == "ImportError: only once"
 
 
