@@ -14,6 +14,7 @@ from typing import Any
 from audit.suites.suite import CODE_KEY, PARTS, AuditSpec, SuiteError
 from audit.suites.unknown_keys import refuse_unknown
 from dpsgd_audit.spelling import closest, did_you_mean
+from guarantees.checks import Rule, rules_of, shown
 
 Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Constructors by part and kind."""
@@ -106,7 +107,16 @@ def refuse_wrong_words(spec: AuditSpec, known: Catalogue) -> None:
             require_simulator(table.get("simulator", "full") if part == "mechanism" else "full", spec)
             own = {key: value for key, value in table.items() if key not in BUILDERS_WORDS.get(part, ())}
             given = ("mechanism", "neighbours") if part in ("distinguisher", "claim") else ()
-            known_words(part, own, spec, known, given)
+            words = known_words(part, own, spec, known, given)
+            _refuse_values(words, rules_of(known[part][table["kind"]]), called(part, spec, table["kind"]), spec)
+
+
+def _refuse_values(words: Stated, rules: Mapping[str, Rule], what: str, spec: AuditSpec) -> None:
+    """Refuses words and numbers that a constructor's types exclude; what is imported or made of tables is left."""
+    for key, value in {**words.shared, **words.own}.items():
+        rule = None if key in words.imports or not isinstance(value, str | int | float) else rules.get(key)
+        if rule is not None and not rule.holds(value):
+            raise SuiteError(f"{spec.at(key)}: {what}: {key} must be {rule.says}, got {shown(value)}.")
 
 
 def left_to_code(spec: AuditSpec, known: Catalogue) -> tuple[str, ...]:

@@ -97,3 +97,20 @@ def test_one_module_imports_what_suites_name():
     suites = Path(__file__).parents[3] / "audit" / "suites"
     importers = [file.name for file in suites.glob("*.py") if "import_module(" in file.read_text()]
     assert importers == ["loading.py"]
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ('releases = "transkript"', "releases must be one of ('update', 'transcript', 'final'), got 'transkript'."),
+        ('workers = "two"', "workers must be an integer, got 'two'."),
+        ("clip = -1.0", "clip must be"),
+    ],
+)
+def test_a_wrong_value_is_refused_at_its_line_though_no_code_is_run(folder, capsys, word, says):
+    step = f'{{ kind = "callable_step", function = "trap:step", {word} }}'
+    Path("suite.toml").write_text(AUDIT.format(**{**USUAL, "mechanism": step}))
+    assert main(["plan", "suite.toml"]) == 2
+    told = capsys.readouterr().err
+    assert f"suite.toml:6: mechanism 'callable_step' of audit 'a': {says}" in told
+    assert not Path("was-run").exists()
