@@ -1,22 +1,24 @@
-"""Programs made of this package's own parts, kept on disk: a later process runs them without tracing them again.
+"""Programs kept on disk: a later process does not compile them again, and does not even trace those of our own parts.
 
 JAX keeps what it compiles under a digest of the program's text, and makes that text first, by tracing and lowering.
-That takes longer than most audits draw. A program kept here is found by what decides the text: the structure of its
-arguments, our code, the versions of JAX and what it was told, and the device. Where nobody says where, none is
-written down: programs are compiled in the same quick way and live as long as the process.
+That takes longer than most audits draw. A program of this package's own parts is found by what decides the text: the
+structure of its arguments, our code, the versions of JAX and what it was told, and the device. One with a user's code
+in it is found by its text, as JAX does, where JAX keeps none: whatever the code reads is in there. Where nobody says
+where, none is written down: programs are compiled in the same way and live as long as the process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import pickle
 import platform
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +49,15 @@ PROGRAMS = Shelf()
 programs_kept_in = PROGRAMS.kept_in
 
 
+CALLS_PYTHON = "callback"
+"""In the text of a program that calls back into Python, which is the same whatever it calls."""
+
+
 class KeptProgram:
     """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords.
 
-    ``long`` says of given arguments whether the program draws long vectors. What is not made of this package's own
-    parts is left to ``jax.jit``.
+    ``long`` says of given arguments whether the program draws long vectors. ``keep`` says whether one that is not made
+    of this package's own parts may be written down.
     """
 
     def __init__(
@@ -59,16 +65,17 @@ class KeptProgram:
         function: Callable[..., Any],
         *,
         static: tuple[str, ...] = (),
+        keep: bool = True,
         long: Callable[..., bool] = lambda *arguments: False,
     ):
-        self.name, self.function, self.static, self.long = function.__name__, function, static, long
+        self.name, self.function, self.static, self.keep, self.long = function.__name__, function, static, keep, long
         self.jitted = jax.jit(function, static_argnames=static)
-        self._found: dict[str, Any] = {}
-        self._locks: dict[str, threading.Lock] = {}
+        self._found: dict[Hashable, Any] = {}
+        self._locks: dict[Hashable, threading.Lock] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         """The function's value, by a kept program where there is one."""
-        key = self._key("program", arguments, static)
+        key = self._key("program", arguments, static) or self._structure(arguments, static)
         if key is None:
             return self.jitted(*arguments, **static)
         program = self._once(key, lambda: self._program(key, arguments, static))
@@ -87,11 +94,8 @@ class KeptProgram:
         return self._once(key, lambda: self._shapes(key, arguments, static))
 
     def _key(self, what: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> str | None:
-        """Everything that decides the program; None where it is left to ``jax.jit``."""
-        leaves = jax.tree.leaves(arguments)
-        if jax.config.values["jax_disable_jit"] or len(jax.devices()) > 1:
-            return None
-        if any(isinstance(leaf, Tracer) for leaf in leaves):
+        """Everything that decides a program of our own parts; None for any other."""
+        if not _is_usual(jax.tree.leaves(arguments)):
             return None
         try:
             told = [signature(each) for each in arguments]
@@ -100,30 +104,41 @@ class KeptProgram:
         process = () if PROGRAMS.folder is None else _process()
         return json.dumps([what, self.name, static, told, process, _settings()])
 
-    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+    def _structure(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Any, ...] | None:
+        """What ``jax.jit`` finds a program by in this process; None where it is left to that."""
+        leaves, tree = jax.tree.flatten(arguments)
+        kept_by_jax = jax.config.values["jax_compilation_cache_dir"] is not None
+        if not self.keep or PROGRAMS.folder is None or kept_by_jax or not _is_usual(leaves):
+            return None
+        try:
+            told = [signature(leaf) for leaf in leaves]
+        except NoSignatureError:
+            return None
+        return tree, json.dumps([static, told, _settings()])
+
+    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What was made for this key, by whichever thread came first."""
         with self._locks.setdefault(key, threading.Lock()):
             if key not in self._found:
                 self._found[key] = make()
             return self._found[key]
 
-    def _program(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def _program(self, key: Hashable, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        if not isinstance(key, str):
+            return self._by_text(arguments, static)
         if PROGRAMS.folder is None:
             return self._compiled(self.function, arguments, static)
-        file = named_by(PROGRAMS.folder, key, SUFFIX)
-        content = read_whole(file, key)
-        if content is not None:
-            with contextlib.suppress(Exception):
-                program, tree = pickle.loads(content)
-                own = jax.tree.structure((arguments, {}))
-                return serialize_executable.deserialize_and_load(program, own, pickle.loads(tree))
-        compiled = self._compiled(self._renamed(), arguments, static)
-        # what this JAX cannot write down is compiled in each process
-        with contextlib.suppress(Exception):
-            program, _, tree = serialize_executable.serialize(compiled)
-            write_whole(file, key, pickle.dumps((program, pickle.dumps(tree))))
-            remove_oldest(file.parent, SUFFIX, most=MOST)
-        return compiled
+        return _kept(key, arguments, lambda: self._compiled(self._renamed(), arguments, static))
+
+    def _by_text(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """A program with a user's code in it, compiled as JAX compiles it."""
+        # of arguments that were left out nothing would tell which they are
+        lowered = jax.jit(self.function, static_argnames=self.static, keep_unused=True).lower(*arguments, **static)
+        text = lowered.as_text()
+        if CALLS_PYTHON in text:
+            return functools.partial(self.jitted, **static)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return _kept(json.dumps([digest, str(lowered.out_tree), _process(), _settings()]), arguments, lowered.compile)
 
     def _renamed(self) -> Callable[..., Any]:
         """The function by a name of its own, so that it is compiled: one that JAX takes from its own cache cannot be
@@ -154,6 +169,32 @@ class KeptProgram:
         with contextlib.suppress(Exception):
             write_whole(file, key, pickle.dumps(shapes))
         return shapes
+
+
+def _is_usual(leaves: list[Any]) -> bool:
+    """Whether a program is compiled for these, and for one device."""
+    if jax.config.values["jax_disable_jit"] or len(jax.devices()) > 1:
+        return False
+    return not any(isinstance(leaf, Tracer) for leaf in leaves)
+
+
+def _kept(key: str, arguments: tuple[Any, ...], compile_it: Callable[[], Any]) -> Any:
+    """The program that lies under a key, compiled and written down where there is none."""
+    assert PROGRAMS.folder is not None
+    file = named_by(PROGRAMS.folder, key, SUFFIX)
+    content = read_whole(file, key)
+    if content is not None:
+        with contextlib.suppress(Exception):
+            program, tree = pickle.loads(content)
+            own = jax.tree.structure((arguments, {}))
+            return serialize_executable.deserialize_and_load(program, own, pickle.loads(tree))
+    compiled = compile_it()
+    # what this JAX cannot write down is compiled in each process
+    with contextlib.suppress(Exception):
+        program, _, tree = serialize_executable.serialize(compiled)
+        write_whole(file, key, pickle.dumps((program, pickle.dumps(tree))))
+        remove_oldest(file.parent, SUFFIX, most=MOST)
+    return compiled
 
 
 @functools.cache

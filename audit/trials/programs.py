@@ -23,7 +23,8 @@ from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
-from audit.trials.kept_programs import KeptProgram
+from audit.trials.jaxprs import holds
+from audit.trials.kept_programs import CALLS_PYTHON, KeptProgram
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher, OwnScore, Reads
 from mechanisms.contract import Mechanism, StructuredRelease, release_on
@@ -35,10 +36,14 @@ from mechanisms.structure import is_ours, is_structured, structured
 
 Release = Callable[[jax.Array], Any]
 Scoring = Callable[[jax.Array, Any], jax.Array]
+Score = Callable[[jax.Array, Words, Any], jax.Array]
+"""From a key, the numbers of trials and their outputs to scores."""
 KEPT = 32
 """Programs of code that is not structured which are kept; those of structured parts JAX keeps by the thousand."""
 LARGEST_CONSTANTS = 2**24
 """Bytes of constants in a program that is kept: it holds them."""
+NOT_IN_THE_TEXT = frozenset({"custom_vmap_call", "ffi_call"})
+"""Equations whose rule for many trials at once is not in the text of a program of one."""
 _ALONE = itertools.count()
 
 
@@ -55,7 +60,7 @@ class Programs(NamedTuple):
     count_everywhere: Any
 
 
-def _make() -> Programs:
+def _make(*, keep: bool = True) -> Programs:
     def output(release: Release, key: jax.Array) -> Any:
         return release(key)
 
@@ -123,7 +128,7 @@ def _make() -> Programs:
         everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
         return everywhere(release, scoring, key, starts, counts, edges)
 
-    shapes = KeptProgram(output)
+    shapes = KeptProgram(output, keep=keep)
 
     def long(release: Release, *rest: Any) -> bool:
         released = shapes.eval_shape(release, key_from_seed(0))
@@ -132,7 +137,7 @@ def _make() -> Programs:
     def long_outputs(scoring: Scoring, key: jax.Array, trials: Words, outputs: Any) -> bool:
         return sum(leaf.size for leaf in jax.tree.leaves(outputs)) > SHORT * len(trials.low)
 
-    kept = functools.partial(KeptProgram, long=long)
+    kept = functools.partial(KeptProgram, keep=keep, long=long)
     sized = functools.partial(kept, static=("size",))
     split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
     return Programs(
@@ -142,7 +147,7 @@ def _make() -> Programs:
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
-        score_outputs=KeptProgram(score_outputs, long=long_outputs),
+        score_outputs=KeptProgram(score_outputs, keep=keep, long=long_outputs),
         count_everywhere=split(count_everywhere),
     )
 
@@ -221,10 +226,11 @@ class TracedScoring:
 
 
 def _code(function: Callable[..., Any], *arguments: Any) -> Code:
-    traced = jax.jit(function).trace(*arguments)
+    # of arguments that were left out nothing would tell which they are
+    traced = jax.jit(function, keep_unused=True).trace(*arguments)
     text, constants = traced.lower().as_text(), [np.asarray(value) for value in traced.jaxpr.consts]
-    # a call back into Python has the same text whatever it calls
-    if "callback" in text or sum(value.nbytes for value in constants) > LARGEST_CONSTANTS:
+    large = sum(value.nbytes for value in constants) > LARGEST_CONSTANTS
+    if CALLS_PYTHON in text or large or holds(traced.jaxpr, NOT_IN_THE_TEXT):
         return Code(f"alone {next(_ALONE)}", function, alone=True)
     digest = hashlib.sha256(text.encode())
     for value in constants:
@@ -261,6 +267,21 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
     return TracedScoring(code=code, span=_span(distinguisher), function=scoring)
 
 
+def scorer(distinguisher: Distinguisher) -> Score:
+    """Scores of outputs that were drawn before, compiled once for outputs of one shape."""
+
+    @functools.cache
+    def scoring(tree: Any, *leaves: jax.ShapeDtypeStruct) -> Scoring:
+        return scoring_of(distinguisher, jax.tree.unflatten(tree, leaves))
+
+    def score(key: jax.Array, trials: Words, outputs: Any) -> jax.Array:
+        leaves, tree = jax.tree.flatten(outputs)
+        own = scoring(tree, *(jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves))
+        return programs_of(own).score_outputs(own, key, trials, outputs)
+
+    return score
+
+
 def _compare_lengths(distinguisher: OwnScore, output: Any) -> None:
     length, each, shape = distinguisher.length, distinguisher.round_length, getattr(output, "shape", None)
     # transcripts are read flat
@@ -274,7 +295,7 @@ def programs_of(*parts: Any) -> Programs:
     """The shared programs, or those that were compiled for the same code."""
     codes = tuple(part.code for part in parts if isinstance(part, TracedRelease | TracedScoring))
     if any(code.alone for code in codes):
-        return _make()
+        return _make(keep=False)
     return _own(codes) if codes else SHARED
 
 

@@ -130,6 +130,34 @@ def test_what_a_users_function_reads_from_elsewhere_is_never_stale(monkeypatch):
     assert again.compiled == 0
 
 
+def scores_of(step, data):
+    program = traced.compile_program(step, data, lambda key, output: output[0], side="without", chunk=4)
+    return program.source(KEY).scores(0, 4)
+
+
+def test_steps_that_read_different_parts_of_the_data_are_told_apart():
+    # what a program does not read is no argument of its text
+    ones, twos = np.ones(2, np.float32), np.full(2, 2, np.float32)
+    for part, expected in ((0, 1.0), (1, 2.0)):
+        assert scores_of(lambda key, data, part=part: data[part], (ones, twos)).tolist() == [[expected]] * 4
+
+
+def test_rules_of_the_users_own_for_many_trials_at_once_are_told_apart():
+    def step(factor):
+        @jax.custom_batching.custom_vmap
+        def own(key):
+            return jnp.ones(1)
+
+        @own.def_vmap
+        def many(size, batched, keys):
+            return jnp.full((size, 1), factor), True
+
+        return lambda key, data: jax.lax.cond(data[0] > 0, own, own, key)
+
+    for factor in (2.0, 3.0):
+        assert scores_of(step(factor), np.ones(1, np.float32)).tolist() == [[factor]] * 4
+
+
 def test_calls_back_into_python_are_never_shared():
     # the text of a compiled program does not say what it calls
     def scores(factor):
@@ -137,8 +165,7 @@ def test_calls_back_into_python_are_never_shared():
             shape = jax.ShapeDtypeStruct(data.shape, jnp.float32)
             return jax.pure_callback(lambda x: factor * np.asarray(x), shape, data, vmap_method="sequential")
 
-        program = traced.compile_program(step, jnp.ones(1), lambda key, y: y[0], side="without", chunk=4)
-        return program.source(KEY).scores(0, 4)
+        return scores_of(step, jnp.ones(1))
 
     assert scores(2.0).tolist() == [[2.0]] * 4
     assert scores(3.0).tolist() == [[3.0]] * 4

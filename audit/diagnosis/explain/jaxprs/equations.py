@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from audit.trials.jaxprs import holds
 
 CALLS = {
     "jit": "jaxpr",
@@ -46,17 +48,4 @@ def shapes(equation: Any) -> list[Any]:
 
 def draws(jaxpr: Any) -> bool:
     """Whether random bits are drawn inside, rather than keys derived."""
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        if equation.primitive.name == "random_bits":
-            return True
-        if any(draws(inner) for inner in inside_of(equation)):
-            return True
-    return False
-
-
-def inside_of(equation: Any) -> Iterator[Any]:
-    """The programs that an equation holds."""
-    for part in equation.params.values():
-        for one in part if isinstance(part, tuple | list) else (part,):
-            if hasattr(one, "eqns") or hasattr(one, "jaxpr"):
-                yield one
+    return holds(jaxpr, frozenset({"random_bits"}))

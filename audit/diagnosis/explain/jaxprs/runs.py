@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
-from audit.diagnosis.explain.jaxprs.equations import inside_of
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
@@ -19,6 +18,7 @@ from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place
+from audit.trials.jaxprs import inside_of
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
