@@ -55,9 +55,9 @@ def laws_kept() -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def kept_in_sessions() -> Iterator[None]:
-    """Let an audit in Python keep laws and programs of our own parts there, unless this process was told where.
+    """Let an audit in Python keep laws and its programs there, unless this process was told where.
 
-    JAX's own settings are the session's: what it compiles of a user's code is kept where the user tells JAX to.
+    JAX's own settings are the session's: what it compiles besides is kept where the user tells JAX to.
     """
     from audit.trials.kept_programs import PROGRAMS
 

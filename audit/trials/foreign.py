@@ -13,7 +13,7 @@ import numpy as np
 
 from audit.trials.kept_outputs import KeptOutputs
 from audit.trials.keys import trial_numbers
-from audit.trials.programs import Score, scorer
+from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import (
     NOT_FINITE,
     NOT_FINITE_OUTPUT,
@@ -28,6 +28,7 @@ from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
 from mechanisms.contract import BatchMechanism
 from mechanisms.pairs.neighbours import Neighbours, materialise
+from mechanisms.randomness.bits import Words
 from mechanisms.release import Layout
 
 BATCH_TRIALS = 64
@@ -43,7 +44,7 @@ class BatchProgram:
     chunk: int
     drawer: Drawer
     kept: KeptOutputs
-    score: Score
+    score: Callable[..., jax.Array]
 
     def source(self, key: jax.Array) -> BatchSource:
         """The scores that belong to one key."""
@@ -132,7 +133,15 @@ class ForeignSides:
     ) -> tuple[BatchProgram, BatchProgram]:
         """Scores of both sides; any score is compiled once for both."""
         del learnt
-        score = scorer(distinguisher)
+
+        @functools.cache
+        def scoring(shape: tuple[int, ...]) -> Scoring:
+            return scoring_of(distinguisher, jax.ShapeDtypeStruct(shape, np.float32))
+
+        def score(key: jax.Array, trials: Words, outputs: np.ndarray) -> jax.Array:
+            own = scoring(outputs.shape[1:])
+            return programs_of(own).score_outputs(own, key, trials, outputs)
+
         size = chunk or batch_size(self._coordinates or self.layout().entries)
 
         def program(side: str) -> BatchProgram:

@@ -56,8 +56,8 @@ CALLS_PYTHON = "callback"
 class KeptProgram:
     """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords.
 
-    ``long`` says of given arguments whether the program draws long vectors. ``keep`` says whether one that is not made
-    of this package's own parts may be written down.
+    ``told`` says whether its arguments tell all that it computes with. ``long`` says of given arguments whether the
+    program draws long vectors. ``keep`` says whether one that is found by its text may be written down.
     """
 
     def __init__(
@@ -65,10 +65,12 @@ class KeptProgram:
         function: Callable[..., Any],
         *,
         static: tuple[str, ...] = (),
+        told: bool = True,
         keep: bool = True,
         long: Callable[..., bool] = lambda *arguments: False,
     ):
-        self.name, self.function, self.static, self.keep, self.long = function.__name__, function, static, keep, long
+        self.name, self.function, self.static = function.__name__, function, static
+        self.told, self.keep, self.long = told, keep, long
         self.jitted = jax.jit(function, static_argnames=static)
         self._found: dict[Hashable, Any] = {}
         self._locks: dict[Hashable, threading.Lock] = {}
@@ -95,7 +97,7 @@ class KeptProgram:
 
     def _key(self, what: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> str | None:
         """Everything that decides a program of our own parts; None for any other."""
-        if not _is_usual(jax.tree.leaves(arguments)):
+        if not self.told or not _is_usual(jax.tree.leaves(arguments)):
             return None
         try:
             told = [signature(each) for each in arguments]

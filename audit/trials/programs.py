@@ -36,8 +36,6 @@ from mechanisms.structure import is_ours, is_structured, structured
 
 Release = Callable[[jax.Array], Any]
 Scoring = Callable[[jax.Array, Any], jax.Array]
-Score = Callable[[jax.Array, Words, Any], jax.Array]
-"""From a key, the numbers of trials and their outputs to scores."""
 KEPT = 32
 """Programs of code that is not structured which are kept; those of structured parts JAX keeps by the thousand."""
 LARGEST_CONSTANTS = 2**24
@@ -265,21 +263,6 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
 
     code = _code(scoring, key_from_seed(0), output)
     return TracedScoring(code=code, span=_span(distinguisher), function=scoring)
-
-
-def scorer(distinguisher: Distinguisher) -> Score:
-    """Scores of outputs that were drawn before, compiled once for outputs of one shape."""
-
-    @functools.cache
-    def scoring(tree: Any, *leaves: jax.ShapeDtypeStruct) -> Scoring:
-        return scoring_of(distinguisher, jax.tree.unflatten(tree, leaves))
-
-    def score(key: jax.Array, trials: Words, outputs: Any) -> jax.Array:
-        leaves, tree = jax.tree.flatten(outputs)
-        own = scoring(tree, *(jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves))
-        return programs_of(own).score_outputs(own, key, trials, outputs)
-
-    return score
 
 
 def _compare_lengths(distinguisher: OwnScore, output: Any) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.keys import trial_number, trial_numbers
-from audit.trials.programs import Score, scorer
+from audit.trials.kept_programs import KeptProgram
+from audit.trials.keys import trial_keys, trial_number, trials_from
 from audit.trials.source import NOT_FINITE, Drew, NonFiniteScoreError, Source, unheard
 from distinguishers.contract import Distinguisher
 from mechanisms.randomness.bits import Words
@@ -30,7 +31,7 @@ class SeparateProgram:
     side: str
     chunk: int
     draw: Draw
-    score: Score
+    score: Callable[[jax.Array, Words, Any], jax.Array]
 
     def source(self, key: jax.Array) -> SeparateSource:
         """The scores that belong to one key."""
@@ -67,9 +68,9 @@ class SeparateSource(Source):
         return counts
 
     def _piece(self, first: int, stop: int) -> np.ndarray:
-        outputs = self.program.draw(self.key, trial_number(first))
-        trials = trial_numbers(range(first, first + self.chunk))
-        found = np.asarray(self.program.score(self.key, trials, outputs), np.float32)[: stop - first]
+        number = trial_number(first)
+        outputs = self.program.draw(self.key, number)
+        found = np.asarray(self.program.score(self.key, number, outputs), np.float32)[: stop - first]
         good = np.isfinite(found).all(axis=1)
         if not good.all():
             raise NonFiniteScoreError(
@@ -81,8 +82,15 @@ class SeparateSource(Source):
 
 def separate(without: Draw, with_record: Draw, distinguisher: Distinguisher, *, chunk: int) -> tuple[Any, Any]:
     """Both sides of an audit, ``chunk`` trials a draw."""
-    score = scorer(distinguisher)
+
+    def score(key: jax.Array, first: Words, outputs: Any) -> jax.Array:
+        def one(trial: Words, output: Any) -> jax.Array:
+            return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
+
+        return jax.vmap(one)(trials_from(first, chunk), outputs)
+
+    compiled = KeptProgram(score, told=False)
     return (
-        SeparateProgram(side="without", chunk=chunk, draw=without, score=score),
-        SeparateProgram(side="with", chunk=chunk, draw=with_record, score=score),
+        SeparateProgram(side="without", chunk=chunk, draw=without, score=compiled),
+        SeparateProgram(side="with", chunk=chunk, draw=with_record, score=compiled),
     )
