@@ -104,12 +104,19 @@ def pytest_collection_finish():
 
 
 class Contexts(threading.local):
-    """JAX loads all dialects of MLIR for each program that it lowers, 5 ms: here once for a thread and a file."""
+    """JAX loads all dialects of MLIR for each program that it lowers, 5 ms: here once for a thread and a file.
+
+    A program that is lowered while another one is gets a context of its own.
+    """
 
     def __init__(self, make):
         self.make, self.kept = make, None
 
     def __call__(self):
+        from jax.extend.mlir import ir
+
+        if ir.Context.current is not None:
+            return self.make()
         self.kept = self.kept or self.make()
         return self.kept
 
