@@ -342,6 +342,13 @@ def after_sum(*, at: Place, origin: Place, readers: set[Frame], measured: Place 
     return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
 
 
+def too_few_numbers(*, first: Place, second: Place, how: str, shared: Place) -> Finding:
+    """Noise whose coordinates share random numbers, so that some directions have none; ``shared`` is where they do."""
+    since = "" if shared in (first, second, NOWHERE) else f" since {spelled(shared)}"
+    told = found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({how}{since})", beside=[shared])
+    return led(told, shared)
+
+
 def _spoken(origin: Place | str) -> str:
     return spelled(origin) if isinstance(origin, Place) else origin
 

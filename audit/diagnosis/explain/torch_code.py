@@ -33,6 +33,7 @@ from audit.diagnosis.explain.findings import (
     own_error,
     ranked,
     too_far,
+    too_few_numbers,
     too_little,
 )
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
@@ -162,7 +163,7 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
     }
     # a record whose parts are as long as the bound by chance is not so in another size
     apart = clauses.pop() if len(clauses) == 1 else ""
-    sized, bounded = [place(stack) for stack in cost.sized], places["bounded"]
+    sized, bounded = [place(stack) for stack in (cost.shared, *cost.sized) if stack], places["bounded"]
     lead = among_records(sized[0] if sized else places["draw"], readers)
     if "carried" in places:
         lead = places["carried"]
@@ -184,6 +185,7 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
         draw=places["draw"],
         beside=[*sized, bounded],
         between=cost.between if uneven else None,
+        cancels=bool(cost.shared),
         scale=cost.scale,
         sensitivity=cost.sensitivity,
         deviation=cost.own_deviation if uneven else cost.deviation,
@@ -228,6 +230,8 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     if fact.kind == Kind.IN_EVERY_BATCH:
         return constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:
+        if "shared" in places:
+            return too_few_numbers(**places, how=fact.words["how"])
         seeded = f", seeded at {spelled(places['seeded'])}" if "seeded" in places else ""
         return found(fact.kind, **places, how=f"{fact.words['how']}{seeded}")
     return found(Kind(fact.kind), **places, **fact.words)

@@ -14,16 +14,28 @@ from mechanisms import Neighbours, callable_step
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
 from diagnosis import torch_steps as steps  # noqa: E402
+from diagnosis import torch_unseen  # noqa: E402
 
 WIDE = steps.CLIP * steps.NOISE
 SHAPE = (steps.COLUMNS,)
 
 
-def explained(step):
+def pair_of_tensors():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(9, steps.COLUMNS)).astype("f4"), rng.normal(size=9).astype("f4")
     x[-1], y[-1] = 6 * x[-1], -20
-    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (8, 9))
+    return tuple((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (8, 9))
+
+
+def marked(step):
+    """What should be found, and on which line."""
+    source, start = inspect.getsourcelines(step)
+    ((line, kind),) = [(start + at, text.split("# ")[1].strip()) for at, text in enumerate(source) if "  # " in text]
+    return kind, line
+
+
+def explained(step):
+    without, with_record = pair_of_tensors()
     pair = Neighbours(without=without, with_record=with_record, relation="add_remove")
     return explain(callable_step(step), pair, key=jax.random.key(3), noise_multiplier=steps.NOISE)
 
@@ -62,9 +74,7 @@ def antithetic(seed, data):
 
 @pytest.mark.parametrize("step", [normal_by_count, method_by_count, normal_by_longest, antithetic])
 def test_noise_that_reads_the_data_or_comes_again(step):
-    source, start = inspect.getsourcelines(step)
-    ((line, kind),) = [(start + at, text.split("# ")[1].strip()) for at, text in enumerate(source) if "  # " in text]
-    first = explained(step).findings[0]
+    (kind, line), first = marked(step), explained(step).findings[0]
     assert first.kind == kind
     assert (inspect.getsourcefile(step), line) in first.lines
 
@@ -96,26 +106,70 @@ def test_right_noise_stays_silent(step):
 def centred(seed, data):
     torch.manual_seed(seed)
     noise = steps.noise()
-    return total_of(data) + (noise - noise.mean())
+    noise = noise - noise.mean()  # key_used_twice
+    return total_of(data) + noise
 
 
 def twice(seed, data):
     torch.manual_seed(seed)
     noise = steps.noise()
-    return total_of(data) + (noise + noise.flip(0))
+    noise = noise + noise.flip(0)  # key_used_twice
+    return total_of(data) + noise
 
 
 def by_a_matrix(seed, data):
     torch.manual_seed(seed)
     matrix = torch.eye(steps.COLUMNS) - 1 / steps.COLUMNS
-    return total_of(data) + steps.noise() @ matrix
+    noise = steps.noise() @ matrix  # key_used_twice
+    return total_of(data) + noise
 
 
-@pytest.mark.parametrize("step", [centred, twice, by_a_matrix])
-def test_noise_that_is_not_independent_gets_no_deviation(step):
+def mirrored(seed, data):
+    torch.manual_seed(seed)
+    half = torch.normal(0.0, WIDE, ((steps.COLUMNS + 1) // 2,))
+    noise = torch.cat([half, -half[1:]])  # key_used_twice
+    return total_of(data) + noise
+
+
+@pytest.mark.parametrize("step", [centred, twice, by_a_matrix, mirrored])
+def test_noise_that_leaves_directions_without_any(step):
     """Coordinate by coordinate it was called the noise of independent draws: more than there is."""
-    told = explained(step)
-    assert not told.rounds
-    (only,) = told.findings
-    assert only.kind == "not_followed"
-    assert "deviation of the noise could not be followed" in str(told)
+    (kind, line), (only,) = marked(step), explained(step).findings
+    assert only.kind == kind
+    assert only.lines[0] == (inspect.getsourcefile(step), line)
+
+
+def centred_with_its_sum(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    return (total - total.mean()) + (noise - noise.mean())
+
+
+def test_noise_where_the_record_moves_nothing_without_it_stays_silent():
+    told = explained(centred_with_its_sum)
+    assert not told.findings
+    assert [one.multiplier > steps.NOISE for one in told.rounds] == [True]
+
+
+SHARED = 0.6
+
+
+def correlated(seed, data):
+    torch.manual_seed(seed)
+    noise = steps.noise()
+    return total_of(data) + (noise + SHARED * noise.roll(1))
+
+
+def test_what_correlated_noise_covers_is_told_along_the_record():
+    told = explained(correlated)
+    columns = steps.COLUMNS
+    turn = np.eye(columns) + SHARED * np.roll(np.eye(columns), 1, axis=0)
+    _, with_record = pair_of_tensors()
+    moved = steps.clipped(steps.gradients(steps.START, *with_record))[-1].double().numpy()
+    (only,) = told.rounds
+    assert only.multiplier == pytest.approx(WIDE / np.linalg.norm(np.linalg.solve(turn, moved)), rel=1e-3)
+
+
+def test_rounds_that_share_numbers_in_part_are_not_judged():
+    (only,) = explained(torch_unseen.correlated_over_steps).findings
+    assert (only.kind, "rounds 1 and 2" in only.says) == ("not_followed", True)

@@ -20,7 +20,6 @@ from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
-from audit.diagnosis.explain.jaxprs.noise_terms import Terms, independent
 from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
@@ -29,6 +28,7 @@ from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
 from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
 from audit.trials.library_files import is_library
+from mechanisms.adapters.noise_terms import Terms, independent
 
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})

@@ -11,8 +11,8 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs.evaluate import RULES
 from audit.diagnosis.explain.jaxprs.noise import SUMS
-from audit.diagnosis.explain.jaxprs.noise_terms import total
 from audit.diagnosis.explain.jaxprs.value import Part, Release, Value, host
+from mechanisms.adapters.noise_terms import total
 
 SAME = frozenset({"copy", "copy_p", "convert_element_type", "stop_gradient", "device_put", "reduce_precision"})
 MOVES = frozenset({"reshape", "squeeze", "transpose", "reduce_sum", "rev"})

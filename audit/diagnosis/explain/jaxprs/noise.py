@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.evaluate import RULES
-from audit.diagnosis.explain.jaxprs.noise_terms import Terms, of_terms
 from audit.diagnosis.explain.jaxprs.value import Value, host
+from mechanisms.adapters.noise_terms import Terms, of_terms
 
 SUMS = frozenset({"add", "sub", "add_any"})
 MOVES = frozenset(

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, changed_after_release, found, led, noise_scale
+from audit.diagnosis.explain.findings import Finding, changed_after_release, noise_scale, too_few_numbers
 from audit.diagnosis.explain.findings import mixed as found_mixed
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import used_twice
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
-from audit.diagnosis.explain.jaxprs.noise_terms import lacking
 from audit.diagnosis.explain.jaxprs.value import COUNT, Idle, Part, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
+from mechanisms.adapters.noise_terms import lacking
 
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
@@ -168,9 +168,9 @@ class Meetings:
         """Numbers of noise that stand in so many coordinates that some directions are left without."""
         numbers = release.moved.size - without if without else np.size(noise.a)
         told = "one number" if numbers == 1 else f"{numbers} numbers"
-        how = f" ({told} for {release.moved.size} coordinates)"
+        how = f"{told} for {release.moved.size} coordinates"
         at = noise.repeated or release.draw
-        self.find(led(found(Kind.KEY_USED_TWICE, first=release.draw, second=release.at, how=how, beside=[at]), at))
+        self.find(too_few_numbers(first=release.draw, second=release.at, how=how, shared=at))
 
     def _mixing(self, release: Release, data: Value) -> None:
         mixed = data.mixed

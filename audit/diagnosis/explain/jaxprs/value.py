@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
-from audit.diagnosis.explain.jaxprs.noise_terms import Blocks, Terms, apart, of_terms
 from audit.diagnosis.explain.places import Place
+from mechanisms.adapters.noise_terms import Blocks, Terms, apart, of_terms
 
 COUNT = "the number of records"
 """Where a difference comes from that no record's values make."""

@@ -8,9 +8,14 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, seen_through
+from mechanisms.adapters.pytorch.replay.terms import laid, nothing, seen
 
 PURGE_EVERY = 4096
+ROUNDING = 1e-6
+"""Share of a variance by which two that are the same may differ."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -23,6 +28,10 @@ class Event:
     round: int
     difference: torch.Tensor
     variance: torch.Tensor
+    terms: Terms | None = None
+    """Its noise as a linear map of independent numbers, where that is known."""
+    shared: Stack = ()
+    """Where one of them came to stand in several coordinates."""
     mixed: Stack = ()
     mixed_by: Stack = ()
     bent: Stack = ()
@@ -91,6 +100,10 @@ class Cell:
     carried: Stack = ()
     """Where a sum of an earlier round was added to a later one."""
     variance: torch.Tensor | None = None
+    terms: Terms | None = None
+    """The noise of each of its elements as a sum of independent numbers, where that is known."""
+    shared: Stack = ()
+    """Where one of them came to stand in several elements."""
     drawn: Stack = ()
     """Where its noise was drawn; of places of records, where they were made."""
     sized: tuple[Stack, ...] = ()
@@ -123,7 +136,8 @@ class Cell:
         """The same after something was done to its noise: whether that made it uneven."""
         if self.variance is None:
             return self
-        even = not self.variance.numel() or bool(self.variance.min() == self.variance.max())
+        least, most = torch.aminmax(self.variance) if self.variance.numel() else (0.0, 0.0)
+        even = bool(most - least <= ROUNDING * most)
         return dataclasses.replace(self, uneven=() if even else self.uneven or where)
 
 
@@ -159,26 +173,18 @@ class Memory:
                 del self._cells[key]
 
 
-def elements(tensor: torch.Tensor) -> int:
-    """Of the whole storage that a tensor looks into."""
-    return tensor.untyped_storage().nbytes() // max(1, tensor.element_size())
-
-
-def covers(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is all of its storage."""
-    return tensor.numel() >= elements(tensor)
-
-
-def seen_through(shadow: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a storage's shadow that a tensor looks at."""
-    return shadow.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-
-
 def variance_of(cell: Cell | None, tensor: torch.Tensor) -> torch.Tensor:
     """Variance of the noise in each element of a tensor."""
     if cell is None or cell.variance is None:
         return torch.zeros(tensor.shape)
     return seen_through(cell.variance, tensor)
+
+
+def terms_of(cell: Cell | None, tensor: torch.Tensor) -> Terms | None:
+    """The noise in each element of a tensor as a sum of independent numbers; None where that is not known."""
+    if cell is None or cell.variance is None:
+        return nothing(*tensor.shape)
+    return None if cell.terms is None else seen(cell.terms, tensor)
 
 
 def shadow(tensor: torch.Tensor, values: Any, before: torch.Tensor | None = None) -> torch.Tensor:
@@ -194,16 +200,18 @@ def overwritten(old: Cell | None, out: torch.Tensor, where: Stack) -> Cell | Non
         return None
     if old.variance is None:
         return old
-    return dataclasses.replace(old, variance=shadow(out, 0.0, old.variance)).looked_over(where)
+    terms = laid(out, nothing(*out.shape), old.terms)
+    return dataclasses.replace(old, variance=shadow(out, 0.0, old.variance), terms=terms).looked_over(where)
 
 
 def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell:
     """What is known of a storage when a part of it was written and the rest is as it was."""
     if old is None:
         return new
-    variance = None
+    variance = terms = None
     if new.variance is not None or old.variance is not None:
         variance = shadow(out, variance_of(new, out), old.variance)
+        terms = laid(out, terms_of(new, out), nothing(elements(out)) if old.variance is None else old.terms)
     apart = where if (new.covered and old.data) or (old.covered and new.data) else ()
     found = Cell(
         data=new.data or old.data,
@@ -224,6 +232,8 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
         round=max(new.round, old.round),
         carried=new.carried or old.carried,
         variance=variance,
+        terms=terms,
+        shared=new.shared or old.shared,
         drawn=new.drawn or old.drawn,
         sized=tuple(dict.fromkeys((*new.sized, *old.sized))),
         uneven=new.uneven or old.uneven,

@@ -11,6 +11,7 @@ import torch
 from mechanisms.adapters.pytorch.replay import traces
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.facts import Cost
+from mechanisms.adapters.pytorch.replay.joint_noise import single, squared_length
 from mechanisms.adapters.pytorch.replay.run import Run
 
 OUTPUT_SLACK = 2e-5
@@ -71,11 +72,11 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
         moved = [event for event in found if event.moved]
         if not moved or not all(event.known for event in moved):
             continue
-        squares = sum(map(_cost, moved))
+        squares = squared_length(moved)
         noise = torch.cat([event.variance.double().flatten() for event in moved])
         entries = torch.cat([event.difference.double().abs().flatten() for event in moved])
         most, deviations = float(entries.max()), list(map(_deviation, moved))
-        top = max(moved, key=_cost)
+        top = max(moved, key=single)
         if squares:
             yield Cost(
                 number=number,
@@ -94,13 +95,8 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 bounded=top.bounded,
                 each=top.each,
                 sized=top.sized,
+                shared=next((event.shared for event in moved if event.shared), ()),
             )
-
-
-def _cost(event: Event) -> float:
-    """Squared length of what the record moves, in units of the noise."""
-    there = event.variance > 0
-    return float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
 
 
 def _deviation(event: Event) -> float:

@@ -47,6 +47,8 @@ class Cost:
     """Whether that bounds every coordinate by itself."""
     sized: tuple[Stack, ...] = ()
     """Where the noise's deviation was changed after the draw, the last place first."""
+    shared: Stack = ()
+    """Where coordinates came to share random numbers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

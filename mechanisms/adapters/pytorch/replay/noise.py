@@ -1,15 +1,20 @@
-"""How the variance of noise goes through an operation: exactly for linear ones, as NaN ("unknown") for others."""
+"""How noise goes through an operation: as sums of independent numbers, or its variance alone; NaN is "unknown"."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-from mechanisms.adapters.pytorch.replay.cells import seen_through, shadow
+from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, of_terms
+from mechanisms.adapters.pytorch.replay.cells import shadow
 from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.storages import seen_through
+from mechanisms.adapters.pytorch.replay.terms import nothing
 
 ORTHOGONAL = 1e-4
 """Cosine below which two rows of a matrix are at right angles, up to rounding."""
@@ -26,8 +31,6 @@ SAME = frozenset(
         "alias",
         "neg",
         "neg_",
-        "abs",
-        "abs_",
         "_unsafe_view",
         "squeeze_",
         "unsqueeze_",
@@ -91,6 +94,92 @@ def drawn_variance(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return math.nan
 
 
+def followed(done: Operation) -> Terms | None:
+    """A result of noise and constants as a linear map of independent numbers; None where it is none, or too large."""
+    try:
+        found = _followed(done)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+    shape = tuple(done.out.shape)
+    if found is None or found.times.shape[:-1] == shape:
+        return found
+    if found.times[..., 0].size == done.out.numel():
+        return found.reshaped(shape)
+    return found.scaled(np.ones(shape))
+
+
+def _followed(done: Operation) -> Terms | None:
+    name, args = done.name, done.args
+    if name in SAME:
+        first = done.terms(args[1] if name == "copy_" else args[0])
+        return first and (first.scaled(-1.0) if name.startswith("neg") else first)
+    if name in ADDING:
+        factor = done.kwargs.get("alpha", 1) * (1 if name.startswith("add") else -1)
+        one, other = (_terms(part, done) for part in (args[1::-1] if name == "rsub" else args[:2]))
+        added = other and other.scaled(factor)
+        return one and added and one.plus(added)
+    if name in SCALING and len(args) == 2:
+        noisy, factor = _factor(done)
+        first = done.terms(noisy)
+        return first and first.scaled(factor.double().reciprocal() if name.startswith("div") else factor.double())
+    if name in ("sum", "mean"):
+        first, share = done.terms(args[0]), _share(done)
+        summed = first and first.summed(axes_of(args))
+        return summed and summed.scaled(1 / share)
+    if (moving := name.removesuffix("_")) in MOVING:
+        noisy = [part for part in tree_leaves(args) if _is_noisy(part, done)]
+        parts = [done.terms(part) for part in noisy]
+        if any(part is None for part in parts):
+            return None
+
+        def move(arrays: Sequence[np.ndarray | None]) -> Any:
+            known = {id(part): torch.as_tensor(array) for part, array in zip(noisy, arrays, strict=True)}
+            zeros = tree_map(lambda part: known.get(id(part), _without_noise(part)), args)
+            return getattr(torch.ops.aten, moving)(*zeros, **done.kwargs).numpy()
+
+        return of_terms(move, parts)
+    return _multiplied(done) if name in ("mm", "mv", "dot") else None
+
+
+def _multiplied(done: Operation) -> Terms | None:
+    """A product of noise with a constant matrix or vector."""
+    left, right = done.args
+    first, wide = _is_noisy(left, done), right.dim() == 2
+    terms, by = (done.terms(left), right) if first else (done.terms(right), left)
+    if first == _is_noisy(right, done) or terms is None:
+        return None
+    if wide:
+        # rows, what is summed over, columns
+        terms = Terms(*(np.expand_dims(array, 2 if first else 0) for array in (terms.numbers, terms.times)))
+        by = by.unsqueeze(0 if first else 2)
+    shape = np.broadcast_shapes(terms.times.shape[:-1], tuple(by.shape))
+    if math.prod(shape) * terms.times.shape[-1] > MOST_TERMS:
+        return None
+    scaled = terms.scaled(by.detach().double())
+    return scaled and scaled.summed([1 if wide else len(shape) - 1])
+
+
+def _terms(part: Any, done: Operation) -> Terms | None:
+    return done.terms(part) if isinstance(part, torch.Tensor) else nothing()
+
+
+def _without_noise(part: Any) -> Any:
+    """Of what is moved: numbers that are filled in have none."""
+    if isinstance(part, float):
+        return 0.0
+    return torch.zeros(part.shape, dtype=torch.float64) if _is_real(part) else part
+
+
+def axes_of(args: tuple[Any, ...]) -> list[int]:
+    """Those that a sum or a mean is taken over."""
+    axes = args[1] if len(args) > 1 and args[1] else range(args[0].dim())
+    return [axis % args[0].dim() for axis in axes]
+
+
+def _share(done: Operation) -> int:
+    return max(1, done.args[0].numel() // max(1, done.out.numel())) if done.name == "mean" else 1
+
+
 def carried(done: Operation) -> torch.Tensor:
     """Variance of the elements of a result of noise and constants."""
     try:
@@ -113,8 +202,7 @@ def _carried(done: Operation) -> Any:
     if name in SCALING and len(args) == 2:
         return _scaled(done).expand(shape)
     if name in ("sum", "mean"):
-        share = max(1, args[0].numel() // max(1, done.out.numel())) if name == "mean" else 1
-        return torch.sum(done.variance(args[0]), *args[1:]) / share**2
+        return torch.sum(done.variance(args[0]), *args[1:]) / _share(done) ** 2
     if (moving := name.removesuffix("_")) in MOVING:
         return getattr(torch.ops.aten, moving)(*tree_map(lambda part: _moved(part, done), args), **done.kwargs)
     if name in ("mm", "mv", "bmm", "dot"):
@@ -167,10 +255,16 @@ def _known(part: Any, done: Operation) -> Any:
 
 
 def _scaled(done: Operation) -> torch.Tensor:
+    noisy, factor = _factor(done)
+    square = factor.float() ** 2
+    return done.variance(noisy) / square if done.name.startswith("div") else done.variance(noisy) * square
+
+
+def _factor(done: Operation) -> tuple[torch.Tensor, torch.Tensor]:
+    """The noise, and what it is multiplied or divided by."""
     left, right = (_is_noisy(part, done) for part in done.args)
-    divides = done.name.startswith("div")
-    if left == right or (right and divides):
+    if left == right or (right and done.name.startswith("div")):
         raise ValueError
-    noisy, factor = done.args if left else done.args[::-1]
-    square = torch.as_tensor(factor).detach().float() ** 2
-    return done.variance(noisy) / square if divides else done.variance(noisy) * square
+    # one that is written over is needed as it was
+    noisy, factor = (done.args[0], done.args[1]) if left else (done.args[1], done.before[0])
+    return noisy, torch.as_tensor(factor).detach()

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay.cells import Cell, Event, variance_of
+from mechanisms.adapters.noise_terms import Terms
+from mechanisms.adapters.pytorch.replay.cells import Cell, Event, terms_of, variance_of
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 
@@ -58,3 +59,7 @@ class Operation:
     def variance(self, part: torch.Tensor) -> torch.Tensor:
         """Of the noise in each element of an argument."""
         return variance_of(self.cell(part), part)
+
+    def terms(self, part: torch.Tensor) -> Terms | None:
+        """The same as a sum of independent numbers; None where that is not known."""
+        return terms_of(self.cell(part), part)

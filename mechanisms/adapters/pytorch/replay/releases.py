@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 
+from mechanisms.adapters.noise_terms import Terms, total
 from mechanisms.adapters.pytorch.replay import noise, traces
 from mechanisms.adapters.pytorch.replay.cells import Cell, Event, shadow
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
 
 MOST_STORED = 2**28
 """Numbers of releases that are kept for comparison (1 GiB); a longer training is followed so far."""
@@ -31,6 +34,7 @@ class Meeting:
     noise: torch.Tensor
     variance: torch.Tensor
     result: torch.Tensor
+    terms: Terms | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,15 +108,15 @@ class Releases:
         slot = self._ledger.slot(done.where, done.name, "meets")
         self._ledger.phase += 1
         if cell is not None and cell.released and not data:
-            return self._covered_again(done, cell, meeting.variance, covering)
+            return self._covered_again(done, cell, meeting, covering)
         if self._reference is None:
             self._keep(slot, meeting)
         elif not self._compare(self._reference, slot, meeting, done, cell or Cell(), covering):
             return Cell(data=True, ragged=True, draws=done.draws, opaque=True)
         if cell is None:
             # noise on a constant is noise still, until data meets it
-            kept = shadow(done.out, meeting.variance)
-            return dataclasses.replace(covering, variance=kept, released=True, events=())
+            kept, terms = shadow(done.out, meeting.variance), laid(done.out, meeting.terms)
+            return dataclasses.replace(covering, variance=kept, terms=terms, released=True, events=())
         self._fresh = True
         self._sums[slot] = meeting.value, covering.draws
         return Cell(released=True, draws=covering.draws, events=tuple(self.events[-1:]), meeting=slot)
@@ -169,12 +173,14 @@ class Releases:
         self.events.append(joined)
         return (joined,)
 
-    def _covered_again(self, done: Operation, cell: Cell, variance: torch.Tensor, covering: Cell) -> Cell:
+    def _covered_again(self, done: Operation, cell: Cell, meeting: Meeting, covering: Cell) -> Cell:
         """More noise on what has some: both count, while nothing was made of it yet."""
         events = [event for event in cell.events if not event.consumed]
         found = Cell(released=True, draws=cell.draws | covering.draws, events=cell.events)
         if len(events) == 1 and events[0].difference.shape == done.out.shape:
-            more = dataclasses.replace(events[0], variance=events[0].variance + variance, result=None)
+            terms = total([events[0].terms, meeting.terms])
+            variance = events[0].variance + meeting.variance if terms is None else variance_in(terms)
+            more = dataclasses.replace(events[0], variance=variance, terms=terms, result=None)
             events[0].superseded = True
             self.events.append(more)
             found.events = (more,)
@@ -188,7 +194,8 @@ class Releases:
         if self._stored > MOST_STORED:
             self.ended = True
             raise Enough
-        self.meetings[slot] = Meeting(*(part.clone() for part in vars(meeting).values()))
+        kept = (meeting.value, meeting.noise, meeting.variance, meeting.result)
+        self.meetings[slot] = Meeting(*(part.clone() for part in kept))
 
     def _compare(
         self, reference: Releases, slot: Slot, meeting: Meeting, done: Operation, cell: Cell, covering: Cell
@@ -226,6 +233,8 @@ class Releases:
             round=self.round,
             difference=difference,
             variance=meeting.variance,
+            terms=meeting.terms,
+            shared=covering.shared,
             # where released values were changed before, rows may differ for that reason
             mixed=() if cell.changed else cell.mixed,
             mixed_by=cell.mixed_by,
@@ -268,8 +277,11 @@ def _meeting(done: Operation, place: int) -> Meeting:
     signs = _signs(done)
     parts = [part.detach() * sign for part, sign in zip(done.before[:2], signs, strict=True)]
     variance = done.variance(done.args[place]) * signs[place] ** 2 + torch.zeros(done.out.shape)
-    shape = done.out.shape
-    return Meeting(parts[1 - place].expand(shape), parts[place].expand(shape), variance, done.out.detach().clone())
+    shape, terms = done.out.shape, done.terms(done.args[place])
+    terms = terms and terms.scaled(np.full(tuple(shape), signs[place], float))
+    return Meeting(
+        parts[1 - place].expand(shape), parts[place].expand(shape), variance, done.out.detach().clone(), terms
+    )
 
 
 def _joined(done: Operation) -> Event | None:
@@ -284,14 +296,18 @@ def _joined(done: Operation) -> Event | None:
         if one is other or one.difference.shape != other.difference.shape:
             return None
         difference, variance = one.difference + factor * other.difference, one.variance + factor**2 * other.variance
+        terms = total([one.terms, other.terms and other.terms.scaled(factor)])
     elif done.name in ("sum", "mean") and len(own) == 1:
         share = one.difference.numel() // max(1, done.out.numel()) if done.name == "mean" else 1
         difference, variance = (torch.sum(part, *done.args[1:]) for part in (one.difference, one.variance))
         difference, variance = difference / share, variance / share**2
+        terms = one.terms and one.terms.summed(noise.axes_of(done.args))
+        terms = terms and terms.reshaped(difference.shape).scaled(1 / share)
     else:
         return None
     moved = any(events[0].moved for _, events in own)
-    return dataclasses.replace(one, difference=difference, variance=variance, moved=moved, result=None)
+    variance = variance if terms is None else variance_in(terms)
+    return dataclasses.replace(one, difference=difference, variance=variance, terms=terms, moved=moved, result=None)
 
 
 def _size(tensor: torch.Tensor) -> float:

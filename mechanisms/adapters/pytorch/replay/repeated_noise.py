@@ -8,13 +8,16 @@ from collections.abc import Iterable
 
 import torch
 
+from mechanisms.adapters.noise_terms import lacking
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import Draw
 from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.joint_noise import Joint, joint
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 STATE = " from the same state of its generator"
+AGAIN = " (the same numbers are added more than once)"
 FEWEST = 4
 """Numbers that must agree before they are called the same draw."""
 
@@ -61,16 +64,38 @@ def _is_later(second: int, first: int, events: list[Event]) -> bool:
 
 def repeated_noise(events: Iterable[Event]) -> list[Fact]:
     """The first release whose noise covers another one too, or covers many coordinates with few numbers."""
+    used = [event for event in events if event.moved and not event.superseded]
+    known = joint(used)
+    return _same_values(used) if known is None else _too_few(known)
+
+
+def _too_few(known: Joint) -> list[Fact]:
+    """Directions along which the record moves releases and their noise does not reach."""
+    owners = [known.owners(places) for places, _ in known.bare]
+    for first, *others in owners:
+        if others:
+            return [_used_twice(first.draw or first.stack, others[0].stack, AGAIN)]
+    for (event,) in owners:
+        own = [block for block, (other,) in zip(known.bare, owners, strict=True) if other is event]
+        of = event.difference.numel()
+        stacks = {"first": event.draw or event.stack, "second": event.stack, "shared": event.shared}
+        words = {"how": f"{of - lacking(own)} numbers for {of} coordinates", "draws": ()}
+        return [Fact(kind="key_used_twice", stacks=stacks, words=words)]
+    return []
+
+
+def _same_values(events: Iterable[Event]) -> list[Fact]:
+    """The same by the numbers themselves, where nobody knows how they were made."""
     known: dict[float, Event] = {}
     for event in events:
-        if not event.moved or event.superseded or event.standard is None:
+        if event.standard is None:
             continue
         # with the other sign they are the same numbers
         values = [float(f"{abs(value):.5g}") for value in event.standard.tolist() if math.isfinite(value)]
         again = collections.Counter(known[value] for value in values if value in known)
         if again and again.most_common(1)[0][1] >= max(FEWEST, len(values) // 2):
             first = again.most_common(1)[0][0]
-            return [_used_twice(first.draw or first.stack, event.stack, " (the same numbers are added more than once)")]
+            return [_used_twice(first.draw or first.stack, event.stack, AGAIN)]
         if len(values) >= FEWEST and len(set(values)) <= len(values) // 2:
             return [
                 _used_twice(

@@ -20,6 +20,7 @@ from mechanisms.adapters.pytorch.replay.comparing import (
 from mechanisms.adapters.pytorch.replay.differing_outputs import OTHER_NUMBER, differing
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
+from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
 from mechanisms.adapters.pytorch.replay.mixing import SLACK, Company, mixing, other_batches
 from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
 from mechanisms.adapters.pytorch.replay.not_a_number import not_a_number
@@ -120,7 +121,8 @@ class Replay:
             list(round_costs(run.releases.events, scale)) for run, scale in zip(largest, (1.0, *SCALES), strict=False)
         ]
         told: Sequence[Cost] = costs[0]
-        if not self._about_tensors(one, other) and self._stated is not None:
+        dependent = any("shared" in fact.stacks for fact in self._facts)
+        if not self._about_tensors(one, other) and self._stated is not None and not dependent:
             short = short_rounds(costs, self._stated, last=self._last_round(), repeated=other.repeated)
             if short is not None:
                 fact, told = short
@@ -355,8 +357,14 @@ class Replay:
 
     def _about_unknown(self, other: Run) -> None:
         """Noise of which nobody knows the deviation: no multiplier is told, and silence would read as a right one."""
-        unknown = [event for event in other.releases.events if event.moved and not event.superseded and not event.known]
-        if unknown and not self._facts:
+        if self._facts:
+            return
+        moved = [event for event in other.releases.events if event.moved and not event.superseded]
+        unknown = [event for event in moved if not event.known or squared_length([event]) is None]
+        if (pair := rounds_depend(moved)) is not None:
+            why = f"the noise of rounds {pair[0].round} and {pair[1].round} is made of the same random numbers in part"
+            self._say("not_followed", {"at": pair[1].stack, "draw": pair[1].draw}, why=why)
+        elif unknown:
             why = "the deviation of the noise could not be followed from where it is drawn to where it is added"
             self._say("not_followed", {"at": unknown[0].stack}, why=why)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from mechanisms.adapters.noise_terms import independent
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, covers, merged, overwritten, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, merged, overwritten, shadow
 from mechanisms.adapters.pytorch.replay.draws import (
     CONTINUOUS,
     DRAWS,
@@ -32,7 +34,9 @@ from mechanisms.adapters.pytorch.replay.records import rows_read
 from mechanisms.adapters.pytorch.replay.releases import Enough, Releases
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
+from mechanisms.adapters.pytorch.replay.storages import covers, elements
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
+from mechanisms.adapters.pytorch.replay.terms import laid, nothing, variance_in
 
 COPYING = frozenset(("stack", "cat"))
 """What single records are put together by."""
@@ -86,6 +90,8 @@ class Run(TorchDispatchMode):
         self._records: dict[int, torch.Tensor] = {}
         self._weights: set[int] = set()
         """Draws of releases with which records were read."""
+        self._drawn = 0
+        """Independent numbers that noise has been made of."""
         self.lost: list[str] = []
         self.sums: dict[Stack, set[str]] = collections.defaultdict(set)
         """Where several records became one value, as far as the form shows it, and the operations that did it."""
@@ -209,7 +215,11 @@ class Run(TorchDispatchMode):
         if name in CONTINUOUS and out.is_floating_point():
             old = self.memory.get(out)
             rest = None if old is None or covers(out) else old.variance
-            cell.variance = shadow(out, noise.drawn_variance(name, args, kwargs), rest)
+            variance = noise.drawn_variance(name, args, kwargs)
+            cell.variance = shadow(out, variance, rest)
+            fresh = None if math.isnan(variance) else independent(self._drawn, out.shape, variance)
+            cell.terms = laid(out, fresh, nothing(elements(out)) if rest is None else old and old.terms)
+            self._drawn += out.numel()
             cell.draws |= frozenset() if old is None or covers(out) else old.draws
             cell = cell.looked_over(where)
         self.memory.put(out, None if isinstance(out, torch.nn.Parameter) else cell)
@@ -324,8 +334,14 @@ class Run(TorchDispatchMode):
         sized = [place for cell in noisy for place in cell.sized]
         drawn = next((cell.drawn for cell in noisy if cell.drawn), ())
         resized = done.name in noise.SCALING and done.where != drawn
+        terms = noise.followed(done)
+        shared = next((cell.shared for cell in noisy if cell.shared), ())
+        if terms is not None and not shared and not terms.plain:
+            shared = done.where
         found = Cell(
-            variance=shadow(done.out, noise.carried(done)),
+            variance=shadow(done.out, noise.carried(done) if terms is None else variance_in(terms)),
+            terms=laid(done.out, terms),
+            shared=shared,
             draws=done.draws,
             drawn=drawn,
             sized=tuple(dict.fromkeys([done.where, *sized] if resized else sized)),

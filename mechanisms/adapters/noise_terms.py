@@ -12,12 +12,14 @@ from scipy import sparse
 
 MOST_TERMS = 2**21
 """Terms above which a map is not followed, for want of memory."""
-MOST_ENTRIES = 2**24
-"""Products of terms above which coordinates are not compared."""
 LARGEST_BLOCK = 1024
 """Coordinates that depend on one another whose covariance is decomposed."""
+MOST_BLOCKS = 4096
+"""Groups of them."""
 NONE = 1e-6
 """Share of the largest variance below which there is no noise in a direction."""
+ROUNDING = 1e-4
+"""Share of a length, measured along some direction, that is rounding."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,6 +40,8 @@ class Terms:
     @property
     def plain(self) -> bool:
         """Whether no number stands in two coordinates."""
+        if self.times.shape[-1] == 1 and np.all(np.diff(self.numbers[self.times != 0]) > 0):
+            return True
         return bool(np.max(self._stands, initial=0) <= 1)
 
     @property
@@ -58,13 +62,17 @@ class Terms:
         """Times a number, or an array that is not larger than the noise."""
         by = np.asarray(by, np.float64)
         shape = np.broadcast_shapes(self.times.shape[:-1], by.shape)
-        return Terms(_grown(self.numbers, shape), _grown(self.times, shape) * by[..., None])._bounded()
+        return Terms(_grown(self.numbers, shape), _grown(self.times, shape) * by[..., None]).bounded()
+
+    def reshaped(self, shape: Sequence[int]) -> Terms:
+        """In another form."""
+        return Terms(*(array.reshape(*shape, array.shape[-1]) for array in (self.numbers, self.times)))
 
     def plus(self, other: Terms) -> Terms | None:
         """The sum of both."""
         shape = np.broadcast_shapes(self.times.shape[:-1], other.times.shape[:-1])
         parts = [(_grown(one.numbers, shape), _grown(one.times, shape)) for one in (self, other)]
-        return Terms(*(np.concatenate(pair, axis=-1) for pair in zip(*parts, strict=True)))._bounded()
+        return Terms(*(np.concatenate(pair, axis=-1) for pair in zip(*parts, strict=True))).bounded()
 
     def summed(self, axes: Sequence[int]) -> Terms | None:
         """Over some axes."""
@@ -72,24 +80,27 @@ class Terms:
         kept = [axis for axis in range(last) if axis not in axes]
         order, shape = [*kept, *axes, last], [self.times.shape[axis] for axis in kept]
         arrays = (np.transpose(array, order).reshape(*shape, -1) for array in (self.numbers, self.times))
-        return Terms(*arrays)._bounded()
+        return Terms(*arrays).bounded()
 
     def covariance(self) -> Blocks | None:
         """Coordinates that depend on one another, in groups; None where there are too many."""
         matrix = self._matrix
-        if float(np.sum(np.square(self._stands, dtype=float))) > MOST_ENTRIES:
+        groups = _connected(sparse.bmat([[None, matrix], [matrix.T, None]]), matrix.shape[0])
+        if len(groups) > MOST_BLOCKS or any(places.size > LARGEST_BLOCK for places in groups):
             return None
-        products = (matrix @ matrix.T).tocsr()
-        products.data[np.abs(products.data) <= NONE * np.max(np.abs(products.data), initial=0.0)] = 0.0
-        products.eliminate_zeros()
-        _, blocks = sparse.csgraph.connected_components(products, directed=False)
-        order = np.argsort(blocks, kind="stable")
-        groups = [own for own in np.split(order, np.flatnonzero(np.diff(blocks[order])) + 1) if own.size > 1]
-        if any(own.size > LARGEST_BLOCK for own in groups):
-            return None
-        return [(own, products[own][:, own].toarray()) for own in groups]
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for places in groups:
+            rows = matrix[places]
+            rows = rows[:, np.unique(rows.indices)].toarray()
+            products = rows @ rows.T
+            products[np.abs(products) <= NONE * np.max(np.abs(products))] = 0.0
+            # what turns noise leaves its coordinates independent
+            parts = _connected(sparse.csr_matrix(products), places.size)
+            found += [(places[part], products[np.ix_(part, part)]) for part in parts]
+        return found
 
-    def _bounded(self) -> Terms | None:
+    def bounded(self) -> Terms | None:
+        """The same, or None where it is too large to be kept."""
         return self if self.times.size <= MOST_TERMS else None
 
 
@@ -104,7 +115,16 @@ def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence
                 return None
             kept.append(np.asarray(found, np.float64))
     numbers, times = (np.stack(kept, axis=-1) for kept in columns)
-    return Terms(numbers.astype(np.int64), times)._bounded()
+    return Terms(numbers.astype(np.int64), times).bounded()
+
+
+def _connected(graph: Any, first: int) -> list[np.ndarray]:
+    """Groups of the first nodes of a graph, without those that are alone."""
+    _, groups = sparse.csgraph.connected_components(graph, directed=False)
+    groups = groups[:first]
+    several = np.flatnonzero(np.bincount(groups)[groups] > 1)
+    order = several[np.argsort(groups[several], kind="stable")]
+    return np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if order.size else []
 
 
 def _column(part: Terms, which: int, term: int) -> np.ndarray:
@@ -146,7 +166,7 @@ def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
     for places, own in blocks if np.all(np.isfinite(moved)) else ():
         variances, directions = np.linalg.eigh(own)
         along = np.abs(directions.T @ moved.ravel()[places])
-        along[along <= NONE * np.max(along)] = 0.0
+        along[along <= ROUNDING * np.linalg.norm(along)] = 0.0
         least = np.where(variances <= NONE * variances[-1], 0.0, variances)
         single[places] = _over(np.square(along), least)
     return float(np.sum(single))
