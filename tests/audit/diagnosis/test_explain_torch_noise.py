@@ -72,7 +72,36 @@ def antithetic(seed, data):
     return weights
 
 
-@pytest.mark.parametrize("step", [normal_by_count, method_by_count, normal_by_longest, antithetic])
+def uniform_by_count(seed, data):
+    torch.manual_seed(seed)
+    wide = 3**0.5 * WIDE * len(data[0]) / 8
+    noise = torch.empty(SHAPE).uniform_(-wide, wide)  # noise_scale_from_data
+    return total_of(data) + noise
+
+
+def rate_by_count(seed, data):
+    torch.manual_seed(seed)
+    taken = torch.rand(len(data[0])) < 4 / len(data[0])  # randomness_from_data
+    return total_of((data[0][taken], data[1][taken])) + steps.noise()
+
+
+def rates_by_count(seed, data):
+    torch.manual_seed(seed)
+    taken = torch.bernoulli(torch.full(data[1].shape, 4.0 / len(data[0]))).bool()  # randomness_from_data
+    return total_of((data[0][taken], data[1][taken])) + steps.noise()
+
+
+def rates_by_sign(seed, data):
+    torch.manual_seed(seed)
+    alike = (data[1] > 0) == (data[1][:, None] > 0)
+    taken = torch.rand(len(data[0])) < 2 / alike.float().sum(1)  # randomness_from_data
+    return total_of((data[0][taken], data[1][taken])) + steps.noise()
+
+
+FAULTS = [normal_by_count, method_by_count, normal_by_longest, antithetic, uniform_by_count]
+
+
+@pytest.mark.parametrize("step", [*FAULTS, rate_by_count, rates_by_count, rates_by_sign])
 def test_noise_that_reads_the_data_or_comes_again(step):
     (kind, line), first = marked(step), explained(step).findings[0]
     assert first.kind == kind
@@ -96,7 +125,13 @@ def rotated(seed, data):
     return total_of(data) + steps.noise() @ turn
 
 
-@pytest.mark.parametrize("step", [around_the_sum, in_two_parts, rotated])
+def rates_of_their_own(seed, data):
+    torch.manual_seed(seed)
+    taken = torch.rand(len(data[0])) < 0.5 + 0.4 * (data[1] > 0)
+    return total_of((data[0][taken], data[1][taken])) + steps.noise()
+
+
+@pytest.mark.parametrize("step", [around_the_sum, in_two_parts, rotated, rates_of_their_own])
 def test_right_noise_stays_silent(step):
     told = explained(step)
     assert not told.findings

@@ -77,23 +77,23 @@ class Bank:
 
     def __init__(self, place: Place | None = None, *, taken: float = 0.0, company: tuple[bool, ...] = ()):
         self._values: dict[Slot, torch.Tensor] = {}
-        self._place, self._taken, self._company = place, taken, company
+        self.place, self._taken, self._company = place, taken, company
         self.in_company = False
         """Whether a draw was made to take or leave other records."""
 
     def picks(self, name: str, value: torch.Tensor) -> bool:
         """Whether a draw can choose records; an order of all of them leaves none out."""
-        if self._place is None or name == "randperm":
+        if self.place is None or name == "randperm":
             return False
-        each = value.numel() in (self._place.records, self._place.records + 1)
+        each = value.numel() in (self.place.records, self.place.records + 1)
         return each or (not value.is_floating_point() and value.dtype != torch.bool and value.numel() > 1)
 
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""
         known = self._values.get(slot)
         if known is None:
-            if self._place is not None:
-                self._choose(name, value, self._place.index, self._others(value))
+            if self.place is not None:
+                self._choose(name, value, self.place.index, self._others(value))
                 self._choose_alone(name, value, slot[-1] - 1)
             self._values[slot] = value.clone()
             return
@@ -117,16 +117,16 @@ class Bank:
 
     def _others(self, value: torch.Tensor) -> dict[int, bool]:
         """Which of the other records are taken and left, as far as that is fixed."""
-        assert self._place is not None
-        common = min(self._place.records, value.numel())
-        others = (place for place in range(common) if place != self._place.index)
+        assert self.place is not None
+        common = min(self.place.records, value.numel())
+        others = (place for place in range(common) if place != self.place.index)
         return dict(zip(others, self._company, strict=False))
 
     def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
         """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
-        if self._place is None or value.dim() != 1:
+        if self.place is None or value.dim() != 1:
             return
-        if len(value) not in (self._place.records, self._place.records + 1):
+        if len(value) not in (self.place.records, self.place.records + 1):
             return
         if name in UNIFORM and value.is_floating_point():
             takes, leaves = self._taken, LARGEST_UNIFORM - self._taken
@@ -142,7 +142,7 @@ class Bank:
 
     def _choose_alone(self, name: str, value: torch.Tensor, passed: int) -> None:
         """The same where a loop over records draws one number for each: ``passed`` records came before this one."""
-        if self._place is None or value.numel() != 1 or passed != self._place.index:
+        if self.place is None or value.numel() != 1 or passed != self.place.index:
             return
         if name in UNIFORM and value.is_floating_point():
             value.fill_(self._taken)
@@ -159,10 +159,12 @@ class Bank:
 
 
 def scaled_draw(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], torch.Tensor] | None:
-    """A normal draw as a standard one that is scaled and moved: mean and deviation may come from the data.
+    """A normal or uniform draw as a standard one that is scaled and moved: by how much may come from the data.
 
-    None for other draws.
+    None for other draws, and for uniform ones from 0 to 1, with which records are chosen.
     """
+    if name == "uniform_" and "out" not in kwargs:
+        return _between(args, kwargs)
     written, given = (args[0], args[1:]) if name == "normal_" else (None, args)
     if name not in ("normal", "normal_") or "out" in kwargs or isinstance(written, torch.nn.Parameter):
         return None
@@ -179,6 +181,21 @@ def scaled_draw(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
         out = torch.randn(shape, **like) * deviation
         out = out + mean if isinstance(mean, torch.Tensor) or mean else out
         return out if written is None else written.copy_(out)
+
+    return draw
+
+
+def _between(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], torch.Tensor] | None:
+    written, *given = args
+    low, high = (*given, *(0.0, 1.0)[len(given) :])[:2]
+    low, high = kwargs.get("from", low), kwargs.get("to", high)
+    if (low, high) == (0, 1) or isinstance(written, torch.nn.Parameter):
+        return None
+
+    def draw() -> torch.Tensor:
+        like = {"dtype": written.dtype, "device": written.device, "generator": kwargs.get("generator")}
+        out = torch.rand(written.shape, **like) * (high - low)
+        return written.copy_(out + low if low else out)
 
     return draw
 

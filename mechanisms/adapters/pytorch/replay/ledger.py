@@ -12,8 +12,11 @@ from mechanisms.adapters.pytorch.replay import noise, traces
 from mechanisms.adapters.pytorch.replay.cells import Cell
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
+OTHER_RATE = 1e-6
+"""Relative difference of two rates that is more than rounding."""
 MOST_BY_CHANCE = 2
 """Records that a rate of one over the number of records may choose otherwise."""
 
@@ -29,7 +32,7 @@ class Choice:
 
     @property
     def differs(self) -> bool:
-        """Whether it is more than the rounding of a rate."""
+        """Whether the rates are known to differ, or more records than a rate in steps may choose otherwise."""
         return self.rates is not None or self.apart > MOST_BY_CHANCE
 
 
@@ -49,14 +52,14 @@ class Bend:
 class Ledger:
     """Pictures of results by slot: the place in the code, and how often it was passed since the last release."""
 
-    def __init__(self, reference: Ledger | None):
-        self.reference = reference
+    def __init__(self, reference: Ledger | None, place: Place | None):
+        self.reference, self._place = reference, place
         self.phase = 0
         """How often noise was added to something."""
         self._pictures: dict[Slot, traces.Picture] = {}
         self._rows: dict[Slot, traces.Rows] = {}
         self._factors: dict[Slot, float] = {}
-        self._choices: dict[Slot, tuple[torch.Tensor, float | None]] = {}
+        self._choices: dict[Slot, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.bends: dict[Slot, Bend] = {}
         self.choice = Choice()
         self._counts: collections.Counter[Slot] = collections.Counter()
@@ -82,22 +85,43 @@ class Ledger:
         self.bends[self.slot(done.where, done.name, "bend")] = Bend(seen.total, seen.size, done.where, summed)
 
     def compare_choice(self, done: Operation) -> None:
-        """Whether the records that both datasets have are chosen alike."""
+        """Whether the records that both datasets have are chosen alike, and at the same rates."""
         if done.out.dtype != torch.bool or done.out.dim() != 1 or done.name in noise.MOVING:
             return
-        slot = self.slot(done.where, done.name, "choice")
-        rate = next((part for part in done.args if isinstance(part, float)), None)
-        self._choices[slot] = (done.out.clone(), rate)
+        rates = [part for part in done.args if isinstance(part, float | torch.Tensor) and not _drawn(part, done)]
+        rate = next(iter(rates), None)
+        self._choose(self.slot(done.where, done.name, "choice"), done.out, rate, done.where)
+
+    def compare_rates(self, name: str, args: tuple[Any, ...], out: torch.Tensor, where: Stack) -> None:
+        """The same of a draw that is given the rates."""
+        if name in ("bernoulli", "bernoulli_") and out.dim() == 1:
+            rate = args[1] if len(args) > 1 else args[0] if name == "bernoulli" else 0.5
+            self._choose(self.slot(where, name, "choice"), out != 0, rate, where)
+
+    def _choose(self, slot: Slot, chosen: torch.Tensor, rate: Any, where: Stack) -> None:
+        rates = None if rate is None else torch.as_tensor(rate).detach().double().expand(chosen.shape).clone()
+        self._choices[slot] = (chosen.clone(), rates)
         known = None if self.reference is None else self.reference._choices.get(slot)
         if known is None:
             return
         other, before = known
-        common = min(len(other), len(done.out))
-        apart = int((other[:common] != done.out[:common]).sum())
-        if rate and before and abs(rate / before - 1) > 2 / max(1, common):
-            self.choice = Choice(apart=apart, of=common, rates=(before, rate), stack=done.where)
-        elif apart > self.choice.apart:
-            self.choice = Choice(apart=apart, of=common, stack=done.where)
+        common = min(len(other), len(chosen))
+        apart = int((other[:common] != chosen[:common]).sum())
+        if rates is not None and before is not None:
+            before, rates = self._of_others(before, common), self._of_others(rates, common)
+            change = (rates / before - 1).abs() if before.shape == rates.shape else torch.zeros(1)
+            if bool((change > OTHER_RATE).any()):
+                most = int(change.argmax())
+                told = float(before[most]), float(rates[most])
+                self.choice = Choice(apart=apart, of=common, rates=told, stack=where)
+                return
+        if apart > self.choice.apart:
+            self.choice = Choice(apart=apart, of=common, stack=where)
+
+    def _of_others(self, rates: torch.Tensor, common: int) -> torch.Tensor:
+        """Without that of the record, which may have one of its own."""
+        own, added = (common, True) if self._place is None else (self._place.index, self._place.added)
+        return rates if added and len(rates) == common else torch.cat([rates[:own], rates[own + 1 :]])
 
     def other_factor(self, done: Operation) -> bool:
         """Whether a number of Python's scales a result by more or less than in the reference, and is no count."""
@@ -131,6 +155,11 @@ class Ledger:
             _mix(done, found, mixes=bool(apart.any()))
         elif not found.ragged and not found.summed:
             _mix(done, found, mixes=_most_rows_differ(other, done.out))
+
+
+def _drawn(part: Any, done: Operation) -> bool:
+    cell = done.cell(part) if isinstance(part, torch.Tensor) else None
+    return cell is not None and cell.noise
 
 
 def _mix(done: Operation, found: Cell, *, mixes: bool) -> None:

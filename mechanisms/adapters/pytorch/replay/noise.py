@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, of_terms
 from mechanisms.adapters.pytorch.replay.cells import shadow
+from mechanisms.adapters.pytorch.replay.draws import UNIFORM
 from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.storages import seen_through
 from mechanisms.adapters.pytorch.replay.terms import nothing
@@ -81,16 +82,12 @@ NEW = frozenset(
 """What takes a shape and no value from its input."""
 
 
-def drawn_variance(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def drawn_variance(name: str) -> float:
     """Variance of each element of a draw; NaN where it is not written here."""
     if name in ("randn", "randn_like"):
         return 1.0
-    if name in ("rand", "rand_like"):
+    if name in UNIFORM:
         return 1 / 12
-    if name == "uniform_":
-        low = args[1] if len(args) > 1 else kwargs.get("from", 0.0)
-        high = args[2] if len(args) > 2 else kwargs.get("to", 1.0)
-        return (high - low) ** 2 / 12
     return math.nan
 
 

@@ -87,8 +87,8 @@ class Replay:
             how = f"at rates {choice.rates[0]:.4g} and {choice.rates[1]:.4g}" if choice.rates else "otherwise"
             origin = f": on equal draws the two datasets sample the same {choice.of} records {how}"
             self._say("randomness_from_data", {"draw": choice.stack}, origin=origin)
+        if choice.apart:
             self._about_outputs(one, other)
-        if choice.apart or choice.differs:
             return self._answer(one, other, ())
         if other.releases.astray or one.ledger.phase != other.ledger.phase:
             self._about_rounds(one, other)

@@ -70,7 +70,7 @@ class Run(TorchDispatchMode):
         super().__init__()
         self._bank, self._seedings = bank, seedings
         self.memory = Memory()
-        self.ledger = Ledger(None if reference is None else reference.ledger)
+        self.ledger = Ledger(None if reference is None else reference.ledger, bank.place)
         self.releases = Releases(self.ledger, None if reference is None else reference.releases)
         self.draws: list[Draw] = []
         self.seeds: dict[Slot, tuple[int, Stack]] = {}
@@ -211,11 +211,12 @@ class Run(TorchDispatchMode):
             self._drop(args, out, slot, draw)
             return out
         self._bank.settle(slot, name, out)
+        self.ledger.compare_rates(name, args, out, where)
         cell = Cell(draws=frozenset({draw.number}), drawn=where)
         if name in CONTINUOUS and out.is_floating_point():
             old = self.memory.get(out)
             rest = None if old is None or covers(out) else old.variance
-            variance = noise.drawn_variance(name, args, kwargs)
+            variance = noise.drawn_variance(name)
             cell.variance = shadow(out, variance, rest)
             fresh = None if math.isnan(variance) else independent(self._drawn, out.shape, variance)
             cell.terms = laid(out, fresh, nothing(elements(out)) if rest is None else old and old.terms)
@@ -293,9 +294,10 @@ class Run(TorchDispatchMode):
     def _joined(self, done: Operation) -> Cell:
         """What is known of the result of one operation."""
         noisy = [(part, cell) for part, cell in done.pairs if cell.noise]
+        if not done.out.is_floating_point() and (not done.data or noisy):
+            self.ledger.compare_choice(done)
         if not done.out.is_floating_point() and not done.data:
             self._choose(done.draws)
-            self.ledger.compare_choice(done)
             return Cell(draws=done.draws, drawn=done.where)
         both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
         records = [cell for cell in done.cells if cell.data]
