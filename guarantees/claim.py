@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -14,6 +14,9 @@ from guarantees.laws.law import Certificate, LossLaw
 from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance, EpsilonRange, Summary, summarise
 from guarantees.trade_off import TradeOff, Values
 from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
+
+BRIEF = 10
+"""Characters of a number that is shown with all its digits."""
 
 
 @checked
@@ -65,7 +68,8 @@ class Claim:
 
     def __repr__(self) -> str:
         """What was promised, without the curve's numbers."""
-        return f"<Claim {textwrap.shorten(self.describe(), 200)}: relation {self.relation}, unit {self.unit}>"
+        told = textwrap.shorten(self._call(_brief), 200)
+        return f"<Claim {told}: relation {self.relation}, unit {self.unit}>"
 
     @property
     def law(self) -> LossLaw:
@@ -79,7 +83,10 @@ class Claim:
 
     def describe(self) -> str:
         """One line: the constructor call that makes this claim, its relation included unless it is the usual one."""
-        inside = ", ".join(f"{key}={value!r}" for key, value in self.parameters.items())
+        return self._call(repr)
+
+    def _call(self, spelled: Callable[[Any], str]) -> str:
+        inside = ", ".join(f"{key}={spelled(value)}" for key, value in self.parameters.items())
         return f"{self.name}({inside})" + (f".compose({self.times})" if self.times > 1 else "")
 
     def covers(self, relation: str) -> bool:
@@ -216,3 +223,8 @@ def unusual(relation: Relation, usual: Relation) -> dict[str, Relation]:
 def grouped(group: int) -> dict[str, int]:
     """The number of differing records as a parameter of the call that makes a claim, unless it is one."""
     return {} if group == 1 else {"group": group}
+
+
+def _brief(value: Any) -> str:
+    """For people: six digits of a number; records keep them all."""
+    return f"{value:.6g}" if isinstance(value, float) and len(repr(value)) > BRIEF else repr(value)

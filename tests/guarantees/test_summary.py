@@ -148,3 +148,9 @@ CLAIM = guarantees.gaussian(mu=1.0)
 def test_what_is_no_curve_and_no_number_is_named(call, told):
     with pytest.raises(ValueError, match=told):
         call()
+
+
+def test_a_claim_shows_few_digits_and_describes_itself_with_all():
+    claim = guarantees.subsampled_gaussian(rate=10 / 41, noise_multiplier=1.0)
+    assert "rate=0.243902," in repr(claim)
+    assert f"rate={10 / 41}" in claim.describe()

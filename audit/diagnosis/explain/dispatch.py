@@ -146,7 +146,15 @@ def explain(
 ) -> Explanation:
     """Which line breaks the promise: replay the mechanism on both datasets with the same random draws.
 
-    It draws no trials and gives no verdict. Nothing found does not mean private.
+    It draws no trials and gives no verdict. Nothing found does not mean private. Not seen by a replay:
+
+    - what happens inside callbacks and other code that the trace does not enter
+    - loops whose number of steps depends on the data
+    - programs that are not the same for N and N + 1 records
+    - whether batches are drawn by the sampler and at the rate that the claim assumes
+    - the noise's law: its tails, its grain, the quality of its generator
+    - with PyTorch also random numbers of NumPy and of Python, data that leave PyTorch and come back, noise that is
+      added to single records and not clipped with them, and permutations of N and N + 1 records
 
     Args:
       mechanism: what ``audit.run_audit`` takes.

@@ -59,8 +59,8 @@ NOT_SEEN = (
     "whether batches are drawn by the sampler and at the rate that the claim assumes",
     "the noise's law: its tails, its grain, the quality of its generator",
 )
-"""What no replay judges; printed with every explanation, so that silence is not read as privacy."""
-NEVER_SEEN = "\n".join(["Not seen by a replay:", *(f"  - {what}" for what in NOT_SEEN)])
+"""What no replay judges; told with every explanation, so that silence is not read as privacy."""
+NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the noise, and more (help(audit.explain))."
 
 NOTHING_STATED = (
     "No noise multiplier was stated (noise_multiplier=, or a claim that has one): the multipliers below were compared "

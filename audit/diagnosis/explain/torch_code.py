@@ -56,12 +56,6 @@ if TYPE_CHECKING:
 
     from mechanisms.pairs.neighbours import Neighbours
 
-UNSEEN = (
-    "random numbers of NumPy and of Python, and data that leave PyTorch and come back",
-    "noise that is added to single records and not clipped with them",
-    "permutations of N and N + 1 records, which have no draws in common",
-)
-
 SLACK = 0.02
 """By which a length may exceed the clipping norm: rounding."""
 DRAWS_NOTHING = "{name} draws nothing with PyTorch, and other random numbers are not followed"
@@ -102,12 +96,12 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
                 noise_deviation=0.0 if cost.draw in constant else cost.deviation,
                 multiplier=0.0 if cost.draw in constant else cost.multiplier,
                 lines=frames_of([place(cost.at)]),
-                judged=not uncovered or cost.draw in constant,
+                judged=seen.judged and (not uncovered or cost.draw in constant),
                 scale=cost.scale,
             )
             for cost in seen.costs
         ),
-        covered=Covered(draws=seen.draws, releases=seen.releases, opaque=(*seen.opaque, *UNSEEN)),
+        covered=Covered(draws=seen.draws, releases=seen.releases, opaque=seen.opaque),
     )
 
 

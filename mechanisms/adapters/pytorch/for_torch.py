@@ -276,6 +276,7 @@ def torch_training(
       train: what is audited. With ``workers`` it must be importable.
       releases: the first ``"update"`` (the training is stopped there), the ``"transcript"`` of all updates, or the
         ``"final"`` weights. An update is judged against one step's claim, the others against the whole training's.
+        What a score reads holds the tensors one after the other, sorted by name: fc.bias stands before fc.weight.
       steps: ends a transcript early.
       workers: spawned processes that train; 0 trains here.
       timeout: seconds after which a worker counts as stuck (60 by default), and 180 more to start, import and

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import jax
@@ -23,6 +25,10 @@ MOST_RECORDS = 256
 
 Run = Callable[[Watch, Any], None]
 """Trains once on a dataset while somebody watches."""
+
+
+class AloneError(ValueError):
+    """Code that fails on a dataset of one record."""
 
 
 def gradients_by_loss(run: Run, loss: Callable[..., Any], dataset: Any, *, name: str) -> dict[str, np.ndarray]:
@@ -64,8 +70,12 @@ def gradients_by_runs(run: Run, dataset: Any, *, name: str) -> dict[str, np.ndar
     records = records_of(dataset)
     good = records is not None and records <= MOST_RECORDS
     require("dataset", good, f"of a known number of records, at most {MOST_RECORDS}, for their gradients", records)
-    rows = [_sample(run, one_record(dataset, index), name=name) for index in range(records or 0)]
-    again = _sample(run, one_record(dataset, 0), name=name, first_seed=MOST_EMPTY)
+    try:
+        rows = [_sample(run, one_record(dataset, index), name=name) for index in range(records or 0)]
+        again = _sample(run, one_record(dataset, 0), name=name, first_seed=MOST_EMPTY)
+    except AloneError as error:
+        _refuse_broken(run, dataset, name=name)
+        raise ValueError(str(error)) from error.__cause__
     if not all(np.allclose(rows[0][weight], again[weight], rtol=1e-3, atol=1e-6) for weight in again):
         raise ValueError(f"the gradients of {name} change from trial to trial (dropout, augmentation).")
     return {weight: np.stack([row[weight] for row in rows]) for weight in rows[0]}
@@ -79,7 +89,7 @@ def _sample(run: Run, dataset: Any, *, name: str, first_seed: int = 0) -> dict[s
         try:
             run(watch, dataset)
         except Exception as error:
-            raise ValueError(f"{name} does not run on one record alone: {error}") from error
+            raise AloneError(f"{name} does not run on one record alone: {error}") from error
         if watch.first_gradient is not None:
             row = dict(zip(watch.trained[0], watch.first_gradient, strict=True))
             # an empty batch has a loss, too: 0, or NaN where it is a mean
@@ -95,6 +105,16 @@ def _sample(run: Run, dataset: Any, *, name: str, first_seed: int = 0) -> dict[s
     if zero is not None:
         return zero
     raise ValueError(f"{name} does not say what its per-example gradients are.")
+
+
+def _refuse_broken(run: Run, dataset: Any, *, name: str) -> None:
+    """Say so where the code fails on the whole dataset, too: its own error, with its last line."""
+    try:
+        run(Watch(seed=0, steps=1, samples=True), dataset)
+    except Exception as error:
+        frames = [frame for frame in extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+        raise ValueError(f"{name} raises an error on every dataset: {type(error).__name__}: {error}{where}") from None
 
 
 def one_record(dataset: Any, index: int) -> Any:

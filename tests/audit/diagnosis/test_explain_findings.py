@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import pytest
 
 from audit.diagnosis.explain import Covered, Explanation, Kind, Round, explain
 from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.explain.findings import (
+    NEVER_SEEN,
     NOT_SEEN,
     NOTHING_STATED,
     SENTENCES,
@@ -76,7 +79,10 @@ def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
 def test_nothing_found_is_never_called_private_and_says_what_is_not_seen():
     text = str(Explanation(covered=Covered(draws=2, releases=1, opaque=("a callback at train.py:3",))))
     assert "does not show that the code is private" in text
-    assert all(what in text for what in (*NOT_SEEN, "a callback at train.py:3"))
+    assert "a callback at train.py:3" in text
+    assert "\n".join(text.splitlines()[-1:]) == NEVER_SEEN
+    told = " ".join(inspect.getdoc(explain).split())
+    assert all(what in told for what in NOT_SEEN)
     assert "Followed: random numbers drawn at 2 places of the code, noise added to data at 1 place." in text
 
 

@@ -133,7 +133,7 @@ def right_checkpointing(seed, data):
     return bounded(weights.grad).sum(0) + CLIP * NOISE * torch.randn(COLUMNS)
 
 
-def correlated_over_steps(seed, data):
+def right_correlated_noise(seed, data):
     """Every step takes back half of the noise of the step before: less alone, and the proof is another one."""
     torch.manual_seed(seed)
     weights, before = START, torch.zeros(COLUMNS)

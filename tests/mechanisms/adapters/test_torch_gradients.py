@@ -165,3 +165,15 @@ def test_nothing_of_pytorch_stays_replaced():
     before = torch.autograd.backward, torch.autograd.grad
     torch_training(one_by_one).gradients(DATA)
     assert (torch.autograd.backward, torch.autograd.grad) == before
+
+
+def mistyped(data, seed):
+    return vmap(lambda x: x, in_axes=0)(data.tensors[0])
+
+
+def test_code_that_fails_on_every_dataset_is_told_with_its_own_error():
+    with pytest.raises(
+        ValueError, match=r"every dataset: TypeError.*in_axes.* \(test_torch_gradients.py:\d+\)"
+    ) as told:
+        torch_training(mistyped).gradients(DATA)
+    assert told.value.__cause__ is None

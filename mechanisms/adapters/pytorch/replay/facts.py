@@ -62,5 +62,7 @@ class Seen:
     opaque: tuple[str, ...] = ()
     read: frozenset[tuple[str, int]] = frozenset()
     """Frames that were open while records were read one by one."""
+    judged: bool = True
+    """Whether each round costs what is told of it: not where rounds share random numbers, as in a matrix mechanism."""
     again: bool = False
     """Whether another batch may show more, and is worth the time."""

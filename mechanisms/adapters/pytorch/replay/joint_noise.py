@@ -34,12 +34,13 @@ class Joint:
 
     @functools.cached_property
     def bare(self) -> Blocks:
-        """Those of the blocks in which the record moves along a direction without noise."""
+        """Those of the blocks with a direction without noise: of one release, if the record moves along it."""
         moved, variance = self.moved, self.terms.variance
         return [
             (places, own)
             for places, own in self.blocks
-            if lacking([(places, own)]) and np.isinf(_length(moved[places], variance[places], own))
+            if lacking([(places, own)])
+            and (len(self.owners(places)) > 1 or np.isinf(_length(moved[places], variance[places], own)))
         ]
 
 
@@ -72,15 +73,12 @@ def single(event: Event) -> float:
     return float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
 
 
-def rounds_depend(events: Sequence[Event]) -> tuple[Event, Event] | None:
-    """Two releases of different rounds with common random numbers."""
+def rounds_depend(events: Sequence[Event]) -> bool:
+    """Whether releases of different rounds have random numbers in common."""
     known = joint([event for event in events if event.moved and not event.superseded])
-    for places, _ in () if known is None else known.blocks:
-        first, *others = known.owners(places)
-        for other in others:
-            if other.round != first.round:
-                return first, other
-    return None
+    return known is not None and any(
+        len({event.round for event in known.owners(places)}) > 1 for places, _ in known.blocks
+    )
 
 
 def _length(moved: np.ndarray, variance: np.ndarray, own: np.ndarray) -> float:
