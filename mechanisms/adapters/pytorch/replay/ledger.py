@@ -95,7 +95,8 @@ class Ledger:
     def compare_rates(self, name: str, args: tuple[Any, ...], out: torch.Tensor, where: Stack) -> None:
         """The same of a draw that is given the rates."""
         if name in ("bernoulli", "bernoulli_") and out.dim() == 1:
-            rate = args[1] if len(args) > 1 else args[0] if name == "bernoulli" else 0.5
+            given, *more = args
+            rate = more[0] if more else given if name == "bernoulli" else 0.5
             self._choose(self.slot(where, name, "choice"), out != 0, rate, where)
 
     def _choose(self, slot: Slot, chosen: torch.Tensor, rate: Any, where: Stack) -> None:

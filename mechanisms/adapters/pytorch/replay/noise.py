@@ -169,8 +169,9 @@ def _without_noise(part: Any) -> Any:
 
 def axes_of(args: tuple[Any, ...]) -> list[int]:
     """Those that a sum or a mean is taken over."""
-    axes = args[1] if len(args) > 1 and args[1] else range(args[0].dim())
-    return [axis % args[0].dim() for axis in axes]
+    summed, *more = args
+    axes = more[0] if more and more[0] else range(summed.dim())
+    return [axis % summed.dim() for axis in axes]
 
 
 def _share(done: Operation) -> int:

@@ -195,7 +195,8 @@ class Releases:
             self.ended = True
             raise Enough
         kept = (meeting.value, meeting.noise, meeting.variance, meeting.result)
-        self.meetings[slot] = Meeting(*(part.clone() for part in kept))
+        value, drawn, variance, result = (part.clone() for part in kept)
+        self.meetings[slot] = Meeting(value, drawn, variance, result)
 
     def _compare(
         self, reference: Releases, slot: Slot, meeting: Meeting, done: Operation, cell: Cell, covering: Cell
