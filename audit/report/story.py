@@ -367,10 +367,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."
     known = sum(record.verdict == "violation" for record in records)
     if known:
-        found = (
-            "the violation that was found is one" if known == 1 else f"the {known} violations that were found are those"
-        )
-        return f"Nothing new: {found} that this suite expects."
+        return f"Nothing new: {counted(known, 'violation')} found, as this suite expects."
     kept = "audit" if all(record.suite is None for record in records) else "suite"
     for record in records:
         if record.verdict == "no_violation_found" and _of_the_user(record):

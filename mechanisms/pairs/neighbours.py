@@ -159,7 +159,9 @@ class Neighbours:
     def __repr__(self) -> str:
         lengths = self.gradient_lengths
         told = "" if lengths is None else f"; {lengths.describe()}"
-        return f"<Neighbours {self.name!r}: {self.relation}, {counted(self.records_without, 'record')} without{told}>"
+        fewer = self.records_without
+        size = "" if fewer is None else f", {counted(fewer, 'record')} without"
+        return f"<Neighbours {self.name!r}: {self.relation}{size}{told}>"
 
     def __post_init__(self):
         require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)

@@ -161,3 +161,4 @@ def test_a_torch_dataset_is_refused_by_what_jax_traces():
 def test_a_dataset_of_an_unknown_kind_may_still_be_handed_on():
     made = Neighbours(without=object(), with_record=object(), relation="add_remove")
     assert made.records_without is None
+    assert repr(made).endswith("add_remove>")
