@@ -51,12 +51,33 @@ class Terms:
 
     @property
     def _matrix(self) -> Any:
+        known = np.unique(self.numbers)
+        return self.over(known.size, known)
+
+    def over(self, width: int, known: np.ndarray | None = None) -> Any:
+        """As a matrix of coordinates by numbers: all up to a width, or those that are known, in order."""
         rows = np.repeat(np.arange(math.prod(self.times.shape[:-1])), self.times.shape[-1])
-        known, columns = np.unique(self.numbers, return_inverse=True)
-        shape = (math.prod(self.times.shape[:-1]), known.size)
-        found = sparse.csr_matrix((self.times.ravel(), (rows, columns.ravel())), shape=shape)
+        columns = self.numbers.ravel() if known is None else np.searchsorted(known, self.numbers.ravel())
+        shape = (math.prod(self.times.shape[:-1]), width)
+        found = sparse.csr_matrix((self.times.ravel(), (rows, columns)), shape=shape)
         found.eliminate_zeros()
         return found
+
+    @classmethod
+    def of_matrix(cls, matrix: Any) -> Terms | None:
+        """One coordinate a row."""
+        number = np.diff(matrix.indptr)
+        most = int(np.max(number, initial=1))
+        if most * matrix.shape[0] > MOST_TERMS:
+            return None
+        numbers, times = np.zeros((matrix.shape[0], most), np.int64), np.zeros((matrix.shape[0], most))
+        filled = np.arange(most) < number[:, None]
+        numbers[filled], times[filled] = matrix.indices, matrix.data
+        return cls(numbers, times)
+
+    def row(self, number: int) -> Terms:
+        """One entry along the first axis."""
+        return Terms(self.numbers[number], self.times[number])
 
     def scaled(self, by: Any) -> Terms | None:
         """Times a number, or an array that is not larger than the noise."""
@@ -81,6 +102,27 @@ class Terms:
         order, shape = [*kept, *axes, last], [self.times.shape[axis] for axis in kept]
         arrays = (np.transpose(array, order).reshape(*shape, -1) for array in (self.numbers, self.times))
         return Terms(*arrays).bounded()
+
+    def cumulated(self, axis: int, *, reverse: bool) -> Terms | None:
+        """Every entry with all before it along an axis, or behind it."""
+        size = self.times.shape[axis]
+        if self.times.size * size > MOST_TERMS:
+            return None
+        before = np.tri(size).T if reverse else np.tri(size)
+        by = np.expand_dims(before, [k for k in range(self.times.ndim + 1) if k not in (axis, axis + 1)])
+        numbers, times = (np.expand_dims(array, axis) for array in (self.numbers, self.times))
+        return Terms(np.broadcast_to(numbers, (by * times).shape), by * times).summed([axis + 1])
+
+    def without(self, gone: np.ndarray) -> Terms | None:
+        """Less the terms that are gone, and without room for them; None where nothing is left."""
+        left = (self.times != 0) & ~gone
+        most = int(np.max(np.sum(left, axis=-1), initial=0))
+        if not most:
+            return None
+        order = np.argsort(~left, axis=-1, kind="stable")[..., :most]
+        kept = np.take_along_axis(left, order, -1)
+        numbers, times = (np.take_along_axis(array, order, -1) for array in (self.numbers, self.times))
+        return Terms(np.where(kept, numbers, 0), np.where(kept, times, 0.0))
 
     def covariance(self) -> Blocks | None:
         """Coordinates that depend on one another, in groups; None where there are too many."""
@@ -140,6 +182,19 @@ def total(parts: Sequence[Terms | None]) -> Terms | None:
     for part in parts[1:]:
         found = None if found is None or part is None else found.plus(part)
     return found
+
+
+def side_by_side(parts: Sequence[Terms | None], shape: Sequence[int]) -> Terms | None:
+    """Maps of one shape, one after the other along a new first axis; None is nothing."""
+    most = max(part.times.shape[-1] for part in parts if part is not None)
+    if len(parts) * math.prod(shape) * most > MOST_TERMS:
+        return None
+    numbers, times = np.zeros((len(parts), *shape, most), np.int64), np.zeros((len(parts), *shape, most))
+    for row, part in enumerate(parts):
+        if part is not None:
+            own = (row, ..., slice(part.times.shape[-1]))
+            numbers[own], times[own] = part.numbers, part.times
+    return Terms(numbers, times)
 
 
 def independent(first: int, shape: Sequence[int], variance: Any) -> Terms | None:

@@ -28,9 +28,10 @@ from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
 from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
 from audit.trials.library_files import is_library
-from mechanisms.adapters.noise_terms import Terms, independent
+from mechanisms.adapters.noise_terms import independent
 
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
+ON_DEVICES = frozenset({"shard_map", "xla_pmap"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 COUNTERS = frozenset({"philox"})
 """Functions of ours that make independent bits of a key and of counters."""
@@ -139,6 +140,8 @@ class Lockstep:
         if name in CALLS:
             return self._call(one, other, ins, within)
         place = place_of(one, within)
+        if name in ON_DEVICES:
+            raise CannotFollowError("what runs on several devices (shard_map, pmap) is not followed", place)
         number = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else None
         if name == "random_split" and ins[0].random:
             self._keys.split(ins[0], place)
@@ -319,8 +322,7 @@ class Lockstep:
         out = labelled("stack", {}, place, a, b, column, which=0, counts=self.counts, group=self.group)
         out.bent = next((value.bent for value in column if value.bent is not None), None)
         out.lost = lost_at(out, column, place)
-        for value in column:
-            self.meetings.together.see(value.open)
+        out.open = self.meetings.together.stacked(column, length)
         tags = [value.tag for value in column if value.tag is not None]
         if out.tag is None and tags:
             places = [(step, slot) for step, value in enumerate(column) if value.tag for slot in value.tag.slots]
@@ -372,9 +374,12 @@ def _row(value: Value, step: int, length: int) -> Value:
     slots = frozenset() if tag is None else tag.slots if tag.groups is None else tag.in_group(step)
     inner = None if tag is None or tag.axis == 0 or tag.groups not in (None, 0) else Tag(tag.axis - 1, slots)
     variance = None if value.variance is None else np.asarray(value.variance)[step]
-    terms = None if value.terms is None else Terms(value.terms.numbers[step], value.terms.times[step])
+    terms = None if value.terms is None else value.terms.row(step)
+    opened = value.open
+    if opened is not None and opened.coordinates is not None:
+        opened = dataclasses.replace(opened, coordinates=opened.coordinates.row(step))
     row = dataclasses.replace(
-        value, a=a, b=b, tag=inner, variance=variance, terms=terms, summed=value.summed and tag is None
+        value, a=a, b=b, tag=inner, variance=variance, terms=terms, open=opened, summed=value.summed and tag is None
     )
     if inner is not None and value.random and np.shape(a) != np.shape(b):
         # each step's batch is packed by itself

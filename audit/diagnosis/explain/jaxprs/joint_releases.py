@@ -1,119 +1,290 @@
-"""Releases that nobody sees one by one: sums of parts, each with a share of the noise, are one release."""
+"""Releases that nobody sees one by one: what is seen of them are sums and parts, each a linear map of coordinates."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
+from scipy import sparse
 
-from audit.diagnosis.explain.jaxprs.evaluate import RULES
-from audit.diagnosis.explain.jaxprs.noise import SUMS
-from audit.diagnosis.explain.jaxprs.value import Part, Release, Value, host
-from mechanisms.adapters.noise_terms import total
+from audit.diagnosis.explain.jaxprs.noise import MOVES, SAME, SUMS, terms_after
+from audit.diagnosis.explain.jaxprs.value import Open, Release, Value, host
+from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, side_by_side
 
-SAME = frozenset({"copy", "copy_p", "convert_element_type", "stop_gradient", "device_put", "reduce_precision"})
-MOVES = frozenset({"reshape", "squeeze", "transpose", "reduce_sum", "rev"})
-"""Equations that only move or add numbers: what holds of a value and of its variance can be moved with it."""
+LINEAR = SUMS | MOVES | SAME | {"neg", "mul", "div", "cumsum", "dot_general"}
+AS_THEY_ARE = 1 - 1e-6
+"""Share of what releases cost one by one from which on their sum hides nothing of them."""
+UNTOLD = "it is seen only in sums with others, in more ways than are followed"
+UNSEEN = "the replay was broken off before anybody saw it"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
+    """Coordinates of a release, or of noise that was added to one later (None)."""
+
+    release: Release | None
+    own_variance: np.ndarray
+    own_terms: Terms | None
+    first: int
+    """Number of its first coordinate."""
+
+    @property
+    def moved(self) -> np.ndarray:
+        """By how much the record moves each."""
+        return np.zeros(self.own_variance.size) if self.release is None else self.release.moved.ravel()
+
+    @property
+    def noise(self) -> Terms | None:
+        """Of each, as a map of independent numbers: of its own where no others are known."""
+        release, size = self.release, self.own_variance.size
+        terms = self.own_terms if release is None else release.terms
+        if terms is not None:
+            return Terms(*(array.reshape(size, -1) for array in (terms.numbers, terms.times)))
+        variance = self.own_variance if release is None else release.variance
+        return independent(-self.first - size, (size,), variance.ravel())
 
 
 @dataclasses.dataclass(eq=False)
 class Together:
-    """Which releases of one run were seen together; each is charged when it is first seen."""
+    """What is seen of the releases of one run."""
 
-    _groups: list[tuple[Part, ...]] = dataclasses.field(default_factory=list)
-    _seen: set[int] = dataclasses.field(default_factory=set)
+    broken_off: bool = False
+    """Whether the run was not followed to its end: what nobody has seen by then may be summed, or get more noise."""
+    _sources: list[Source] = dataclasses.field(default_factory=list)
+    _known: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
+    """Coordinates that are seen by themselves, or follow from what is."""
+    _sums: dict[bytes, Terms] = dataclasses.field(default_factory=dict)
+    """What is seen of the others, row by row."""
 
-    def carry(self, name: str, params: dict[str, Any], out: Value, ins: Sequence[Value]) -> tuple[Part, ...]:
+    def opened(self, shape: tuple[int, ...], release: Release | None, variance: Any, terms: Terms | None) -> Open:
+        """Coordinates that nobody has seen yet; so many that they are not followed are told as they are."""
+        size, first = math.prod(shape), self._known.size
+        releases = () if release is None else (release,)
+        if size > MOST_TERMS:
+            return Open(releases, None)
+        self._sources.append(Source(release, np.broadcast_to(variance, shape), terms, first))
+        self._known = np.concatenate([self._known, np.zeros(size, bool)])
+        return Open(releases, independent(first, shape, 1.0))
+
+    def carry(
+        self, name: str, params: dict[str, Any], primitive: Any, out: Value, ins: Sequence[Value], which: int
+    ) -> Open | None:
         """What is open in the result of an equation; what it cannot carry is seen here."""
-        open_ins = [value for value in ins if value.open]
-        if not open_ins:
-            return ()
-        parts = _carried(name, params, np.shape(out.a), ins)
-        if parts is None:
-            for value in open_ins:
-                self.see(value.open)
-            return ()
-        return parts
+        opened = [value.open for value in ins if value.open is not None]
+        if not opened:
+            return None
+        parts = [None if value.open is None else self._unseen(value.open.coordinates) for value in ins]
+        found = None
+        if any(part is not None for part in parts):
+            found = _carried(name, params, primitive, ins, parts, which, np.shape(out.a))
+            if found is None:
+                for part in parts:
+                    self._see(part)
+        if name not in LINEAR:
+            return None
+        return Open(tuple(dict.fromkeys(own for one in opened for own in one.releases)), found)
 
-    def see(self, parts: tuple[Part, ...]) -> None:
-        """From here on this sum is known; what was known before is not charged again."""
-        fresh = tuple(part for part in parts if part.release is None or id(part.release) not in self._seen)
-        if any(part.release is not None for part in fresh):
-            self._groups.append(fresh)
-        self._seen.update(id(part.release) for part in fresh if part.release is not None)
+    def joined(self, one: Open | None, other: Open) -> Open:
+        """The sum of both, of one shape."""
+        if one is None or one.coordinates is None or other.coordinates is None:
+            coordinates = other.coordinates if one is None else one.coordinates or other.coordinates
+        elif (coordinates := one.coordinates.plus(other.coordinates)) is None:
+            self._see(one.coordinates)
+            coordinates = other.coordinates
+        return Open((*(() if one is None else one.releases), *other.releases), coordinates)
+
+    def stacked(self, column: Sequence[Value], length: int) -> Open | None:
+        """The rows that a loop stacks, of which the larger side alone may have more."""
+        opened = [value.open for value in column if value.open is not None]
+        parts = [None if value.open is None else self._unseen(value.open.coordinates) for value in column]
+        found, rows = None, parts[:length]
+        if any(part is not None for part in rows):
+            found = side_by_side(rows, np.shape(column[0].a))
+        for part in parts if found is None else parts[length:]:
+            self._see(part)
+        return Open(tuple(dict.fromkeys(own for one in opened for own in one.releases)), found) if opened else None
+
+    def without_later_noise(self, opened: Open | None) -> Open | None:
+        """Releases alone: noise that was added to them now covers another."""
+        if opened is None or opened.coordinates is None:
+            return opened
+        numbers = opened.coordinates.numbers
+        gone = np.zeros(numbers.shape, bool)
+        for source in self._sources:
+            if source.release is None:
+                gone |= (source.first <= numbers) & (numbers < source.first + source.own_variance.size)
+        return Open(opened.releases, opened.coordinates.without(gone))
+
+    def see(self, opened: Open | None) -> None:
+        """From here on this value is known."""
+        self._see(None if opened is None else opened.coordinates)
+
+    def _unseen(self, coordinates: Terms | None) -> Terms | None:
+        if coordinates is None or not self._known.any():
+            return coordinates
+        gone = self._known[coordinates.numbers]
+        return coordinates if not gone.any() else coordinates.without(gone)
+
+    def _see(self, coordinates: Terms | None) -> None:
+        left = self._unseen(coordinates)
+        if left is None:
+            return
+        rows = Terms(*(array.reshape(-1, array.shape[-1]) for array in (left.numbers, left.times)))
+        several = np.sum(rows.times != 0, axis=-1) > 1
+        single = ~several[:, None] & (rows.times != 0)
+        self._known[rows.numbers[single]] = True
+        if several.any():
+            rest = Terms(rows.numbers[several], rows.times[several])
+            self._sums.setdefault(rest.numbers.tobytes() + rest.times.tobytes(), rest)
+
+    def _settled(self) -> Any:
+        """What is seen in sums alone, as a matrix: a sum of which all but one are known tells that one, too."""
+        width = self._known.size
+        if not self._sums:
+            return sparse.csr_matrix((0, width))
+        rows = sparse.vstack([part.over(width) for part in self._sums.values()]).tocsr()
+        while True:
+            rows = (rows @ sparse.diags((~self._known).astype(float))).tocsr()
+            rows.eliminate_zeros()
+            number = np.diff(rows.indptr)
+            single = np.flatnonzero(number == 1)
+            if not single.size:
+                return rows[np.flatnonzero(number > 1)]
+            self._known[rows.indices[rows.indptr[single]]] = True
 
     def charged(self, releases: Sequence[Release]) -> list[Release]:
-        """What each sum costs by which the releases were seen, in the order of the releases."""
+        """What is known of each release costs, in their order."""
         place = {id(release): number for number, release in enumerate(releases)}
-        charges = {place[id(release)]: release for release in releases if id(release) not in self._seen}
-        for group in self._groups:
-            last = max((part.release for part in group if part.release is not None), key=lambda one: place[id(one)])
-            charges[place[id(last)]] = last if _is_alone(group) else _joint(last, group)
+        rows, charges = self._settled(), dict(enumerate(releases))
+        groups: dict[int, list[Source]] = {}
+        for source, group in zip(self._sources, self._groups(rows), strict=True):
+            groups.setdefault(group, []).append(source)
+        for sources in groups.values():
+            own = [source.release for source in sources if source.release is not None]
+            seen = [self._known[source.first : source.first + source.own_variance.size] for source in sources]
+            mine = rows[np.flatnonzero(_touched(rows, sources))]
+            if not own or all(part.all() for part in seen):
+                continue
+            if not (mine.shape[0] or any(part.any() for part in seen)):
+                if self.broken_off:
+                    told = {place[id(one)]: dataclasses.replace(one, unknown=one.unknown or UNSEEN) for one in own}
+                    charges.update(told)
+                continue
+            for number in (place[id(release)] for release in own):
+                charges.pop(number)
+            charges.update((place[id(one)], told) for one, told in self._joint(mine, sources, seen))
         return [charges[number] for number in sorted(charges)]
 
+    def _groups(self, rows: Any) -> list[int]:
+        """Sources that are seen in one sum are of one group."""
+        if not self._sources:
+            return []
+        sizes = [source.own_variance.size for source in self._sources]
+        member = sparse.csr_matrix(
+            (np.ones(sum(sizes)), (np.arange(sum(sizes)), np.repeat(np.arange(len(sizes)), sizes)))
+        )
+        meets = (abs(rows) @ member).tocsr()
+        return list(sparse.csgraph.connected_components(meets.T @ meets, directed=False)[1])
 
-def _is_alone(group: tuple[Part, ...]) -> bool:
-    """Whether one release was seen by itself, at most scaled: its numbers are told as the code has them."""
-    (first, *more), own = group, group[0].release
-    return not more and own is not None and np.shape(first.moved) == np.shape(own.moved)
+    def _joint(self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray]) -> list[tuple[Release, Release]]:
+        """What several releases cost that are seen in sums: each its share, or the last all of it.
+
+        A sum over rounds hides nothing of them where each moves it in the same direction; one of parts of a batch, each
+        with a part of the noise, costs what its only part with the record would under all of that noise.
+        """
+        releases = [source.release for source in sources if source.release is not None]
+        moving = [one for one in releases if one.cost > 0]
+        moving = moving if len(moving) > 1 else releases[-1:]
+        width = self._known.size
+        single = np.concatenate([source.first + np.flatnonzero(own) for source, own in zip(sources, seen, strict=True)])
+        apart = sparse.csr_matrix((np.ones(single.size), (np.arange(single.size), single)), (single.size, width))
+        both = sparse.vstack([apart, rows]).tocsr()
+        moved = np.zeros(width)
+        for source in sources:
+            moved[source.first : source.first + source.own_variance.size] = source.moved
+        terms = _noise(both, sources)
+        blocks = None if terms is None else () if terms.plain else terms.covariance()
+        if terms is None or blocks is None or not np.all(np.isfinite(moved)):
+            return [(one, dataclasses.replace(one, unknown=one.unknown or UNTOLD)) for one in moving]
+        exact = all(one.exact for one in releases)
+        unknown = next((one.unknown for one in releases if one.unknown), None)
+        told = []
+        whole = sum(one.cost**2 for one in moving)
+        for one in moving:
+            alike = sum(other.round == one.round for other in releases)
+            numbered = (*one.round, releases.index(one)) if alike > 1 else one.round
+            share = 1.0 if len(moving) == 1 else one.cost / np.sqrt(whole)
+            own = dataclasses.replace(
+                one,
+                round=numbered,
+                moved=share * (both @ moved),
+                variance=terms.variance,
+                blocks=blocks,
+                exact=exact,
+                unknown=unknown,
+            )
+            hidden = len(moving) == 1 or own.cost < AS_THEY_ARE * one.cost
+            told.append((one, own if hidden else dataclasses.replace(one, round=numbered)))
+        return told
 
 
-def _carried(name: str, params: dict[str, Any], shape: tuple[int, ...], ins: Sequence[Value]) -> Any:
-    """The parts of a result, or None."""
-    if name in SUMS:
-        signs = (1, -1) if name == "sub" else (1, 1)
-        found = [part.scaled(sign) for value, sign in zip(ins, signs, strict=True) for part in value.open]
-        releases = [id(part.release) for part in found if part.release is not None]
-        fits = all(np.shape(value.a) == shape for value in ins if value.open)
-        return tuple(found) if fits and len(releases) == len(set(releases)) else None
-    first = ins[0]
-    if name in SAME:
-        return first.open
-    if name == "neg":
-        return tuple(part.scaled(-1) for part in first.open)
-    if name in ("mul", "div"):
-        other = ins[1] if first.open else first
-        constant = not other.open and not other.data and not other.random
-        if not constant or (name == "div" and other is first) or np.shape((first if first.open else ins[1]).a) != shape:
+def _touched(rows: Any, sources: Sequence[Source]) -> np.ndarray:
+    found = np.zeros(rows.shape[0], bool)
+    for source in sources:
+        own = rows[:, source.first : source.first + source.own_variance.size]
+        found |= np.diff(own.tocsr().indptr) > 0
+    return found
+
+
+def _noise(rows: Any, sources: Sequence[Source]) -> Terms | None:
+    """The noise of each row of a map of coordinates."""
+    known, parts = [], []
+    for source in sources:
+        noise = source.noise
+        if noise is None:
             return None
-        by = host(other.a).astype(np.float64)
-        factor = by if name == "mul" else 1 / by
-        return tuple(part.scaled(factor) for part in (*first.open, *ins[1].open))
+        known.append(noise)
+        parts.append(rows[:, source.first : source.first + source.own_variance.size])
+    numbers = np.unique(np.concatenate([noise.numbers.ravel() for noise in known]))
+    matrix = sum(part @ noise.over(numbers.size, numbers) for part, noise in zip(parts, known, strict=True))
+    return Terms.of_matrix(matrix.tocsr())
+
+
+def _carried(
+    name: str,
+    params: dict[str, Any],
+    primitive: Any,
+    ins: Sequence[Value],
+    parts: Sequence[Terms | None],
+    which: int,
+    shape: tuple[int, ...],
+) -> Terms | None:
+    """The coordinates of a result, or None where it is no linear map of what is open that constants tell."""
+    constant = [not value.data and not value.random for value in ins]
+    places = [place for place, part in enumerate(parts) if part is not None]
+    if name == "cumsum":
+        part = parts[0]
+        return None if part is None else part.cumulated(params["axis"], reverse=params["reverse"])
     if name == "dot_general":
-        return _weighed(params, ins)
-    if name in MOVES and len(ins) == 1:
-        like = jax.ShapeDtypeStruct(shape, np.float64)
-        summed = params["axes"] if name == "reduce_sum" else None
-        moved = [part.through(lambda array: RULES[name](like, params, array), summed) for part in first.open]
-        return None if any(part is None for part in moved) else tuple(moved)
-    return None
+        return _weighed(params, ins, parts) if len(places) == 1 and constant[1 - places[0]] else None
+    if name in ("mul", "div") and not (len(places) == 1 and constant[1 - places[0]]):
+        return None
+    numbers = [place for place, value in enumerate(ins) if not np.issubdtype(host(value.a).dtype, np.floating)]
+    if name not in LINEAR or not all(constant[place] for place in numbers):
+        return None
+    return terms_after(name, params, primitive, ins, parts, which, shape)
 
 
-def _weighed(params: dict[str, Any], ins: Sequence[Value]) -> Any:
-    """The parts of a sum along one axis whose terms are multiplied by a row of constants, or None."""
-    place = 0 if ins[0].open else 1
-    row, value = ins[1 - place], ins[place]
+def _weighed(params: dict[str, Any], ins: Sequence[Value], parts: Sequence[Terms | None]) -> Terms | None:
+    """A sum along one axis whose terms are multiplied by a row of constants."""
+    (place,) = (place for place, part in enumerate(parts) if part is not None)
+    part, row = parts[place], host(ins[1 - place].a).astype(np.float64)
     contracting, batch = params["dimension_numbers"]
-    if row.open or row.data or row.random or np.ndim(row.a) != 1 or batch[0] or len(contracting[0]) != 1:
+    if part is None or row.ndim != 1 or batch[0] or len(contracting[0]) != 1:
         return None
     (axis,) = contracting[place]
-    by = np.expand_dims(host(row.a).astype(np.float64), [k for k in range(np.ndim(value.a)) if k != axis])
-    by = np.broadcast_to(by, np.shape(value.a))
-    return tuple(part.scaled(by).through(lambda array: np.sum(array, axis), [axis]) for part in value.open)
-
-
-def _joint(last: Release, group: tuple[Part, ...]) -> Release:
-    """One release of all that a sum holds, told at its last place."""
-    own = [part.release for part in group if part.release is not None]
-    terms = total([part.terms for part in group])
-    return dataclasses.replace(
-        last,
-        moved=sum(part.moved for part in group),
-        variance=sum(part.variance for part in group) if terms is None else terms.variance,
-        blocks=() if terms is None or terms.plain else terms.covariance() or (),
-        exact=all(release.exact for release in own),
-        unknown=next((release.unknown for release in own if release.unknown), None),
-    )
+    weighed = part.scaled(np.expand_dims(row, [k for k in range(part.times.ndim - 1) if k != axis]))
+    return None if weighed is None else weighed.summed([axis])

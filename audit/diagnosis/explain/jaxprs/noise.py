@@ -38,6 +38,9 @@ MOVES = frozenset(
         "split",
         "dynamic_slice",
         "gather",
+        "stack",
+        "dynamic_update_slice",
+        "scatter",
     }
 )
 SAME = frozenset({"convert_element_type", "reduce_precision", "copy", "copy_p", "device_put", "stop_gradient"})
@@ -79,30 +82,31 @@ def variance_after(
 
 
 def terms_after(
-    name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
+    name: str,
+    params: dict[str, Any],
+    primitive: Any,
+    ins: Sequence[Value],
+    parts: Sequence[Terms | None],
+    which: int,
+    shape: tuple[int, ...],
 ) -> Terms | None:
-    """The result of an equation as a linear map of independent numbers; None where it is none, or not followed."""
-    noisy = [value for value in ins if value.noise]
-    if not noisy or any(value.terms is None for value in noisy):
-        return None
-    first = noisy[0].terms
-    assert first is not None
+    """The result of an equation as a linear map, its operands being some (None is none); None if it is not followed."""
+    known = [(place, part) for place, part in enumerate(parts) if part is not None]
+    (place, first), *more = known
     if name in SAME:
         return first
     if name == "reduce_sum":
         return first.summed(params["axes"])
     if name in MOVES:
-        parts = [value.terms if value.noise else None for value in ins]
         return of_terms(lambda arrays: _moved(name, params, primitive, ins, which, shape, arrays), parts)
-    if name == "neg" or (name == "sub" and len(noisy) == 1 and noisy[0] is ins[1]):
+    if name == "neg":
         return first.scaled(-1.0)
-    if name in SUMS and len(ins) == 2 and all(value.noise for value in ins):
-        other = ins[1].terms if name != "sub" else ins[1].terms and ins[1].terms.scaled(-1.0)
-        return None if ins[0].terms is None or other is None else ins[0].terms.plus(other)
     if name in SUMS:
-        return first.scaled(np.ones(shape))
-    if name in ("mul", "div") and len(noisy) == 1 and (name == "mul" or ins[0] is noisy[0]):
-        by = host(next(value for value in ins if value is not noisy[0]).a).astype(np.float64)
+        signed = [part.scaled(np.full(shape, -1.0 if name == "sub" and own else 1.0)) for own, part in known]
+        one, *others = signed
+        return one if one is None or not others else others[0] and one.plus(others[0])
+    if name in ("mul", "div") and not more and (name == "mul" or place == 0):
+        by = host(ins[1 - place].a).astype(np.float64)
         with np.errstate(divide="ignore"):
             factor = by if name == "mul" else 1 / by
         return first.scaled(factor) if np.all(np.isfinite(factor)) else None
@@ -119,7 +123,7 @@ def _moved(
     arrays: Sequence[np.ndarray | None],
 ) -> Any:
     """The same equation on one array for each that is noise; what is not noise has none."""
-    if name == "gather" and not ins[0].noise:
+    if name == "gather" and arrays[0] is None:
         return None
 
     def operand(value: Value, array: np.ndarray | None) -> Any:
@@ -129,9 +133,9 @@ def _moved(
         return np.zeros(np.shape(value.a), np.float64) if floating else value.a
 
     operands = list(map(operand, ins, arrays))
-    if name in RULES:
-        found = RULES[name](jax.ShapeDtypeStruct(shape, np.float64), params, *operands)
-    else:
+    rule = RULES.get(name)
+    found = None if rule is None else rule(jax.ShapeDtypeStruct(shape, np.float64), params, *operands)
+    if found is None:
         found = primitive.bind(*operands, **params)
     return np.asarray(found[which] if primitive.multiple_results else found, np.float64)
 

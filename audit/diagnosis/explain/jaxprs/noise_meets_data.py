@@ -14,7 +14,7 @@ from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import used_twice
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
-from audit.diagnosis.explain.jaxprs.value import COUNT, Idle, Part, Release, Scaled, Value, host
+from audit.diagnosis.explain.jaxprs.value import COUNT, Idle, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
 from mechanisms.adapters.noise_terms import lacking
 
@@ -46,7 +46,7 @@ class Meetings:
         path: tuple[Any, ...],
     ) -> Value:
         """The result of an equation that reads noise, or a release that more noise may reach."""
-        out.open = self.together.carry(name, params, out, ins)
+        out.open = self.together.carry(name, params, primitive, out, ins, which)
         if name in SUMS and out.differs and self._adds_earlier_batch(ins):
             out.carried = out.carried or out.at
             out.joined_again = out.joined_again or all(value.differs for value in ins)
@@ -67,7 +67,9 @@ class Meetings:
         if differing and out.scaled is None:
             out.scaled = Scaled(out.at or NOWHERE, differing[0].since, _what(differing[0]))
         out.values = False
-        out.terms = terms_after(name, params, primitive, ins, which, np.shape(out.a))
+        terms = [value.terms if value.noise else None for value in ins]
+        if noisy and all(value.terms is not None for value in noisy):
+            out.terms = terms_after(name, params, primitive, ins, terms, which, np.shape(out.a))
         out.variance = (
             variance_after(name, params, primitive, ins, which, np.shape(out.a))
             if out.terms is None
@@ -83,9 +85,14 @@ class Meetings:
         # what is broadcast was drawn in too small a shape
         here = out.draw if name == "broadcast_in_dim" else out.at
         out.repeated = before or (here if repeats(name, ins, out) else None)
-        if name in SUMS and out.variance is not None and any(part.release is not None for part in out.open):
+        fresh = [value for value in noisy if value.open is None]
+        if name in SUMS and out.variance is not None and out.open is not None and fresh:
             # noise that is added to a release covers it, too, unless data come later and need it themselves
-            out.open = (*(part for part in out.open if part.release is not None), _more_noise(out))
+            (own,) = fresh
+            sign = -1.0 if name == "sub" and own is ins[1] else 1.0
+            terms = None if own.terms is None else own.terms.scaled(np.full(np.shape(out.a), sign))
+            more = self.together.opened(np.shape(out.a), None, own.variance, terms)
+            out.open = self.together.joined(out.open, more)
         return out
 
     def _adds_earlier_batch(self, ins: Sequence[Value]) -> bool:
@@ -140,10 +147,9 @@ class Meetings:
         self._facts(release, data, noise, drawn)
         if without or (terms is None and drawn.size < moved.size):
             self._lacks(release, noise, without)
-        before = tuple(part for part in out.open if part.release is not None)
-        return Value(
-            a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=(*before, Part(release)), opaque=None
-        )
+        before = self.together.without_later_noise(out.open)
+        opened = self.together.joined(before, self.together.opened(shape, release, release.variance, None))
+        return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened, opaque=None)
 
     def _facts(self, release: Release, data: Value, noise: Value, drawn: np.ndarray) -> None:
         if noise.scaled is not None:
@@ -190,11 +196,6 @@ def _difference(data: Value) -> np.ndarray:
     one, other = host(data.a).astype(np.float64), host(data.b).astype(np.float64)
     with np.errstate(invalid="ignore"):
         return np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.nan_to_num(one - other, nan=np.inf))
-
-
-def _more_noise(out: Value) -> Part:
-    variance = np.asarray(out.variance, np.float64)
-    return Part(None, np.zeros(variance.shape), variance, out.terms)
 
 
 def _unknown(data: Value, noise: Value) -> str | None:

@@ -186,18 +186,17 @@ def run_once(
         try:
             outs = lockstep.run(program.a, program.b, arguments)
         except CannotFollowError as error:
+            lockstep.meetings.together.broken_off = True
             lockstep.judge_keys()
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
     lockstep.judge_keys()
-    # a sum tells less than each of its parts, which may be released beside it
-    for out in sorted(outs, key=lambda value: len(value.open)):
+    for out in outs:
         lockstep.meetings.together.see(out.open)
     for name, out in zip(program.names, outs, strict=True):
         if out.idle is not None and not out.differs:
             lockstep.meetings.idle.setdefault(out.idle)
-        for part in out.open:
-            if part.release is not None:
-                part.release.output = name
+        for release in out.open.releases if out.open is not None else ():
+            release.output = name
     return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs, lockstep.meetings)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
 from audit.diagnosis.explain.places import Place
-from mechanisms.adapters.noise_terms import Blocks, Terms, apart, of_terms
+from mechanisms.adapters.noise_terms import Blocks, Terms, apart
 
 COUNT = "the number of records"
 """Where a difference comes from that no record's values make."""
@@ -165,46 +164,12 @@ class Release:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Part:
-    """What one release, or noise that was added to it later (None), brings into a sum that nobody has seen yet."""
+class Open:
+    """Releases that stand in a value as numbers times their coordinates."""
 
-    release: Release | None
-    own_moved: np.ndarray | None = None
-    own_variance: np.ndarray | None = None
-    own_terms: Terms | None = None
-
-    @property
-    def terms(self) -> Terms | None:
-        """Its noise as a linear map of independent numbers, where that is known."""
-        return self.release.terms if self.own_moved is None and self.release is not None else self.own_terms
-
-    @property
-    def moved(self) -> np.ndarray:
-        """By how much the record moves it."""
-        return self.release.moved if self.own_moved is None and self.release is not None else np.asarray(self.own_moved)
-
-    @property
-    def variance(self) -> np.ndarray:
-        """Of its noise; that of a release may be estimated from more draws later."""
-        if self.own_variance is None and self.release is not None:
-            return self.release.variance
-        return np.asarray(self.own_variance)
-
-    def scaled(self, factor: Any) -> Part:
-        """Times a number, or an array of its shape."""
-        if np.ndim(factor) == 0 and factor == 1:
-            return self
-        terms = None if self.terms is None else self.terms.scaled(factor)
-        return Part(self.release, self.moved * factor, self.variance * np.square(factor), terms)
-
-    def through(self, linear: Callable[[np.ndarray], Any], summed: Sequence[int] | None) -> Part | None:
-        """Moved by an equation that only moves, or that only adds along some axes."""
-        moved, variance, terms = linear(self.moved), linear(self.variance), self.terms
-        if terms is not None and summed is not None:
-            terms = terms.summed(summed)
-        elif terms is not None:
-            terms = of_terms(lambda arrays: linear(np.asarray(arrays[0])), [terms])
-        return None if moved is None or variance is None else Part(self.release, moved, variance, terms)
+    releases: tuple[Release, ...]
+    coordinates: Terms | None
+    """Of those that nobody has seen yet; None where all of them were seen."""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -280,8 +245,8 @@ class Value:
     idle: Idle | None = None
     fixed_noise: tuple[Place, Place] | None = None
     """Where numbers drawn from such a key were added to what records make, and where the key was made."""
-    open: tuple[Part, ...] = ()
-    """Releases whose sum this is, as long as nobody has seen them in another way."""
+    open: Open | None = None
+    """Releases of which this is a linear map."""
     bent: Bent | str | None = None
     """Where the record's share began to depend on the other records; COUNT where that is their number's doing."""
     bends: frozenset[Slot] = frozenset()
