@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from audit.bounds.clopper_pearson import require_risk
@@ -27,7 +26,7 @@ from audit.trials.both_sides import Auditable, is_foreign, steps_taken
 from audit.trials.disk_cache import kept_in_sessions
 from audit.trials.execution import USUAL, Execution
 from audit.trials.fit_trials import counted, learn
-from audit.trials.keys import audit_keys
+from audit.trials.keys import audit_keys, require_key
 from audit.trials.repeats import repeatable
 from audit.trials.session_progress import told_in_sessions
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
@@ -218,8 +217,7 @@ def _check(
     name: str | None,
 ) -> None:
     """Refuse what cannot be audited, before anything is simulated."""
-    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        raise TypeError(f"key must be made with jax.random.key(seed), got {key!r}.")
+    require_key(key)
     require_risk(risk)
     require("delta", 0 <= delta < 1, "in [0, 1)", delta)
     require("trials", isinstance(trials, int) and trials >= 2, "an integer >= 2", trials)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_
 
 import numpy as np
 
+from dpsgd_audit.spelling import closest
 from guarantees.checks import checked, require, require_takes
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ Releases = Literal["update", "transcript", "final"]
 """What is released: one step's update, every update of a training, or only what it ends with (weights, say)."""
 RELEASES: tuple[Releases, ...] = get_args(Releases)
 """Every answer. An update is judged against one step's claim, the other two against the whole training's."""
+READ = ("clip", "noise_multiplier", "gradients", "releases")
+"""What is read by these names of all that is told of a mechanism."""
 
 Draw = Callable[[np.ndarray], Any]
 """Seeds, uint64 of shape (trials,), to outputs: float32 of shape (trials, coordinates), of a transcript (trials,
@@ -351,7 +354,8 @@ def mechanism(
 
     Raises:
       ValueError: ``releases`` has another value, or ``clip`` or ``noise_multiplier`` is no number >= 0.
-      TypeError: ``given`` is neither a function of a key and a dataset nor an object with ``prepare``.
+      TypeError: ``given`` is neither a function of a key and a dataset nor an object with ``prepare``, or the name of a
+        parameter is misspelt.
 
     Examples:
       >>> import jax, mechanisms
@@ -366,6 +370,10 @@ def mechanism(
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     if isinstance(given, Mechanism | BatchMechanism) and own:
         return given
+    for name in parameters:
+        # what is read by name must not be told under another one
+        if name not in READ and (meant := closest(name, READ, likeness=0.85)):
+            raise TypeError(f"mechanism() got {name!r}; did you mean {meant!r}?")
     for name in ("clip", "noise_multiplier"):
         value = parameters.get(name)
         good = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)

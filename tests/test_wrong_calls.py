@@ -274,3 +274,8 @@ def test_no_numbers_at_all_are_refused_by_name(method):
 def test_a_direction_is_named(method):
     with pytest.raises(ValueError, match=r"^direction must be one of"):
         getattr(CLAIM, method)(0.1, "forward")
+
+
+def test_a_misspelt_number_of_a_mechanism_is_not_kept_as_a_remark():
+    with pytest.raises(TypeError, match="'noise_mutliplier'; did you mean 'noise_multiplier'"):
+        mechanisms.mechanism(lambda key, rows: rows, noise_mutliplier=1.0)

@@ -48,12 +48,6 @@ from mechanisms.pairs.neighbours import Neighbours
 
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
-TELL = (
-    "Tell clip=, noise_multiplier= and gradients= (a function of the dataset; loss= is enough for torch_training and "
-    "jax_training) to torch_training, jax_training, callable_step, command_step or mechanism, and the noise, the "
-    "clipping and the divisor are asked about one by one."
-)
-"""What to do where nothing is known of the code."""
 SEVERAL_STEPS = (
     "what is released is the end of several steps, or nobody says of how many, and later ones may see what earlier "
     "ones released: one step's noise, clipping, divisor and rate are not judged, and none of them is excluded. Audit "
@@ -233,7 +227,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         # only code of the user's own can be told more of, and rows that are gradients say all
         if mechanism.gradients_told is not False or _is_vector(neighbours.without):
             return (not_asked(reason),)
-        untold = not_asked(f"{reason} {TELL}", code=NOT_TOLD)
+        untold = not_asked(f"{reason} {_tell(record, gradients=True)}", code=NOT_TOLD)
         return (untold, *_of_the_claim(asked, SHARE * record.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         reason = "fewer than two coordinates carry noise alone"
@@ -278,7 +272,26 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
-    return (*answers, not_asked(f"{reason} {TELL}", code=NOT_TOLD))
+    return (
+        *answers,
+        not_asked(f"{reason} {_tell(record, gradients=not mechanism.gradients_told)}".rstrip(), code=NOT_TOLD),
+    )
+
+
+def _tell(record: AuditRecord, *, gradients: bool) -> str:
+    """What to do where something is not known of the code: which of the numbers, and whether its gradients."""
+    known, own = stated(record)[0] is not None, record.mechanism.parameters
+    untold = [f"{name}=" for name in ("clip", "noise_multiplier") if not known and positive(own.get(name)) is None]
+    if gradients:
+        untold.append("gradients= (a function of the dataset; loss= is enough for torch_training and jax_training)")
+    if not untold:
+        return ""
+    *others, last = untold
+    what = f"{', '.join(others)} and {last}" if others else last
+    return (
+        f"Tell {what} to torch_training, jax_training, callable_step, command_step or mechanism, and the noise, the "
+        "clipping and the divisor are asked about one by one."
+    )
 
 
 def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:

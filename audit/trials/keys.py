@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,12 @@ AUDIT = 0x64702D61
 
 LEARN = 0x6C656172
 """Folded into the audit's own key for what a learner learns from: none of the split ones, which are small numbers."""
+
+
+def require_key(key: Any) -> None:
+    """Refuse what is no key."""
+    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"key must be made with jax.random.key(seed), got {key!r}.")
 
 
 class AuditKeys(NamedTuple):

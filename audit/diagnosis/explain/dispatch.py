@@ -13,6 +13,7 @@ import jax
 from audit.diagnosis.explain.findings import Explanation, not_followed
 from audit.power.less_noise import CLAIMS
 from audit.record.environment import seen_of
+from audit.trials.keys import require_key
 from guarantees.checks import AboveZero, checked
 from guarantees.families.event_text import noise_multiplier_of
 from mechanisms.contract import mechanism as as_mechanism
@@ -169,7 +170,7 @@ def explain(
       Findings with their lines, what each release cost, and what could not be followed.
 
     Raises:
-      TypeError: ``mechanism`` is no mechanism.
+      TypeError: ``mechanism`` is no mechanism, or ``key`` no key.
 
     Examples:
       >>> import audit, jax, mechanisms
@@ -179,6 +180,7 @@ def explain(
       >>> [found.kind.value for found in audit.explain(bare, pair, key=jax.random.key(0)).findings]
       ['released_without_noise']
     """
+    require_key(key)
     step = as_mechanism(mechanism)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
     told = replayed(step, neighbours, key=key, stated=stated)

@@ -1,6 +1,7 @@
 import dataclasses
 import importlib.util
 import json
+import types
 
 import foreign
 import jax
@@ -449,7 +450,24 @@ def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
     low, high = moved.interval
     assert low < 30**0.5 < high
     assert "the claim allows 0.3" in moved.says
-    assert "Tell clip=" in "\n".join(record_lines(record))
+    assert "Tell clip=, noise_multiplier= and gradients= (" in "\n".join(record_lines(record))
+
+
+@pytest.mark.parametrize(
+    ("told", "missing"),
+    [
+        ({"clip": 1.0, "noise_multiplier": 2.0}, "Tell gradients= ("),
+        ({"noise_multiplier": 2.0}, "Tell clip= and gradients= ("),
+    ],
+)
+def test_only_what_is_not_told_is_asked_for(told, missing):
+    record = types.SimpleNamespace(
+        mechanism=types.SimpleNamespace(parameters=told),
+        claim=types.SimpleNamespace(parameters={}, times=1),
+        neighbours=types.SimpleNamespace(parameters={}),
+        releases="update",
+    )
+    assert after._tell(record, gradients=True).startswith(missing)
 
 
 def test_a_record_that_is_always_taken_may_be_the_cause_where_the_claim_samples():

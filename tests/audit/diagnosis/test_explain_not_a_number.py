@@ -48,3 +48,33 @@ def test_the_operation_that_makes_it_stands_first(step):
     assert found.lines[0] == (__file__, bug)
     assert f"no number from test_explain_not_a_number.py:{bug} on: no noise hides that" in found.says
     assert told(step, 2.0).findings == ()
+
+
+def text(key, rows):
+    return "noisy"
+
+
+def nothing(key, rows):
+    rows.sum(0) + jax.random.normal(key, rows.shape[1:])
+
+
+def never_a_number(key, rows):
+    return jnp.nan * rows.sum(0) + jax.random.normal(key, rows.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (text, "it returns a str, and a step must return an array or a tree of arrays"),
+        (nothing, "it returns nothing, and a step must return an array or a tree of arrays"),
+        (never_a_number, "the output is no number (NaN), with and without the record: there is nothing to compare"),
+    ],
+)
+def test_what_is_no_release_is_told_as_that(step, why):
+    pair = mechanisms.worst_case_pair(records=2, dimension=2, clip=1.0)
+    assert [one.says for one in explain(step, pair, key=jax.random.key(0)).findings] == [f"Not judged: {why}."]
+
+
+def test_a_number_is_no_key():
+    with pytest.raises(TypeError, match=r"key must be made with jax.random.key\(seed\), got 0"):
+        explain(text, mechanisms.worst_case_pair(records=2, dimension=2, clip=1.0), key=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,4 +20,9 @@ def lost_at(out: Value, ins: Sequence[Value], place: Place) -> Place | None:
 
 
 def _is_lost(value: Value) -> bool:
-    return value.differs and rounding(value.b) > 0 and bool(np.isnan(host(value.b)).any())
+    return value.differs and is_no_number(value.b)
+
+
+def is_no_number(array: Any) -> bool:
+    """Whether one of its entries is none."""
+    return rounding(array) > 0 and bool(np.isnan(host(array)).any())

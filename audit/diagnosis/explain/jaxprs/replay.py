@@ -131,7 +131,9 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
     if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
         why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
-        if (constant := runs[0].lockstep.constant_choice) is not None:
+        if runs[0].no_number:
+            why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"
+        elif (constant := runs[0].lockstep.constant_choice) is not None:
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
         findings.append(not_followed(why))
     return Explanation(

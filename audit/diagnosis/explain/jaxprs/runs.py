@@ -14,6 +14,7 @@ from audit.diagnosis.explain.findings import Finding, changed_after_release, not
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
+from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value
 from audit.diagnosis.explain.missing_noise import without_noise
@@ -31,6 +32,7 @@ FEWEST = 3
 SHORT = 400
 """Equations of a program that is replayed in about a second."""
 SHORT_OUTPUT = 2**14
+NUMBERS = np.generic | int | float | complex
 MOST_NAMED = 4
 """Outputs that one sentence names beside the first."""
 
@@ -95,6 +97,8 @@ class Run:
     lockstep: Lockstep
     left: tuple[Finding, ...]
     """Of outputs that still differ at the end."""
+    no_number: str = ""
+    """An output that is no number on both sides."""
 
 
 def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
@@ -108,7 +112,7 @@ def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Prog
 def _program(
     function: Callable[..., Any], sides: Sequence[Any], pair: Neighbours, key: jax.Array, *, rows: bool
 ) -> Program:
-    a, shapes = jax.make_jaxpr(function, return_shape=True)(key, sides[0])
+    a, shapes = jax.make_jaxpr(lambda *given: _arrays(function(*given)), return_shape=True)(key, sides[0])
     b = jax.make_jaxpr(function)(key, sides[1])
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
     leaves = [[host_leaf(leaf) for leaf in jax.tree.leaves(side)] for side in sides]
@@ -133,6 +137,16 @@ def _program(
         index=pair.index,
         reach=pair.group * (2.0 if pair.relation == "substitution" else 1.0),
     )
+
+
+def _arrays(released: Any) -> Any:
+    """What a step returns, as long as it is made of arrays."""
+    leaves = jax.tree.leaves(released)
+    wrong = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, jax.Array | np.ndarray | NUMBERS)]
+    if wrong or not leaves:
+        what = f"a {wrong[0]}" if wrong else "nothing"
+        raise CannotFollowError(f"it returns {what}, and a step must return an array or a tree of arrays", NOWHERE)
+    return released
 
 
 def is_short(program: Program) -> bool:
@@ -197,7 +211,9 @@ def run_once(
             lockstep.meetings.idle.setdefault(out.idle)
         for release in out.open.releases if out.open is not None else ():
             release.output = name
-    return Run(lockstep=lockstep, left=tuple(_all_left(program.names, outs, lockstep.meetings)))
+    nan = [name for name, out in zip(program.names, outs, strict=True) if not out.differs and is_no_number(out.a)]
+    left = tuple(_all_left(program.names, outs, lockstep.meetings))
+    return Run(lockstep=lockstep, left=left, no_number=_output(nan[0]) if nan else "")
 
 
 def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:
