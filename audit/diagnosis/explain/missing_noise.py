@@ -43,8 +43,11 @@ def without_noise(
     noised: Place | None = None,
     bounded: Place | None = None,
     muted: Place | None = None,
+    unused: bool = False,
 ) -> Finding:
     """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
+
+    Where ``unused`` it is where the leaf's own sum gets noise, and ``left`` where the code goes on without that.
 
     ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
     instead, and where the key is made. ``noised`` and ``bounded`` are where noise is added to single records, and where
@@ -63,7 +66,10 @@ def without_noise(
     if noised is not None and bounded is not None:
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
         told += "it with them"
-    if left is not None and left != noisy:
+    if unused and noisy is not None:
+        told = f"; {spelled(noisy)} adds noise to that sum, and what is released is made of it without"
+        told += "" if left is None else f" ({spelled(left)})"
+    elif left is not None and left != noisy:
         told += f"; {spelled(left)} leaves it without"
     if muted is not None:
         told += f"; its own is multiplied by zero at {spelled(muted)}"

@@ -129,6 +129,17 @@ def _maps(node: ast.AST) -> bool:
     return name in ("map", "tree_map")
 
 
+def went_on(first: Place, second: Place) -> Place:
+    """The line of the function that calls for both at which it goes on to the second, if there is such a function."""
+    outer = 0
+    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
+        outer += 1
+    if outer >= min(len(first.own), len(second.own)):
+        return NOWHERE
+    same = first.own[-1 - outer][0] == second.own[-1 - outer][0]
+    return Place(own=second.own[-1 - outer :]) if same else NOWHERE
+
+
 def place_of_error(error: BaseException) -> Place:
     """Where the user's code was when an exception came."""
     frames = traceback.extract_tb(error.__traceback__)

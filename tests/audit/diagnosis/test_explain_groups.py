@@ -119,3 +119,22 @@ def test_a_fixed_number_of_groups_holds_other_records_with_one_more_and_mixes_no
     found = explain(step, mechanisms.pair(rows[:-1], rows), key=KEY, clip=1.0, noise_multiplier=1.0).findings
     # six records lie in groups of three, seven in groups of four: these rows cannot be compared
     assert [one.kind for one in found] == [Kind.NOT_FOLLOWED] * (records == 6)
+
+
+def test_packed_batches_in_one_more_group_are_not_called_mixed():
+    def step(key, rows):
+        own, noise = jax.random.split(key)
+        taken, room = jax.random.bernoulli(own, 0.5, (len(rows),)), -len(rows) % 4
+        order = jnp.argsort(~taken, stable=True)
+        rows, kept = rows[jnp.pad(order, (0, room))], jnp.pad(taken[order], (0, room))
+
+        def add(total, group):
+            rows, kept = group
+            clipped = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
+            return total + kept.astype(rows.dtype) @ clipped, None
+
+        groups = rows.reshape(-1, 4, 2), kept.reshape(-1, 4)
+        return jax.lax.scan(add, jnp.zeros(2), groups)[0] + jax.random.normal(noise, (2,))
+
+    told = explain(step, mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0), key=jax.random.key(1))
+    assert not told.suspicions

@@ -98,7 +98,32 @@ def right_one_order(key, data):
     return total(jnp.zeros(COLUMNS), (x, y)) + jax.random.normal(noise, (COLUMNS,))
 
 
+def halved_number(key, data):
+    def round_(weights, number):
+        own = jax.random.fold_in(key, number // 2)  # HERE
+        return weights - 0.1 * (total(weights, data) + jax.random.normal(own, (COLUMNS,))), None
+
+    return jax.lax.scan(round_, jnp.zeros(COLUMNS), jnp.arange(ROUNDS))[0]
+
+
+def noised(key, own):
+    return own + jax.random.normal(key, (COLUMNS,))
+
+
+def moved_by(weights, own):
+    return weights - 0.1 * own
+
+
+def goes_on_without(key, data):
+    weights = jnp.zeros(COLUMNS)
+    own = total(weights, data)
+    noisy = noised(key, own)
+    return {"sum": noisy, "weights": moved_by(weights, own)}  # HERE
+
+
 WRONG = {
+    halved_number: "key_used_twice",
+    goes_on_without: "released_without_noise",
     momentum: "too_little_noise",
     momentum_of_batches: "too_little_noise",
     average_in_a_scan: "too_little_noise",
@@ -141,3 +166,9 @@ def test_where_the_record_is_in_one_round_alone_momentum_is_not_judged():
     rare = functools.partial(momentum_of_batches, rate=0.05)
     (found,) = explain(rare, PAIR, key=jax.random.key(1), clip=1.0, noise_multiplier=1.0).findings
     assert (found.kind, found.lines[0]) == ("not_followed", here(momentum_of_batches)), found
+
+
+def test_a_sum_that_gets_noise_and_is_used_without_it_is_told_as_that():
+    (found,) = explain(goes_on_without, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings
+    assert "adds noise to that sum, and what is released is made of it without" in found.says
+    assert "others" not in found.says

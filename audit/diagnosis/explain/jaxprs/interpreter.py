@@ -32,6 +32,7 @@ from mechanisms.adapters.noise_terms import independent
 
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
 ON_DEVICES = frozenset({"shard_map", "xla_pmap"})
+DERIVE_KEYS = frozenset({"random_fold_in", "random_split"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
 COUNTERS = frozenset({"philox"})
 """Functions of ours that make independent bits of a key and of counters."""
@@ -189,6 +190,8 @@ class Lockstep:
         if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:
             out.fixed_noise = None
         out.copied, out.lost = copied_at(out, ins, place), lost_at(out, ins, place)
+        if name in DERIVE_KEYS and out.random:
+            self._keys.derived(out, place)
         if name in CALLBACKS:
             out.opaque = place
         if out.noise and out.draw is None:
@@ -229,6 +232,8 @@ class Lockstep:
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
             out.drawn |= numbers
+            if out.random and is_key(a):
+                self._keys.derived(out, place)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
                 out.noise, out.draw = True, place
                 out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)

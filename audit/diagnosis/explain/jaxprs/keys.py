@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,18 @@ class Keys:
     _parents: dict[bytes, Place] = dataclasses.field(default_factory=dict)
     _shared: dict[tuple[int, int], None] = dataclasses.field(default_factory=dict)
     """Draws from one key, by their numbers."""
+    _made: dict[tuple[Any, ...], None] = dataclasses.field(default_factory=dict)
+    """Keys, and where they were derived."""
+    _again: set[Place] = dataclasses.field(default_factory=set)
+    """Where a key was derived a second time, as in each step of a loop."""
+
+    def derived(self, key: Value, place: Place) -> None:
+        """Remember where keys were derived; those that came from there before are copies."""
+        own = [(place.own, words) for words in _words(key)]
+        if key.copied is None and any(one in self._made for one in own):
+            key.copied = place
+            self._again.add(place)
+        self._made.update(dict.fromkeys(own))
 
     def drawn(self, key: Value, use: Use) -> int:
         """Remember who drew from a key; the number of the draw."""
@@ -75,7 +88,8 @@ class Keys:
             how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
             if one.path != other.path:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
-            self.find(used_twice(one.at, other.at, how, one.copied and other.copied))
+            copied = other.copied if one.copied is not None or other.copied in self._again else None
+            self.find(used_twice(one.at, other.at, how, copied))
 
     def _both(self, first: Place, second: Place) -> None:
         # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use
@@ -87,7 +101,7 @@ class Keys:
 def used_twice(first: Place, second: Place, how: str = "", copied: Place | None = None) -> Finding:
     """Two draws of one key: first the line that copies the key, or that hands it out a second time."""
     lead = copied or _handed_out(first, second)
-    where = "the key is copied at" if copied else "called at"
+    where = "both have their key from" if copied else "called at"
     told = [how] if lead in (first, second, NOWHERE) else [how, f"{where} {spelled(lead)}"]
     clause = "; ".join(filter(None, told))
     return led(found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({clause})" if clause else ""), lead)

@@ -298,10 +298,13 @@ def _differences(
         return
     if not others or scaled_by_count(out.a, out.b, out.tag, counts):
         return
-    if (out.random or name == "sort") and not out.values:
+    mixed = first(value.mixed for value in ins)
+    moves = name in SAME_NUMBERS and mixed is None
+    if moves or ((out.random or name == "sort") and not out.values):
+        # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
         return
-    out.mixed = first(value.mixed for value in ins) or Mixed(
+    out.mixed = mixed or Mixed(
         at, _origin(sums[0]) if sums else first(value.origin for value in differing), out.leak
     )
 

@@ -18,7 +18,7 @@ from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value
 from audit.diagnosis.explain.missing_noise import without_noise
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, went_on
 from audit.trials.jaxprs import inside_of
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
@@ -249,11 +249,17 @@ def _all_left(names: Sequence[str], outs: Sequence[Value], meetings: Meetings) -
             at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
             bare.setdefault(at.nearest, []).append((name, at, out))
     for own in bare.values():
-        first, *others = [name for name, _, _ in own]
-        leaf, at = f"{_output(first)}{f' (also {listed(others)})' if others else ''}", own[0][1]
+        first, *more = [name for name, _, _ in own]
+        leaf, at = f"{_output(first)}{f' (also {listed(more)})' if more else ''}", own[0][1]
         fixed = own[0][2].fixed_noise if all(out.fixed_noise is not None for _, _, out in own) else None
-        noisy = next((one.at for one in meetings.releases if isinstance(one.origin, Place) and one.origin == at), None)
-        findings.append(without_noise(leaf, at, noisy, fixed=fixed, muted=own[0][2].muted))
+        others = [one for one in meetings.releases if isinstance(one.origin, Place) and one.origin == at]
+        noisy, last, muted = others[0].at if others else None, own[0][2].at or NOWHERE, own[0][2].muted
+        shapes = {one.moved.shape for one in others}
+        # a sum of whose shape none gets noise is left out where others get theirs
+        unused = muted is None and all(np.shape(out.a) in shapes for _, _, out in own)
+        left = went_on(noisy, last) if noisy is not None and unused and last.nearest != at.nearest else NOWHERE
+        told = without_noise(leaf, at, noisy, left if left.own else None, fixed=fixed, muted=muted, unused=unused)
+        findings.append(told)
     return findings
 
 
