@@ -304,9 +304,7 @@ def _differences(
         # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
         return
-    out.mixed = mixed or Mixed(
-        at, _origin(sums[0]) if sums else first(value.origin for value in differing), out.leak
-    )
+    out.mixed = mixed or Mixed(at, _origin(sums[0]) if sums else first(value.origin for value in differing), out.leak)
 
 
 def _origin(value: Value) -> Origin:
