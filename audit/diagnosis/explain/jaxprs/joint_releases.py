@@ -147,7 +147,7 @@ class Together:
             return sparse.csr_matrix((0, width))
         rows = sparse.vstack([part.over(width) for part in self._sums.values()]).tocsr()
         while True:
-            rows = (rows @ sparse.diags((~self._known).astype(float))).tocsr()
+            rows = sparse.csr_matrix(rows @ sparse.diags((~self._known).astype(float)))
             rows.eliminate_zeros()
             number = np.diff(rows.indptr)
             single = np.flatnonzero(number == 1)
@@ -250,7 +250,7 @@ def _noise(rows: Any, sources: Sequence[Source]) -> Terms | None:
         parts.append(rows[:, source.first : source.first + source.own_variance.size])
     numbers = np.unique(np.concatenate([noise.numbers.ravel() for noise in known]))
     matrix = sum(part @ noise.over(numbers.size, numbers) for part, noise in zip(parts, known, strict=True))
-    return Terms.of_matrix(matrix.tocsr())
+    return Terms.of_matrix(sparse.csr_matrix(matrix))
 
 
 def _carried(
