@@ -24,6 +24,8 @@ Conversion = Literal["exact", "profile"]
 CONVERSIONS = ("exact", "profile")
 LARGEST_LOSS = 1e4
 """Tangents steeper than this, as a logarithm, are left out."""
+LARGEST_ORDER = 1e100
+"""Of a larger order, an infinite one too, this one is used, which promises less by what rounding hides."""
 LARGEST_PROMISE = 9000.0
 """A promise beyond it would have next to no tangent that is not too steep, and say nothing."""
 SMALLEST_DELTA = 1e-17
@@ -65,7 +67,7 @@ def renyi(
     that of a larger order counts as that one. Whether a mechanism has these Renyi epsilons is for the caller to know.
 
     Args:
-      orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``.
+      orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``. An infinite one is pure differential privacy.
       epsilons: Renyi epsilons, as many as orders, each at least 0, infinite where an order promises nothing; the
         smallest at most 9000 if it is finite.
       relation: which neighbours the promise is for.
@@ -97,6 +99,7 @@ def renyi(
     if conversion == "profile":
         require("orders", np.all(t > 1), "> 1 for the profile's closed form", orders)
     follows = _implied(t, eps)
+    finite = np.minimum(t, LARGEST_ORDER)
     falls = np.isfinite(eps) & (eps > 1.1 * follows)
     if falls.any():
         less = int(np.argmax(falls))
@@ -106,7 +109,7 @@ def renyi(
             stacklevel=3,
         )
     return Claim(
-        curve=TradeOff(_law(t, follows, conversion)),
+        curve=TradeOff(_law(finite, follows, conversion)),
         name="renyi",
         parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion}
         | unusual(relation, "any"),

@@ -68,15 +68,19 @@ class HalfProfile:
         if not (masses < 0).any():
             return cut
         kept = cut._near_hull(near)
-        if not (masses[near - 1 :] < -ROUNDING).any():
+        whole = cut._kept([*kept, *range(near, last)])
+        if not (whole.masses[max(len(kept) - 2, 0) :] < -ROUNDING).any():
             # what rounding makes of a straight line far out is left as it is
-            kept += range(near, last)
-            return HalfProfile(epsilon=cut.epsilon[kept], delta=cut.delta[kept])
+            return whole
         for point in range(near, last):
             while len(kept) > 1 and cut._above_chord(kept[-2], kept[-1], point):
                 kept.pop()
             kept.append(point)
-        return HalfProfile(epsilon=cut.epsilon[kept], delta=cut.delta[kept])
+        return cut._kept(kept)
+
+    def _kept(self, points: list[int]) -> HalfProfile:
+        """Only these points."""
+        return HalfProfile(epsilon=self.epsilon[points], delta=self.delta[points])
 
     def _near_hull(self, number: int) -> list[int]:
         """Of the first points those on their hull, whose slopes are the isotonic regression of all slopes."""
@@ -140,18 +144,23 @@ def law_from_profile(
 def law_from_promises(promises: Iterable[tuple[float, float]]) -> DiscreteLaw:
     """What several pairs (epsilon, delta) promise together; an epsilon below zero, as accountants give, counts as 0.
 
-    Epsilons are rounded up to multiples of 1e-9, which promises less: slopes between nearer points are lost in digits.
+    Epsilons that lie within 2e-9 of each other are rounded up to multiples of 1e-9, which promises less: slopes between
+    nearer points are lost in digits.
     """
-
-    def rounded(epsilon: float) -> float:
-        # the product of a multiple of 1e-9 may be rounded to more than its whole number
-        nearest = float(np.round(epsilon * EPSILONS_PER_UNIT) / EPSILONS_PER_UNIT)
-        above = np.ceil(epsilon * EPSILONS_PER_UNIT) / EPSILONS_PER_UNIT
-        return max(nearest if nearest >= epsilon else float(above), epsilon, 0.0)
-
     # where an epsilon is repeated the smallest delta says most
-    profile = {rounded(epsilon): delta for epsilon, delta in sorted(promises, key=lambda promise: -promise[1])}
-    return law_from_profile(list(profile), list(profile.values()), error=1e-12)
+    said = {max(epsilon, 0.0): delta for epsilon, delta in sorted(promises, key=lambda promise: -promise[1])}
+    epsilons = np.array(sorted(said))
+    apart = np.diff(epsilons, prepend=-np.inf, append=np.inf)
+    near = np.minimum(apart[:-1], apart[1:]) < 2 / EPSILONS_PER_UNIT
+    # the product of a multiple of 1e-9 may be rounded to more than its whole number
+    nearest, above = (whole(epsilons * EPSILONS_PER_UNIT) / EPSILONS_PER_UNIT for whole in (np.round, np.ceil))
+    rounded = np.where(near, np.maximum(np.where(nearest >= epsilons, nearest, above), epsilons), epsilons)
+    profile: dict[float, float] = {}
+    for own, epsilon in zip(epsilons.tolist(), rounded.tolist(), strict=True):
+        profile[epsilon] = min(said[own], profile.get(epsilon, 1.0))
+    # an epsilon that is larger by x moves a rate by at most x
+    error = 1e-12 + float(np.max(rounded - epsilons, initial=0.0))
+    return law_from_profile(list(profile), list(profile.values()), error=error)
 
 
 def law_from_halves(

@@ -84,6 +84,30 @@ def test_a_table_never_promises_more_than_it_says(rows):
         assert claim.delta(epsilon) <= delta + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "expected"),
+    [
+        # beyond epsilon 600, rows that others make worthless
+        ([(0.06, 2.6e-13), (12.2, 3.7e-10), (489.6, 1.1e-7), (666.6, 4e-28)], 0.06, 2.6e-13),
+        ([(0.0, 1e-5), (1e-9, 0.9), (0.5, 1e-5), (600.0, 0.5), (2000.0, 1e-300)], 0.0, 1e-5),
+        # epsilons that are no multiples of 1e-9
+        ([(0.16186636102886576, 1.424100656932865e-07), (1.6, 3.4e-14)], 0.16186636102886576, 1.424100656932865e-07),
+        ([(1275.2403439554873, 0.8309550152828498)], 1275.2403439554873, 0.8309550152828498),
+    ],
+)
+def test_a_table_promises_its_own_rows(rows, epsilon, expected):
+    claim = guarantees.claim_from_table(rows)
+    assert claim.delta(epsilon) == pytest.approx(expected, abs=claim.error)
+    assert claim.error <= 1e-12
+
+
+def test_rows_nearer_than_a_billionth_are_rounded_up():
+    rows = [(1.0000000001, 1e-3), (1.0000000003, 1e-4), (1.0000000016, 1e-5), (2.0, 1e-6)]
+    claim = guarantees.claim_from_table(rows)
+    assert claim.law.losses[-3:-1].tolist() == [1.000000002, 2.0]
+    assert all(claim.delta(epsilon + 2e-9) <= delta for epsilon, delta in rows)
+
+
 def test_rows_that_say_nothing_are_left_out_of_a_table():
     claim = guarantees.claim_from_table([(math.inf, 0.0), (1.0, 1e-3), (0.0, 0.5)])
     assert claim.parameters["points"] == ((1.0, 1e-3), (0.0, 0.5))

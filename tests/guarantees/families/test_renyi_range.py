@@ -53,6 +53,17 @@ def test_the_largest_promises_are_finite_and_larger_ones_are_refused(conversion)
         guarantees.renyi(orders=[2.0, 3.0], epsilons=[1e8, np.inf], conversion=conversion)
 
 
+@pytest.mark.parametrize("conversion", ["exact", "profile"])
+def test_an_infinite_order_is_pure_epsilon(conversion):
+    alone = guarantees.renyi(orders=[np.inf], epsilons=[1.0], conversion=conversion)
+    assert alone.total_variation == pytest.approx(np.tanh(0.5), abs=1e-9)
+    both = guarantees.renyi(orders=[2.0, np.inf], epsilons=[0.1, 1.0], conversion=conversion)
+    assert both.epsilon(1e-12) == pytest.approx(1.0, abs=1e-6)
+    assert both.total_variation == pytest.approx(
+        guarantees.renyi(orders=[2.0], epsilons=[0.1], conversion=conversion).total_variation, abs=1e-6
+    )
+
+
 @pytest.fixture(scope="module", params=RHOS)
 def exact(request):
     return guarantees.zcdp(rho=request.param)
