@@ -67,7 +67,7 @@ def poisson_training(
       relation: which neighbours the promise is for.
       accountant: ``"pld"``, dp-accounting's pessimistic privacy loss distribution, both directions; ``"rdp"``, its
         Renyi accountant, looser, symmetrised; ``"certified"``, this package's composition with a certificate. At rate 1
-        the curve is Gaussian, in closed form, right at any delta. [doroshenko2022; mironov2017; dong2022, corollary
+        the curve is Gaussian, in closed form, at any delta. [doroshenko2022; mironov2017; dong2022, corollary
         3.3]
       spacing: lattice of dp-accounting's losses; by default 1e-4, finer for small rates.
       dataset_size: for batches cut at a largest size, together with ``largest_batch``.

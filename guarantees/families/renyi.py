@@ -24,8 +24,8 @@ Conversion = Literal["exact", "profile"]
 CONVERSIONS = ("exact", "profile")
 LARGEST_LOSS = 1e4
 """Tangents steeper than this, as a logarithm, are left out."""
-LARGEST_ORDER = 1e100
-"""Of a larger order, an infinite one too, this one is used, which promises less by what rounding hides."""
+LARGEST_ORDER = 4e13
+"""Of a larger order, an infinite one too, this one is used, which promises less by under 1e-14."""
 LARGEST_PROMISE = 9000.0
 """A promise beyond it would have next to no tangent that is not too steep, and say nothing."""
 SMALLEST_DELTA = 1e-17

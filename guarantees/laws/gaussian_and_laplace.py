@@ -18,13 +18,18 @@ LARGEST_MU = 1e8
 """Losses reach ``mu^2``, and floats resolve 1e16 to 2."""
 
 
-def _resolved(mu: float) -> None:
-    """Refuse noise that hides nothing."""
+ROUNDING = 2e-16
+"""Of a rate, in units of mu: by so much of it a test's cut is rounded."""
+
+
+def rounded_to(mu: float, error: float) -> float:
+    """The error of the rates, more where mu is large; noise that hides nothing is refused."""
     if mu > LARGEST_MU:
         raise ValueError(
             f"mu (1 / noise_multiplier, times the root of the number of releases) must be at most {LARGEST_MU:g}, "
             f"got {mu:g}: such noise hides nothing, and floats do not resolve its epsilon."
         )
+    return max(error, ROUNDING * mu)
 
 
 def normal_density(x: Array) -> Array:
@@ -49,7 +54,7 @@ class GaussianLaw(LossLaw):
     error: float = 1e-15
 
     def __post_init__(self) -> None:
-        _resolved(self.mu)
+        object.__setattr__(self, "error", rounded_to(self.mu, self.error))
 
     @property
     def support(self) -> tuple[float, float]:
@@ -120,7 +125,7 @@ class SubstitutedGaussianLaw(LossLaw):
     error: float = 1e-15
 
     def __post_init__(self) -> None:
-        _resolved(self.mu)
+        object.__setattr__(self, "error", rounded_to(self.mu, self.error))
 
     def _cut(self, threshold: Array) -> Array:
         """The x at which the loss equals the threshold."""

@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.gaussian_and_laplace import GaussianLaw, mills_ratio, normal_density, sampled_law
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, mills_ratio, normal_density, rounded_to, sampled_law
 from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import binom
@@ -30,6 +30,9 @@ class GroupLaw(LossLaw):
     rate: float
     group: int
     error: float = 1e-14
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", rounded_to(self.group * self.mu, self.error))
 
     @property
     def support(self) -> tuple[float, float]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import mpmath as mp
 import numpy as np
 import pytest
 from curves import quick, scales
@@ -156,3 +157,12 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_every_public_name_is_there_and_has_a_docstring():
     for name in guarantees.__all__:
         assert getattr(guarantees, name).__doc__, name
+
+
+def test_the_error_of_a_gaussian_curve_grows_with_mu():
+    mu = 1e6
+    claim = guarantees.gaussian(mu=mu)
+    with mp.workdps(40):
+        loss = mp.mpf(mu**2 / 2 + 0.3 * mu)
+        true = mp.ncdf(mu / mp.mpf(2) - loss / mu) - mp.exp(loss) * mp.ncdf(-mu / mp.mpf(2) - loss / mu)
+    assert abs(claim.delta(float(loss)) - float(true)) <= claim.error <= 1e-9

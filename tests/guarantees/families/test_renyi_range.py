@@ -64,6 +64,12 @@ def test_an_infinite_order_is_pure_epsilon(conversion):
     )
 
 
+def test_the_largest_orders_keep_the_stated_error():
+    alpha, small = np.linspace(0.01, 0.99, 50), 0.0018
+    pure, found = guarantees.randomised_response(epsilon=small), guarantees.renyi(orders=[1e20], epsilons=[small])
+    assert np.abs(found.beta(alpha) - pure.beta(alpha)).max() <= found.error
+
+
 @pytest.fixture(scope="module", params=RHOS)
 def exact(request):
     return guarantees.zcdp(rho=request.param)
