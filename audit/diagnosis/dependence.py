@@ -14,6 +14,8 @@ from guarantees.numerics.distributions import fisher
 
 LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""
+AT_ONCE = 2**15
+"""Entries of the rows that are transformed together."""
 
 
 MOSTLY = 0.5
@@ -100,6 +102,9 @@ def _lagged(rows: Array) -> Array:
     width = rows.shape[1]
     size = 1 << (2 * width - 1).bit_length()
     power = np.zeros(size // 2 + 1)
-    for row in rows:
-        power += np.abs(np.fft.rfft(row, size)) ** 2
+    some = max(1, AT_ONCE // size)
+    for start in range(0, len(rows), some):
+        powers = np.abs(np.fft.rfft(rows[start : start + some], size)) ** 2
+        # row after row, so that how many are transformed at once changes no bit
+        power = np.add.reduce(np.concatenate([power[None], powers]), axis=0)
     return np.fft.irfft(power, size)[1:width]

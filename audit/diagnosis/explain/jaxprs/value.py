@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
@@ -15,7 +16,8 @@ from mechanisms.adapters.noise_terms import Blocks, Terms, apart
 COUNT = "the number of records"
 """Where a difference comes from that no record's values make."""
 Origin = Place | str
-ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+ROUNDING = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 2e-5, np.dtype(np.float16): 4e-3}
+ROUNDING[np.dtype(jnp.bfloat16)] = 3e-2
 """Share of an array's largest entry up to which a difference is rounding: the two sides sum in different orders."""
 
 
@@ -276,12 +278,12 @@ def host(array: Any) -> np.ndarray:
     if is_key(array):
         return array.words if isinstance(array, Words) else np.asarray(jax.random.key_data(array))
     found = np.asarray(array)
-    return found.astype(np.float32) if found.dtype.itemsize < 4 and found.dtype.name in ROUNDING else found
+    return found.astype(np.float32) if found.dtype.itemsize < 4 and found.dtype in ROUNDING else found
 
 
 def rounding(array: Any) -> float:
     """The share of an array's largest entry that is rounding; 0 for integers."""
-    return ROUNDING.get(getattr(array.dtype, "name", ""), 0.0)
+    return ROUNDING.get(array.dtype, 0.0)
 
 
 def close(one: np.ndarray, other: np.ndarray, tolerance: float, *, each: bool = False) -> bool:
