@@ -206,7 +206,7 @@ def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") 
     Examples:
       >>> import mechanisms
       >>> mechanisms.scalar_pair()
-      <Neighbours 'scalar_pair': add_remove, 1 records without>
+      <Neighbours 'scalar_pair': add_remove, 1 record without>
     """
     _positive("sensitivity", sensitivity)
     empty = np.zeros((1 if relation == "add_remove" else 2, 1), np.float32)
@@ -228,7 +228,7 @@ def bit_pair() -> Neighbours:
     Examples:
       >>> from mechanisms.simulators import textbook
       >>> textbook.bit_pair()
-      <Neighbours 'bit_pair': substitution, 1 records without>
+      <Neighbours 'bit_pair': substitution, 1 record without>
     """
     return Neighbours(
         without=np.zeros((1,), np.float32),
