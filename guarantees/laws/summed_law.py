@@ -24,7 +24,7 @@ class SummedLaw(TabulatedLaw):
     ``P(sum > t) = (1/2 pi i) int exp(times log_moment(z) - z t) dz/z`` along Re z = c > 0, and minus that along
     c < 0 below t; with the record ``log_moment(z + 1)`` takes its place. The line passes near the saddle
     point, where the trapezoidal rule converges geometrically and the tail keeps its relative accuracy.
-    Nothing is discretised. ``error`` is an estimate: rounding and the rule's remainder, not a bound.
+    Nothing is discretised.
     [daniels1987; lugannani1980]
     """
 
@@ -32,9 +32,17 @@ class SummedLaw(TabulatedLaw):
     lowest: float
     """The moment is finite for every real z above this."""
     times: int
-    error: float = 1e-12
+    lost: float = 0.0
+    """What one loss's moments leave out."""
+    remainder: float = 1e-12
+    """Of the rule, estimated."""
     atom: float = 0.0
     """Probability, equal on both sides, that one loss is exactly 0; the contours carry only the rest."""
+
+    @property
+    def error(self) -> float:
+        """An estimate: the rule's remainder, what each loss leaves out, and the rounding of its moments' logarithm."""
+        return self.remainder + self.times * (self.lost + 2e-16)
 
     @property
     def certificate(self) -> Certificate:

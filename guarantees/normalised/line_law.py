@@ -13,6 +13,7 @@ from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, 
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
+from guarantees.numerics.changed_scale import scale_log_moment
 from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ratio
 from guarantees.numerics.noncentral import chi_square_levels, panel_rule
@@ -239,13 +240,13 @@ class PlaneLaw(TabulatedLaw):
         exponents = log_mass + z[..., None] * gap
         top = np.real(exponents).max(axis=-1)
         total = np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
-        return total - self.degrees * (z * np.log(self.scale) + np.log1p(2 * z * self.curvature) / 2)
+        return total + self.degrees * scale_log_moment(z, self.scale)
 
     def compose(self, times: int) -> SummedLaw | None:
         """By contour integrals of the moments; None where they decay too slowly. ``error`` is an estimate."""
         lowest = -1 / (2 * self.curvature)
         return summed(
-            SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-11 + times * self.error)
+            SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, lost=self.error, remainder=1e-11)
         )
 
 

@@ -158,7 +158,7 @@ class RevealedSizeLaw(LossLaw):
                 log_moment=self.log_moment,
                 lowest=-float((self.pair.scales**2 / gap).min()),
                 times=times,
-                error=1e-12 + times * self.pair.lost,
+                lost=self.pair.lost,
                 atom=1 - self.rate + (self.rate * self.empty if self.shift == 0 else 0.0),
             )
         )

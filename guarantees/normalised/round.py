@@ -17,6 +17,7 @@ from guarantees.normalised.realised_batch import realised_batch_law
 from guarantees.normalised.variance_pair import variance_pair_law
 from guarantees.numerics.array import Array
 from guarantees.numerics.batch_sizes import batch_sizes
+from guarantees.numerics.chi_square import square_rounding
 from guarantees.numerics.line_table import NormalMixture
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import NORMALISERS, Normaliser, Relation
@@ -108,7 +109,7 @@ def _unequal_divisor_law(parameters: Round) -> LossLaw:
         degrees=parameters.dimension - 1,
         scale=scale,
         roughness=roughness,
-        error=1e-12 + lost,
+        error=1e-12 + square_rounding(parameters.dimension) + lost,
     )
 
 

@@ -17,6 +17,8 @@ from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, estimate,
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
+from guarantees.numerics.changed_scale import scale_log_moment
+from guarantees.numerics.chi_square import square_rounding
 from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
 from guarantees.numerics.noncentral import ball_mass, ball_masses
 from guarantees.trade_off import TradeOff
@@ -28,12 +30,16 @@ class VariancePairLaw(LossLaw):
     """N(0, I) against N(0, scale^2 I) with ``degrees`` coordinates, scale < 1.
 
     The loss ``-degrees ln scale - (scale^-2 - 1) |x|^2 / 2`` decreases in |x|^2, which is chi-square (times
-    scale^2 with the record): all four tails are incomplete gamma functions. ``error`` is their rounding.
+    scale^2 with the record): all four tails are incomplete gamma functions.
     """
 
     degrees: float
     scale: float
-    error: float = 1e-13
+
+    @property
+    def error(self) -> float:
+        """The rounding of the tails, and of where they are asked for."""
+        return 1e-13 + square_rounding(self.degrees)
 
     @property
     def _curvature(self) -> float:
@@ -78,9 +84,8 @@ def pair_log_moment(z: Array, dimension: int, scales: Array, shifts: Array, weig
     One pair has ``s^(-n z) (1 + z (s^-2 - 1))^(-n/2) exp(z (z-1) shift^2 / (2 (s^2 + z (1-s^2))))``.
     """
     z = np.asarray(z)[..., None]
-    square, gap = scales**2, (1 - scales) * (1 + scales)
-    one = z * np.log(scales) + np.log1p(z * gap / square) / 2
-    exponents = np.log(weights) + z * (z - 1) * shifts**2 / (2 * (square + z * gap)) - dimension * one
+    shifted = z * (z - 1) * shifts**2 / (2 * (scales**2 + z * (1 - scales) * (1 + scales)))
+    exponents = np.log(weights) + shifted + dimension * scale_log_moment(z, scales)
     top = np.real(exponents).max(axis=-1)
     return np.log(np.exp(exponents - top[..., None]).sum(axis=-1)) + top
 
@@ -104,7 +109,7 @@ class ShiftedPairLaw(TabulatedLaw):
     def error(self) -> float:
         """See the class; in one dimension a rounded threshold near the largest loss costs a square root."""
         rounding = 2e-8 / np.sqrt(self._gap.min()) if self.dimension == 1 else 1e-13
-        return float(rounding) + self.lost
+        return float(rounding) + square_rounding(self.dimension) + self.lost
 
     @property
     def certificate(self) -> Certificate:
@@ -169,9 +174,7 @@ class ShiftedPairLaw(TabulatedLaw):
     def compose(self, times: int) -> SummedLaw | None:
         """By contour integrals of the closed-form moments; None where they decay too slowly."""
         lowest = -float((self.scales**2 / self._gap).min())
-        return summed(
-            SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, error=1e-12 + times * self.lost)
-        )
+        return summed(SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, lost=self.lost))
 
 
 def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:

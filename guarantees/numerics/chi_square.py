@@ -26,6 +26,11 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 """ln Gamma(a) beyond Stirling's formula, in powers ``a^-1, a^-3, ...``."""
 
 
+def square_rounding(degrees: float) -> float:
+    """How far a rate moves because |x|^2, about ``degrees`` with deviation ``sqrt(2 degrees)``, is rounded."""
+    return 2e-16 * math.sqrt(degrees)
+
+
 def chi_square_tails(w: Array, degrees: float) -> tuple[Array, Array]:
     """(P(chi-square <= w), P(chi-square > w)); only the smaller is computed, the other is one minus it."""
     w = np.maximum(np.asarray(w, float), 0.0)
