@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from audit.diagnosis.explain.places import Frame, Place
 from audit.trials.library_files import is_library
+from mechanisms.adapters.watched_calls import calls_told_to
 
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
@@ -60,12 +60,8 @@ def _watched(trace: Callable[[], object]) -> list[Call]:
         if event == "call" and not path.startswith("<") and not is_library(path):
             calls.setdefault(_call(frame))
 
-    before = sys.getprofile()
-    sys.setprofile(watch)
-    try:
+    with calls_told_to(watch):
         trace()
-    finally:
-        sys.setprofile(before)
     return list(calls)
 
 

@@ -119,7 +119,8 @@ class Run(TorchDispatchMode):
 
     def follow(self, code: Callable[[], None]) -> None:
         """Run it to its end, or as far as it can be kept."""
-        with contextlib.suppress(Enough), self, self._seedings or contextlib.nullcontext():
+        watching = contextlib.nullcontext() if self._seedings is None else self._seedings.watching()
+        with contextlib.suppress(Enough), self, watching:
             code()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

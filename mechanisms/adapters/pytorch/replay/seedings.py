@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType, TracebackType
-from typing import Any, Self
+import contextlib
+from types import FrameType
+from typing import Any
 
 import torch
 
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
+from mechanisms.adapters.watched_calls import calls_told_to
 
 SEEDING = frozenset(("manual_seed", "seed", "set_state"))
 
@@ -19,23 +20,14 @@ class Seedings:
     def __init__(self) -> None:
         # by address: PyTorch wraps a generator anew for every call; kept, so that none gets the address of another
         self._places: dict[int, tuple[torch.Generator, Stack]] = {}
-        self._before: Any = None
 
     def of(self, generator: torch.Generator | None) -> Stack:
         """Where this one was seeded; nowhere if it was not since the watch began."""
         return () if generator is None else self._places.get(_address(generator), (None, ()))[1]
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._before = sys.getprofile()
-        sys.setprofile(self._called)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End."""
-        sys.setprofile(self._before)
+    def watching(self) -> contextlib.AbstractContextManager[None]:
+        """Watch meanwhile."""
+        return calls_told_to(self._called)
 
     def _called(self, frame: FrameType, event: str, function: Any) -> None:
         if event == "c_call" and function.__name__ in SEEDING:
