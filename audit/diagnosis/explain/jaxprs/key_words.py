@@ -52,6 +52,8 @@ class Words:
 
 def is_key(array: Any) -> bool:
     """Whether an array holds keys."""
+    if isinstance(array, np.ndarray):
+        return False
     return jnp.issubdtype(getattr(array, "dtype", np.dtype(bool)), jax.dtypes.prng_key)
 
 
