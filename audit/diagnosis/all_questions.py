@@ -73,11 +73,12 @@ def diagnose(
         promise = epsilon
         movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promise, risk=risk),)
     standard = _moving(np.concatenate([without.standard, with_record.standard]))
+    coarse = presence.is_coarse(without, with_record)
     asked = (
-        *_about_presence(without, with_record, signal, layout),
-        *_about_noise(without, with_record, standard, stated),
+        *_about_presence(without, with_record, signal, layout, coarse=coarse),
+        *(() if coarse else _about_noise(without, with_record, standard, stated)),
         *movement,
-        *_about_shape(without, with_record, standard, law),
+        *_about_shape(without, with_record, standard, "coarse" if coarse else law),
     )
     answers = [_answer(question, risk / len(asked)) for question in asked]
     return (*ranked(answers), *remarks)
@@ -91,13 +92,15 @@ def _answer(question: Question, risk: float) -> Diagnosis:
         return not_asked(f"{type(error).__name__}: {error}")
 
 
-def _about_presence(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> tuple[Question, ...]:
+def _about_presence(
+    without: Noise, with_record: Noise, signal: Signal, layout: Layout | None, *, coarse: bool
+) -> tuple[Question, ...]:
     sides = (without, with_record)
     return (
         lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
         lambda risk: presence.bare(*sides, layout=layout, risk=risk),
         lambda risk: presence.silent(*sides, risk=risk),
-        lambda risk: presence.repeated(*sides, risk=risk),
+        *(() if coarse else (lambda risk: presence.repeated(*sides, risk=risk),)),
         lambda risk: sensitivity.elsewhere(*sides, signal, layout=layout, risk=risk),
     )
 
@@ -111,9 +114,14 @@ def _about_noise(without: Noise, with_record: Noise, standard: Array, stated: St
     )
 
 
-def _about_shape(without: Noise, with_record: Noise, standard: Array, law: Law) -> tuple[Question, ...]:
+def _about_shape(
+    without: Noise, with_record: Noise, standard: Array, law: Law | Literal["coarse"]
+) -> tuple[Question, ...]:
+    """Noise of a few values has no other law than that."""
     deviation = math.sqrt(min(without.variance, with_record.variance))
     drawn = without.outputs if without.rotated else without.beside
+    if law == "coarse":
+        return (lambda risk: distribution.grained(drawn, deviation, coarse=True, risk=risk),)
     of_the_law: dict[Law, tuple[Question, ...]] = {
         "normal": (lambda risk: distribution.not_normal(standard, risk=risk),),
         "laplace": (lambda risk: laplace.not_laplace(without, with_record, risk=risk),),

@@ -87,11 +87,11 @@ def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
     )
 
 
-def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
+def grained(outputs: Array, deviation: float, *, coarse: bool = False, risk: float) -> Diagnosis:
     """Whether the noise takes few values: a coordinate that is equal in two trials, which float32 noise hardly ever is.
 
     The number of equal pairs is at most about Poisson with mean ``pairs * 2^-22``, or more where outputs are so large
-    that float32 has fewer numbers there.
+    that float32 has fewer numbers there. Where cut noise piles up is left out, but of ``coarse`` noise.
     """
     columns = max(1, min(outputs.shape[1], TIE_SAMPLE // min(len(outputs), TIE_TRIALS)))
     chosen = np.linspace(0, outputs.shape[1] - 1, columns).astype(int)
@@ -99,7 +99,7 @@ def grained(outputs: Array, deviation: float, *, risk: float) -> Diagnosis:
     spacing = float(np.spacing(np.float32(np.abs(values).max(initial=0.0))))
     collision = max(FLOAT32_COLLISION, spacing / max(deviation, 1e-300))
     expected = values.shape[1] * len(values) * (len(values) - 1) / 2 * collision
-    ties = sum(_equal_pairs(column) for column in values.T)
+    ties = sum(_equal_pairs(column, ends=coarse) for column in values.T)
     p = float(poisson.sf(ties - 1, expected))
     wrong = p < risk
     different = sum(len(np.unique(column)) for column in values.T)
@@ -122,9 +122,10 @@ def _updates(values: Array) -> Array:
     return values[some] if some.any() else values
 
 
-def _equal_pairs(values: Array) -> int:
-    """Pairs of equal values; the smallest and the largest apart, where cut noise piles up."""
-    counts = np.unique(values, return_counts=True)[1][1:-1]
+def _equal_pairs(values: Array, *, ends: bool) -> int:
+    """Pairs of equal values, with the smallest and the largest or without."""
+    counts = np.unique(values, return_counts=True)[1]
+    counts = counts if ends else counts[1:-1]
     return int(np.sum(counts * (counts - 1) // 2))
 
 

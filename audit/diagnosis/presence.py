@@ -23,6 +23,8 @@ SELDOM = 0.01
 """Share of trials without noise that coarse noise, rounded to zero everywhere, may have."""
 FEW_VALUES = 8
 """Noise of fewer different values in a trial may be coarse."""
+COARSE = 64
+"""Different values of integers whose deviation is about ten, from which on they are like normal numbers."""
 BARE = 0.25
 """Share of the others' deviation below which a coordinate is called short of noise."""
 
@@ -45,18 +47,25 @@ def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) 
 
 
 def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
-    """Whether trials have no noise outside the span of the gradients, which normal noise never has."""
-    shares = [_silent_share(side) for side in (without, with_record)]
-    wrong = max(shares) > SELDOM
+    """Whether trials have no noise outside the span of the gradients, which normal noise never has.
+
+    Coarse noise may be zero on all these coordinates in many a trial.
+    """
+    sides = (without, with_record)
+    shares = [_silent_share(side) for side in sides]
+    wrong = min(shares) == 1 or (max(shares) > SELDOM and not is_coarse(*sides))
     if min(shares) == 1:
-        measured = "there is no noise"
+        varies = any(np.ptp(side.outputs, axis=0).any() for side in sides)
+        measured = "there is no noise" + (" where no record moves the release" if varies else "")
     elif 1 in shares and 0 in shares:
         measured = f"there is no noise in trials {'with' if shares[1] else 'without'} the record"
     elif wrong:
         measured = (
             f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it"
         )
-    elif all(_is_constant(side) for side in (without, with_record)):
+    elif max(shares) > SELDOM:
+        measured = "noise of few values is zero in some trials, as it may be"
+    elif all(_is_constant(side) for side in sides):
         measured = "every trial has the same numbers where noise should be"
     else:
         measured = "every trial has noise"
@@ -74,6 +83,17 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
 def _is_constant(side: Noise) -> bool:
     """Whether nothing varies from trial to trial outside the span of the gradients."""
     return float(side.beside.std(axis=0).max()) <= ROUND_OFF * float(np.abs(side.outputs).max())
+
+
+def is_coarse(without: Noise, with_record: Noise) -> bool:
+    """Whether noise takes so few values, as integers do, that zeros and equal trials are nothing unusual."""
+    sides = (without, with_record)
+    rows = np.concatenate([side.outputs if side.rotated else side.beside for side in sides])
+    values = len(np.unique(rows))
+    if values > COARSE or FEW_VALUES * values >= rows.size:
+        return False
+    # few values may also be one draw, again and again
+    return len(np.unique(rows, axis=0)) > (1 - SELDOM) * len(rows) or _chance_of_equals(rows) >= 1
 
 
 def _silent_share(side: Noise) -> float:

@@ -312,6 +312,25 @@ def test_no_noise_at_all_is_named():
     assert [d.says for d in asked(silent, silent) if d.wrong and not d.follows] == ["there is no noise."]
 
 
+def test_noise_on_some_coordinates_alone_is_not_called_none():
+    def sparse(generator, shift):
+        outputs = right(generator, shift)
+        outputs[:, 1:] = 0
+        return outputs
+
+    told = [d.says for d in asked(sparse, sparse) if d.wrong and d.question == SILENT]
+    assert told == ["there is no noise where no record moves the release."]
+
+
+def test_coarse_noise_that_is_zero_in_many_trials_is_noise():
+    def geometric(generator, shift):
+        outputs = np.subtract(*generator.geometric(0.99, (2, TRIALS, WIDTH)))
+        outputs[:, 0] += int(shift)
+        return outputs.astype(np.float32)
+
+    assert wrong(geometric, geometric) & {SILENT, SHARED, RECORD, BATCH} == set()
+
+
 def test_a_rotated_span_leaves_independent_noise():
     generator = np.random.default_rng(5)
     pair = mechanisms.neighbours_from_gradients(generator.normal(size=(3, WIDTH)), generator.normal(size=WIDTH))

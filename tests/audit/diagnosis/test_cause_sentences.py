@@ -213,7 +213,7 @@ FAULTS = {
     "release cut": Fault(lambda d: np.clip(d.release, -2 * NOISE, 2 * NOISE), ("tails",), ("cut",)),
     "coarse": Fault(lambda d: d.sums + np.round(4 * d.noise) / 4, ("grain",), ("coarse_noise",)),
     "release rounded": Fault(lambda d: np.round(d.release, 1), ("grain",), ("release_rounded",)),
-    "coarse in few coordinates": Fault(coarse_in_few, ("repeated",), ("coarse_noise",), pair=SMALL),
+    "coarse in few coordinates": Fault(coarse_in_few, ("grain",), ("coarse_noise",), pair=SMALL),
     "reseeded": Fault(reseeded, ("repeated",), ("seed_again",)),
     "state is kept": Fault(autoregressive, ("repeated",), ("kept_state",)),
     "one number": Fault(lambda d: d.sums + np.tile(d.noise[:, :1], WIDTH), ("shared",), ("one_draw",)),
