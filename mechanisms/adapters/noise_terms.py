@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ NONE = 1e-6
 """Share of the largest variance below which there is no noise in a direction."""
 ROUNDING = 1e-4
 """Share of a length, measured along some direction, that is rounding."""
+NEGLIGIBLE = 1e-5
+"""Share of the largest deviation that is rounding along a direction without noise."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Terms:
         """In how many coordinates each number stands."""
         return np.asarray(self._matrix.astype(bool).sum(axis=0)).ravel()
 
-    @property
+    @functools.cached_property
     def _matrix(self) -> Any:
         known = np.unique(self.numbers)
         return self.over(known.size, known)
@@ -130,7 +133,7 @@ class Terms:
         groups = _connected(sparse.bmat([[None, matrix], [matrix.T, None]]), matrix.shape[0])
         if len(groups) > MOST_BLOCKS or any(places.size > LARGEST_BLOCK for places in groups):
             return None
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        found: list[Block] = []
         for places in groups:
             rows = matrix[places]
             rows = rows[:, np.unique(rows.indices)].toarray()
@@ -138,7 +141,7 @@ class Terms:
             products[np.abs(products) <= NONE * np.max(np.abs(products))] = 0.0
             # what turns noise leaves its coordinates independent
             parts = _connected(sparse.csr_matrix(products), places.size)
-            found += [(places[part], products[np.ix_(part, part)]) for part in parts]
+            found += [Block(places[part], products[np.ix_(part, part)]) for part in parts]
         return found
 
     def bounded(self) -> Terms | None:
@@ -147,17 +150,29 @@ class Terms:
 
 
 def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence[Terms | None]) -> Terms | None:
-    """The result of an equation that moves entries, one term of all its operands at a time; None is no noise."""
-    most = max(part.times.shape[-1] for part in parts if part is not None)
-    columns: list[list[np.ndarray]] = [[], []]
-    for term in range(most):
-        for which, kept in enumerate(columns):
-            arrays = [None if part is None else _column(part, which, term) for part in parts]
-            if (found := move(arrays)) is None or not np.all(np.isfinite(found)):
-                return None
-            kept.append(np.asarray(found, np.float64))
-    numbers, times = (np.stack(kept, axis=-1) for kept in columns)
-    return Terms(numbers.astype(np.int64), times).bounded()
+    """The result of an equation that moves entries, which are numbered for it; None, and number 0, is no noise."""
+    shapes = [() if part is None else part.times.shape[:-1] for part in parts]
+    ends = np.cumsum([0 if part is None else math.prod(shape) for part, shape in zip(parts, shapes, strict=True)])
+    found = move(
+        [
+            None if part is None else np.arange(end - math.prod(shape), end, dtype=np.float64).reshape(shape) + 1
+            for part, shape, end in zip(parts, shapes, ends, strict=True)
+        ]
+    )
+    if found is None or not np.all(np.isfinite(found)):
+        return None
+    rows, places = [part for part in parts if part is not None], np.asarray(found).astype(np.int64)
+    most = max(part.times.shape[-1] for part in rows)
+    if places.size * most > MOST_TERMS:
+        return None
+    numbers, times = np.zeros((ends[-1] + 1, most), np.int64), np.zeros((ends[-1] + 1, most))
+    filled = 1
+    for part in rows:
+        own = part.times.reshape(-1, part.times.shape[-1])
+        into = (slice(filled, filled + len(own)), slice(own.shape[1]))
+        numbers[into], times[into] = part.numbers.reshape(own.shape), own
+        filled += len(own)
+    return Terms(numbers[places], times[places])
 
 
 def _connected(graph: Any, first: int) -> list[np.ndarray]:
@@ -167,13 +182,6 @@ def _connected(graph: Any, first: int) -> list[np.ndarray]:
     several = np.flatnonzero(np.bincount(groups)[groups] > 1)
     order = several[np.argsort(groups[several], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if order.size else []
-
-
-def _column(part: Terms, which: int, term: int) -> np.ndarray:
-    array = (part.numbers, part.times)[which]
-    if term >= array.shape[-1]:
-        return np.zeros(array.shape[:-1])
-    return array[..., term].astype(np.float64)
 
 
 def total(parts: Sequence[Terms | None]) -> Terms | None:
@@ -206,24 +214,47 @@ def independent(first: int, shape: Sequence[int], variance: Any) -> Terms | None
     return Terms(numbers, np.sqrt(np.broadcast_to(variance, shape)).reshape(*shape, 1).astype(np.float64))
 
 
-Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
-"""Places of coordinates that depend on one another, and their covariance."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """Coordinates that depend on one another."""
+
+    places: np.ndarray
+    covariance: np.ndarray
+
+    @functools.cached_property
+    def along(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of independent directions, 0 where there is no noise, and those directions."""
+        variances, directions = np.linalg.eigh(self.covariance)
+        return np.where(variances <= NONE * variances[-1], 0.0, variances), directions
+
+    def apart(self, moved: np.ndarray) -> np.ndarray:
+        """Squares of a length along each direction, in units of the noise."""
+        variances, directions = self.along
+        along = np.abs(directions.T @ moved.ravel()[self.places])
+        along[along <= ROUNDING * np.linalg.norm(along)] = 0.0
+        along[(variances == 0) & (along <= NEGLIGIBLE * np.sqrt(variances[-1]))] = 0.0
+        return _over(np.square(along), variances)
+
+
+Blocks = Sequence[Block]
 
 
 def lacking(blocks: Blocks) -> int:
     """Directions without any noise."""
-    return sum(int(np.sum(np.linalg.eigvalsh(own) <= NONE * np.max(np.diag(own)))) for _, own in blocks)
+    return sum(int(np.sum(block.along[0] == 0)) for block in blocks)
+
+
+def bare(moved: np.ndarray, blocks: Blocks) -> Blocks:
+    """Those of the blocks in which something moves along a direction without noise."""
+    known = blocks if np.all(np.isfinite(moved)) else ()
+    return [block for block in known if np.any(np.isinf(block.apart(moved)))]
 
 
 def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
     """Square of a length in units of the noise."""
     single = _over(np.square(moved).ravel(), np.broadcast_to(variance, moved.shape).ravel())
-    for places, own in blocks if np.all(np.isfinite(moved)) else ():
-        variances, directions = np.linalg.eigh(own)
-        along = np.abs(directions.T @ moved.ravel()[places])
-        along[along <= ROUNDING * np.linalg.norm(along)] = 0.0
-        least = np.where(variances <= NONE * variances[-1], 0.0, variances)
-        single[places] = _over(np.square(along), least)
+    for block in blocks if np.all(np.isfinite(moved)) else ():
+        single[block.places] = block.apart(moved)
     return float(np.sum(single))
 
 

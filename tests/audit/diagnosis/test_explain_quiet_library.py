@@ -11,6 +11,7 @@ from diagnosis import quiet_library
 import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
+from mechanisms.adapters import noise_terms
 
 KINDS = {
     "norm_without_head": "too_little_noise",
@@ -78,6 +79,37 @@ def test_noise_that_cancels_along_the_record_is_too_little(sign):
     told = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
     assert told.rounds[0].multiplier == pytest.approx(0.8**0.5 + sign * 0.2**0.5, rel=1e-4)
     assert [one.kind for one in told.findings] == (["too_little_noise"] if sign < 0 else [])
+
+
+def centred(x):
+    return x - x.mean()
+
+
+def told_of_centred_noise(of_sum, width=4, rest=1.0):
+    def step(key, rows):
+        clipped = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
+        noise, total = jax.random.normal(key, rows.shape[1:]), clipped.sum(axis=0)
+        return of_sum(total[:-2]) + centred(noise[:-2]), total[-2:] + noise[-2:]
+
+    record = np.arange(1.0, width + 1, dtype="f4")
+    record[-2:] *= rest
+    pair = mechanisms.add_record(np.eye(4, width, dtype="f4"), record)
+    return explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("rest", [1.0, 3e3])
+@pytest.mark.parametrize(("of_sum", "kinds"), [(centred, []), (jnp.positive, ["key_used_twice"])])
+def test_a_direction_without_noise_matters_where_the_record_moves_along_it(of_sum, kinds, rest):
+    assert [one.kind for one in told_of_centred_noise(of_sum, rest=rest).suspicions][:1] == kinds
+
+
+@pytest.mark.parametrize("of_sum", [centred, jnp.positive])
+@pytest.mark.parametrize(("limit", "number"), [("LARGEST_BLOCK", 8), ("MOST_TERMS", 50)])
+def test_noise_that_depends_on_itself_in_too_many_coordinates_is_not_judged(of_sum, limit, number, monkeypatch):
+    monkeypatch.setattr(noise_terms, limit, number)
+    told = told_of_centred_noise(of_sum, 12)
+    assert [one.kind for one in told.findings] == ["not_followed"]
+    assert [one.judged for one in told.rounds] == [False]
 
 
 @pytest.mark.long

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.extend.core as jax_core
@@ -102,7 +103,9 @@ class Lockstep:
             if one is None:
                 # only the side with more records has this equation
                 ins = [alone(value_of(env_b, atom)) for atom in other.invars]
-                env_b.update(zip(other.outvars, self._equation(other, other, ins, ins, within), strict=True))
+                with self._larger_alone():
+                    outs = self._equation(other, other, ins, ins, within)
+                env_b.update(zip(other.outvars, outs, strict=True))
                 return
             if other is None:
                 ins = [alone(value_of(env_a, atom), side="a") for atom in one.invars]
@@ -158,6 +161,15 @@ class Lockstep:
         for out in outs:
             out.drawn = out.drawn if number is None else out.drawn | {number}
         return outs
+
+    @contextlib.contextmanager
+    def _larger_alone(self, alone: bool = True) -> Iterator[None]:
+        """The side with more records does what the other one does not."""
+        outer, self.meetings.larger_alone = self.meetings.larger_alone, self.meetings.larger_alone or alone
+        try:
+            yield
+        finally:
+            self.meetings.larger_alone = outer
 
     def _chosen_by_count(self, ins: Sequence[Value], place: Place) -> None:
         """Draws that are compared with a number which the number of records changes: a rate that tells it."""
@@ -308,7 +320,8 @@ class Lockstep:
         for step in reversed(order) if params["reverse"] else order:
             self._path = (*outer, step)
             own = [_row(value, step, length) for value in columns]
-            outs = self.run(params["jaxpr"], params_b["jaxpr"], [*consts, *carry, *own], inner)
+            with self._larger_alone(step >= length):
+                outs = self.run(params["jaxpr"], params_b["jaxpr"], [*consts, *carry, *own], inner)
             if step >= length:
                 # a step of the larger side alone: the other one keeps what it has
                 kept = [_kept(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.noise import MOVES, SAME, SUMS, terms_after
 from audit.diagnosis.explain.jaxprs.value import Open, Release, Value, host
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, side_by_side
@@ -58,6 +59,7 @@ class Together:
     """Coordinates that are seen by themselves, or follow from what is."""
     _sums: dict[bytes, Terms] = dataclasses.field(default_factory=dict)
     """What is seen of the others, row by row."""
+    _passed: list[tuple[np.ndarray, Finding]] = dataclasses.field(default_factory=list)
 
     def opened(self, shape: tuple[int, ...], release: Release | None, variance: Any, terms: Terms | None) -> Open:
         """Coordinates that nobody has seen yet; so many that they are not followed are told as they are."""
@@ -121,6 +123,29 @@ class Together:
     def see(self, opened: Open | None) -> None:
         """From here on this value is known."""
         self._see(None if opened is None else opened.coordinates)
+
+    def unseen(self, opened: Open) -> bool:
+        """Whether this is one release as it is, and nobody has seen anything of it."""
+        part = opened.coordinates
+        if part is None or not part.times.size:
+            return False
+        source = next((one for one in reversed(self._sources) if one.first == part.numbers.flat[0]), None)
+        if source is None or opened.releases != (source.release,):
+            return False
+        numbers = np.arange(source.first, source.first + source.own_variance.size)
+        alike = part.times.size == numbers.size and np.array_equal(part.numbers.ravel(), numbers)
+        return bool(alike and np.all(part.times == 1) and not np.any(self._known[numbers]))
+
+    def passed(self, opened: Open, finding: Finding) -> None:
+        """What is to be said if somebody sees a release as it was before more records were added to it."""
+        if opened.coordinates is not None:
+            self._passed.append((opened.coordinates.numbers.ravel(), finding))
+
+    def seen_too_early(self) -> list[Finding]:
+        """Of releases that were seen before all of their records were added."""
+        rows = self._settled()
+        seen = self._known | (np.diff(rows.tocsc().indptr) > 0)
+        return [finding for numbers, finding in self._passed if np.any(seen[numbers])]
 
     def _unseen(self, coordinates: Terms | None) -> Terms | None:
         if coordinates is None or not self._known.any():

@@ -360,6 +360,7 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         drawn=one.drawn | other.drawn,
         carried=one.carried or other.carried,
         joined_again=one.joined_again or other.joined_again,
+        open=other.open if b is one.a else None,
     )
 
 

@@ -16,7 +16,7 @@ from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
 from audit.diagnosis.explain.jaxprs.value import COUNT, Idle, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
-from mechanisms.adapters.noise_terms import lacking
+from mechanisms.adapters.noise_terms import bare, lacking
 
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
@@ -31,6 +31,8 @@ class Meetings:
     """Functions of the user's that were running while records were read."""
     releases: list[Release] = dataclasses.field(default_factory=list)
     together: Together = dataclasses.field(default_factory=Together)
+    larger_alone: bool = False
+    """Whether the side with more records runs alone."""
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
@@ -50,6 +52,8 @@ class Meetings:
         if name in SUMS and out.differs and self._adds_earlier_batch(ins):
             out.carried = out.carried or out.at
             out.joined_again = out.joined_again or all(value.differs for value in ins)
+        if name == "add" and (more := self._more_records(out, ins)) is not None:
+            return more
         if not out.noise:
             return out
         noisy = [value for value in ins if value.noise]
@@ -80,7 +84,8 @@ class Meetings:
             out.noise, out.muted = False, out.at
             return out
         out.guessed = any(value.guessed for value in noisy)
-        out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE
+        again = out.terms is None and len(noisy) == 2 and bool(noisy[0].drawn & noisy[1].drawn)
+        out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE or again
         before = next((value.repeated for value in noisy if value.repeated is not None), None)
         # what is broadcast was drawn in too small a shape
         here = out.draw if name == "broadcast_in_dim" else out.at
@@ -94,6 +99,27 @@ class Meetings:
             more = self.together.opened(np.shape(out.a), None, own.variance, terms)
             out.open = self.together.joined(out.open, more)
         return out
+
+    def _more_records(self, out: Value, ins: Sequence[Value]) -> Value | None:
+        """More records are added where noise met the first ones: a sum that began as noise; None where it is none."""
+        held, data = sorted(ins, key=lambda value: value.data)
+        if not held.calm or held.open is None or not data.data or data.noise or data.released:
+            return None
+        if held.at != out.at or np.shape(held.a) != np.shape(out.a) or not self.together.unseen(held.open):
+            return None
+        (release,) = held.open.releases
+        # what one side alone adds is no difference of its own
+        moved = -host(data.b).astype(np.float64) if self.larger_alone else _difference(data)
+        if np.any(moved):
+            release.moved = release.moved + moved
+            for name in ("origin", "lost", "nonlinear", "weights", "bent", "bends", "gain"):
+                setattr(release, name, getattr(data, name))
+        if data.mixed is not None and data.differs:
+            self._mixing(release, data)
+        self.together.passed(held.open, changed_after_release(out.at, data.origin or COUNT, self.readers))
+        opened = self.together.opened(np.shape(out.a), release, release.variance, None)
+        value = held.a if self.larger_alone else out.a
+        return dataclasses.replace(held, a=value, b=value, open=opened)
 
     def _adds_earlier_batch(self, ins: Sequence[Value]) -> bool:
         """Whether a sum over a batch meets one of earlier batches that was released before, here without its noise."""
@@ -111,8 +137,8 @@ class Meetings:
         moved = np.broadcast_to(_difference(data), shape)
         terms = None if noise.terms is None else noise.terms.scaled(np.ones(shape))
         depends = terms is not None and (noise.repeated is not None or drawn.size < moved.size)
-        blocks = (terms.covariance() if terms is not None and depends else None) or ()
-        without = lacking(blocks)
+        blocks = terms.covariance() if terms is not None and depends else ()
+        without, correlated = lacking(bare(moved, blocks or ())), noise.correlated or blocks is None
         release = Release(
             at=at,
             draw=draw,
@@ -122,12 +148,12 @@ class Meetings:
             moved=moved,
             variance=np.broadcast_to(variance, shape),
             exact=known and not noise.guessed,
-            blocks=() if without else blocks,
+            blocks=() if without else blocks or (),
             terms=terms,
             drawn=0 if known else drawn.size,
-            unknown=_unknown(data, noise),
+            unknown=_unknown(data, correlated=correlated),
             lost=data.lost,
-            correlated=noise.correlated,
+            correlated=correlated,
             nonlinear=data.nonlinear,
             weights=data.weights,
             summed=data.summed,
@@ -198,12 +224,10 @@ def _difference(data: Value) -> np.ndarray:
         return np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.nan_to_num(one - other, nan=np.inf))
 
 
-def _unknown(data: Value, noise: Value) -> str | None:
+def _unknown(data: Value, *, correlated: bool) -> str | None:
     if data.uncoupled is not None or data.displaced is not None:
         return "its batch is drawn or ordered differently on the two sides"
-    if noise.correlated:
-        return "its noise is correlated"
-    return None
+    return "its noise is correlated" if correlated else None
 
 
 def _what(scale: Value) -> str:

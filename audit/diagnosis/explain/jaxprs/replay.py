@@ -53,7 +53,6 @@ SLACK = 0.02
 """By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
 GUESSED_SLACK = 0.06
 UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
-CORRELATED = "what a round costs depends on the others"
 
 
 def follow(
@@ -120,8 +119,10 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     findings += short or _too_little(program, runs, stated)
     if stated.rate is not None and OTHER_REASONS.isdisjoint(one.kind for one in findings):
         findings += always_there(program, key, runs, stated.rate)
-    correlated = dict.fromkeys(one.draw for run in runs for one in run.lockstep.meetings.releases if one.correlated)
-    findings += [not_followed(f"the noise of {spelled(at)} is correlated, and {CORRELATED}", at) for at in correlated]
+    releases = [one for run in runs for one in run.lockstep.meetings.releases]
+    correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
+    why = "is correlated in a way that is not followed"
+    findings += [not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
     if not _has_a_cause(findings):

@@ -206,6 +206,8 @@ def run_once(
     lockstep.judge_keys()
     for out in outs:
         lockstep.meetings.together.see(out.open)
+    for finding in lockstep.meetings.together.seen_too_early():
+        lockstep.find(finding)
     for name, out in zip(program.names, outs, strict=True):
         if out.idle is not None and not out.differs:
             lockstep.meetings.idle.setdefault(out.idle)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mechanisms.adapters.noise_terms import Blocks, Terms, apart, lacking
+from mechanisms.adapters.noise_terms import Blocks, Terms, apart, bare, lacking
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.terms import side_by_side
 
@@ -35,12 +35,11 @@ class Joint:
     @functools.cached_property
     def bare(self) -> Blocks:
         """Those of the blocks with a direction without noise: of one release, if the record moves along it."""
-        moved, variance = self.moved, self.terms.variance
+        alone = [len(self.owners(block.places)) == 1 for block in self.blocks]
         return [
-            (places, own)
-            for places, own in self.blocks
-            if lacking([(places, own)])
-            and (len(self.owners(places)) > 1 or np.isinf(_length(moved[places], variance[places], own)))
+            block
+            for block, own in zip(self.blocks, alone, strict=True)
+            if (bare(self.moved, [block]) if own else lacking([block]))
         ]
 
 
@@ -77,9 +76,5 @@ def rounds_depend(events: Sequence[Event]) -> bool:
     """Whether releases of different rounds have random numbers in common."""
     known = joint([event for event in events if event.moved and not event.superseded])
     return known is not None and any(
-        len({event.round for event in known.owners(places)}) > 1 for places, _ in known.blocks
+        len({event.round for event in known.owners(block.places)}) > 1 for block in known.blocks
     )
-
-
-def _length(moved: np.ndarray, variance: np.ndarray, own: np.ndarray) -> float:
-    return apart(moved, variance, [(np.arange(moved.size), own)])

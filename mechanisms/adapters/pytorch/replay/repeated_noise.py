@@ -71,7 +71,7 @@ def repeated_noise(events: Iterable[Event]) -> list[Fact]:
 
 def _too_few(known: Joint) -> list[Fact]:
     """Directions along which the record moves releases and their noise does not reach."""
-    owners = [known.owners(places) for places, _ in known.bare]
+    owners = [known.owners(block.places) for block in known.bare]
     for first, *others in owners:
         if others:
             return [_used_twice(first.draw or first.stack, others[0].stack, AGAIN)]

@@ -1,0 +1,72 @@
+"""Sums that begin as noise, to which records are added one by one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+RECORDS = 4
+
+
+def clipped(row):
+    return row / jnp.maximum(1.0, jnp.linalg.norm(row))
+
+
+def scanned(start, rows):
+    return jax.lax.scan(lambda total, row: (jax.tree.map(jnp.add, total, parts(row)), None), start, rows)[0]
+
+
+def looped(start, rows):
+    def add(number, total):
+        return jax.tree.map(jnp.add, total, parts(rows[number]))
+
+    return jax.lax.fori_loop(0, len(rows), add, start)
+
+
+def in_python(start, rows):
+    for row in rows:
+        start = jax.tree.map(jnp.add, start, parts(row))
+    return start
+
+
+def shown(start, rows):
+    def add(total, row):
+        total = jax.tree.map(jnp.add, total, parts(row))
+        return total, total
+
+    total, before = jax.lax.scan(add, start, rows)
+    return total, before["rest"][1]
+
+
+def parts(row):
+    row = clipped(row)
+    return {"first": row[:2], "rest": row[2:]}
+
+
+def told(adding, deviation=1.0):
+    def step(key, rows):
+        one, other = jax.random.split(key)
+        noise = {"first": jax.random.normal(one, (2,)), "rest": jax.random.normal(other, (4,))}
+        return adding(jax.tree.map(lambda leaf: deviation * leaf, noise), rows)
+
+    pair = mechanisms.worst_case_pair(records=RECORDS, dimension=6, clip=3.0)
+    return explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("adding", [scanned, looped, in_python])
+def test_noise_covers_all_records_that_are_added_to_it(adding):
+    found = told(adding)
+    assert not found.findings
+    assert [one.multiplier for one in found.rounds] == [pytest.approx(1.0, rel=1e-4)]
+
+
+def test_half_of_the_noise_is_too_little():
+    assert [one.kind for one in told(scanned, 0.5).findings] == ["too_little_noise"]
+
+
+def test_sums_that_are_shown_before_all_records_are_added():
+    assert told(shown).suspicions[0].kind == "changed_after_release"
