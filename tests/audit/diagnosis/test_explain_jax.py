@@ -296,7 +296,7 @@ def test_noise_times_zero_covers_nothing_and_is_no_second_use_of_a_key():
 
 def test_noise_that_is_repeated_says_how_often_and_in_which_rounds():
     def broadcast(key, data):
-        total = jnp.outer(jnp.ones(3), replayed.clipped(replayed.gradients(replayed.WEIGHTS, data)).sum(0))
+        total = jnp.outer(jnp.arange(3.0), replayed.clipped(replayed.gradients(replayed.WEIGHTS, data)).sum(0))
         return total + jnp.sqrt(3) * replayed.noise(key)
 
     def same_key_in_every_step(key, data):
