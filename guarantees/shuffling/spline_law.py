@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from guarantees.laws.consistency import InconsistentLawError
 from guarantees.laws.law import Certificate, LossLaw, Tails, estimate, invert
 from guarantees.numerics.array import Array
 
@@ -29,18 +30,24 @@ class SplineLaw(LossLaw):
     spacing: float = 0.15
     """Distance of neighbouring thresholds in normal quantiles; the fifth-degree spline then errs by about 1e-9."""
     farthest: float = 7.0
-    """Normal quantile beyond which (probability 1e-12) nothing is resolved."""
+    """Normal quantile beyond which both rates (probability 1e-12) need not be resolved."""
     probes: int = 12
     """Thresholds between the nodes at which the splines are compared with the law; none where thresholds are dear."""
 
     @property
     def error(self) -> float:
-        """What the other law was seen to be off by at the nodes, and the splines in between, four times over.
+        """What the other law was seen to be off by at the nodes, the splines in between, four times over, and the ends.
 
         Without probes: as measured at T 100 and 1,000, noise .4 and .5 (1e-8 at a spacing of .25, 1e-5 at .5).
         """
         seen = self._seen if self.probes else 1e-7 * (self.spacing / 0.25) ** 8
-        return 4 * seen + self.law.largest_error() + float(ndtr(-self.farthest))
+        return 4 * seen + self.law.largest_error() + self._beyond
+
+    @property
+    def _beyond(self) -> float:
+        """The largest rate beyond the first or the last node, where every rate is taken for 0 or 1."""
+        nodes, *splines = self._splines
+        return float(max(ndtr(side * spline(end)) for end, side in ((nodes[0], 1), (nodes[-1], -1)) for spline in splines))
 
     @cached_property
     def _seen(self) -> float:
@@ -63,16 +70,23 @@ class SplineLaw(LossLaw):
         return without, _quantile(float(tails.with_below), float(tails.with_above))
 
     def _walk(self, sign: int) -> list[tuple[float, float, float]]:
-        """Thresholds from 0 outwards, each about ``spacing`` further in quantiles of the faster rate."""
-        threshold, step, now = 0.0, 0.02, self._rates(0.0)
+        """Thresholds from 0 outwards, each about ``spacing`` further in quantiles of the faster rate.
+
+        Until both rates are beyond ``farthest``: the slower one may be a percent where the faster is 1e-12. It ends
+        before that where the law knows no more, or its rates jump.
+        """
+        threshold, step, smallest, now = 0.0, 0.02, 0.0, self._rates(0.0)
         found = [(threshold, *now)]
-        while abs(now[0]) < self.farthest and abs(now[1]) < self.farthest and abs(threshold) < 60:
-            after = self._rates(threshold + sign * step)
+        while min(sign * now[0], sign * now[1]) < self.farthest and abs(threshold) < 60 and step > smallest:
+            try:
+                after = self._rates(threshold + sign * step)
+            except InconsistentLawError:
+                break
             moved = max(abs(after[0] - now[0]), abs(after[1] - now[1]))
             if moved > 2 * self.spacing:
                 step *= 0.5
                 continue
-            threshold, now = threshold + sign * step, after
+            threshold, now, smallest = threshold + sign * step, after, 0.01 * step
             found.append((threshold, *now))
             step *= float(np.clip(self.spacing / max(moved, 1e-9), 0.5, 2.0))
         return found
