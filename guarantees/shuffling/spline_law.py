@@ -47,7 +47,8 @@ class SplineLaw(LossLaw):
     def _beyond(self) -> float:
         """The largest rate beyond the first or the last node, where every rate is taken for 0 or 1."""
         nodes, *splines = self._splines
-        return float(max(ndtr(side * spline(end)) for end, side in ((nodes[0], 1), (nodes[-1], -1)) for spline in splines))
+        ends = ((nodes[0], 1), (nodes[-1], -1))
+        return max(float(ndtr(side * spline(end))) for end, side in ends for spline in splines)
 
     @cached_property
     def _seen(self) -> float:
