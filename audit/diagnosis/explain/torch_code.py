@@ -218,7 +218,7 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         return mixed(**places)
     if fact.kind == Kind.NOT_CLIPPED:
-        return found(fact.kind, origin=places["origin"], at=places["at"], **fact.words)
+        return found(Kind(fact.kind), origin=places["origin"], at=places["at"], **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated)
     if fact.kind == Kind.IN_EVERY_BATCH:
@@ -227,5 +227,5 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         if "shared" in places:
             return too_few_numbers(**places, how=fact.words["how"])
         seeded = f", seeded at {spelled(places['seeded'])}" if "seeded" in places else ""
-        return found(fact.kind, **places, how=f"{fact.words['how']}{seeded}")
+        return found(Kind(fact.kind), **places, how=f"{fact.words['how']}{seeded}")
     return found(Kind(fact.kind), **places, **fact.words)

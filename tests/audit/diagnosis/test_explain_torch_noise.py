@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from audit.diagnosis.explain import explain
+from audit.diagnosis.explain.findings import Kind
 from mechanisms import Neighbours, callable_step
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
@@ -209,3 +210,39 @@ def test_rounds_that_share_numbers_in_part_are_not_judged():
     told = explained(torch_unseen.right_correlated_noise)
     assert [one.judged for one in told.rounds] == [False] * 3
     assert not told.is_as_stated(steps.NOISE)
+
+
+SHARES = 4
+
+
+def in_shares(deviation):
+    def step(seed, data):
+        torch.manual_seed(seed)
+        total = torch.zeros(steps.COLUMNS)
+        for first in range(SHARES):
+            part = tuple(leaf[first::SHARES] for leaf in data)
+            total = total + total_of(part) + deviation / SHARES**0.5 * torch.randn(steps.COLUMNS)
+        return total
+
+    return step
+
+
+def test_shares_of_the_noise_on_a_running_sum_are_one_release():
+    told = explained(in_shares(WIDE))
+    assert not told.findings
+    assert [one.multiplier for one in told.rounds] == [pytest.approx(steps.NOISE, rel=1e-3)]
+
+
+def test_shares_that_are_half_of_the_noise_are_too_little():
+    (only,) = explained(in_shares(WIDE / 2)).findings
+    assert only.kind is Kind.TOO_LITTLE_NOISE
+
+
+def used_again(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    return total + noise, 2 * total + noise
+
+
+def test_kinds_are_members_of_their_enumeration():
+    assert [one.kind.value for one in explained(used_again).suspicions][:1] == ["key_used_twice"]

@@ -177,6 +177,11 @@ class Releases:
         """More noise on what has some: both count, while nothing was made of it yet."""
         events = [event for event in cell.events if not event.consumed]
         found = Cell(released=True, draws=cell.draws | covering.draws, events=cell.events)
+        held = self._sums.get(cell.meeting)
+        if held is not None and held[0].shape == done.out.shape:
+            # more records may come, each part of them with its share of the noise
+            self._sums[cell.meeting] = held[0], held[1] | covering.draws
+            found.meeting = cell.meeting
         if len(events) == 1 and events[0].difference.shape == done.out.shape:
             terms = total([events[0].terms, meeting.terms])
             variance = events[0].variance + meeting.variance if terms is None else variance_in(terms)

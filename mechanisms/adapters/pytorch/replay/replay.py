@@ -293,7 +293,10 @@ class Replay:
         suspects = [
             number
             for number, event in enumerate(other.releases.events)
-            if event.moved and (event.mixed or event.bent) and event.round <= self._last_round()
+            if event.moved
+            and not event.superseded
+            and (event.mixed or event.bent)
+            and event.round <= self._last_round()
         ]
         if not suspects:
             return
@@ -307,7 +310,7 @@ class Replay:
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""
-        moved = [number for number, event in enumerate(other.releases.events) if event.moved]
+        moved = [number for number, event in enumerate(other.releases.events) if event.moved and not event.superseded]
         if self._place is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
             return []
         lengths, runs = [length_of(other.releases.events, moved)], []
