@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import pytest
 from diagnosis import first_lines
 
+import guarantees
+import mechanisms
 from audit.diagnosis.explain import explain
 
 KINDS = {
@@ -37,3 +40,47 @@ def test_the_wrong_call_stands_first(bug):
 @pytest.mark.parametrize("form", ["right", "right training", "shares"])
 def test_nothing_is_said_about_right_calls(form):
     assert told(form).findings == ()
+
+
+def over(key, total, divisor):
+    return (total + jax.random.normal(key, total.shape)) / divisor
+
+
+def halved(key, total, deviation):
+    return total + deviation / 2 * jax.random.normal(key, total.shape)
+
+
+class Noise:
+    """With a multiplier that ``share`` reads by way of a property, and ``draw`` does not read."""
+
+    def __init__(self, key, total, number):
+        self.key, self.total, self.multiplier, self.bound = key, total, number, 1.0
+
+    @property
+    def deviation(self):
+        return self.multiplier * self.bound
+
+    def draw(self):
+        return jax.random.normal(self.key, self.total.shape)
+
+    def share(self):
+        return self.total + self.deviation / 8 * self.draw()
+
+
+@pytest.mark.parametrize(
+    ("noisy", "given"),
+    [
+        (over, False),
+        (halved, True),
+        (lambda *own: own[1] + Noise(*own).draw(), False),
+        (lambda *own: Noise(*own).share(), True),
+    ],
+)
+def test_only_a_number_that_is_read_as_a_deviation_is_called_one(noisy, given):
+    def step(key, rows):
+        kept = 4.0 * rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+        return noisy(key, kept.sum(0), 4.0)
+
+    pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=3.0)
+    (found,) = explain(step, pair, key=jax.random.key(0), claim=guarantees.gaussian(mu=1.0)).findings
+    assert ("is given the right deviation, 4" in found.says) is given, found.says

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
-from types import CodeType, FrameType
+import re
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,32 @@ from mechanisms.adapters.watched_calls import calls_told_to
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 MOST_FIELDS = 64
+DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier", re.IGNORECASE)
+BOUNDS = re.compile(r"clip|bound|norm|sensitivity", re.IGNORECASE)
+"""Names of what a deviation is made of: any other number, such as a divisor, may be equal to it by chance."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of a function of the user's: its file, its first and last line, and the numbers that it was given."""
+    """A call of a function of the user's: its file, its first and last line, and the numbers that it was given.
+
+    Each number comes with the name under which the function reads it, or with none.
+    """
 
     path: str
     lines: tuple[int, int]
-    numbers: frozenset[float]
+    numbers: frozenset[tuple[str, float]]
 
-    def has(self, number: float, most: int = 2) -> bool:
-        """Whether it was given a number, or factors of it."""
-        products = (np.prod(few) for size in range(1, most + 1) for few in itertools.combinations(self.numbers, size))
-        return any(abs(product - number) <= NEAR * abs(number) for product in products)
+    def has(self, number: float) -> bool:
+        """Whether it was given a number, or two factors of it."""
+        given = {value for _, value in self.numbers}
+        return _near(number, [*given, *(one * other for one, other in itertools.combinations(given, 2))])
+
+    def has_deviation(self, number: float) -> bool:
+        """Whether it reads a number as a deviation, or as a multiplier and a bound."""
+        deviations = [value for name, value in self.numbers if DEVIATIONS.search(name)]
+        bounds = [value for name, value in self.numbers if BOUNDS.search(name)]
+        return _near(number, [*deviations, *(one * other for one in deviations for other in bounds)])
 
 
 def went_wrong(trace: Callable[[], object], places: Iterable[Place], right: float, wrong: float) -> Place | None:
@@ -42,7 +55,7 @@ def went_wrong(trace: Callable[[], object], places: Iterable[Place], right: floa
     for place in places:
         for depth, frame in enumerate(place.own):
             around = [call for call in calls if _holds(call, frame)]
-            if any(call.has(right) and not call.has(wrong) for call in around):
+            if any(call.has_deviation(right) and not call.has(wrong) for call in around):
                 return Place(own=place.own[depth:])
     return None
 
@@ -67,9 +80,29 @@ def _watched(trace: Callable[[], object]) -> list[Call]:
 
 def _call(frame: FrameType) -> Call:
     code = frame.f_code
-    named: list[Any] = [frame.f_globals.get(name) for name in code.co_names]
-    fields = [field for given in frame.f_locals.values() for field in _fields(given)]
-    return Call(code.co_filename, _lines(code), frozenset(float(one) for one in named + fields if _is_number(one)))
+    read = set(_read(code))
+    given: list[tuple[str, Any]] = [(name, frame.f_globals.get(name)) for name in code.co_names]
+    for local, value in frame.f_locals.items():
+        read |= {inner for name in read for inner in _read_by_property(value, name)}
+        given += [(local, value), *((name if name in read else "", field) for name, field in _fields(value))]
+    return Call(
+        code.co_filename, _lines(code), frozenset((name, float(value)) for name, value in given if _is_number(value))
+    )
+
+
+def _read(code: CodeType) -> Iterator[str]:
+    """Names of globals and fields that a function reads, and keys of dictionaries, with the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _read(constant)
+
+
+def _read_by_property(value: Any, name: str) -> Iterable[str]:
+    got = getattr(getattr(type(value), name, None), "fget", None)
+    return _read(got.__code__) if isinstance(got, FunctionType) else ()
 
 
 def _lines(code: CodeType) -> tuple[int, int]:
@@ -77,15 +110,19 @@ def _lines(code: CodeType) -> tuple[int, int]:
     return min(lines, default=0), max(lines, default=0)
 
 
-def _fields(given: Any) -> list[Any]:
-    """A number, or those of a configuration."""
+def _fields(given: Any) -> list[tuple[str, Any]]:
+    """The fields of a configuration."""
     if isinstance(given, dict):
-        inside = list(given.values())
+        inside = given
     elif hasattr(given, "_asdict"):
-        inside = list(given)
+        inside = given._asdict()
     else:
-        inside = list(getattr(given, "__dict__", {}).values())
-    return [given, *inside[:MOST_FIELDS]]
+        inside = getattr(given, "__dict__", {})
+    return [(str(name), value) for name, value in itertools.islice(inside.items(), MOST_FIELDS)]
+
+
+def _near(number: float, others: Iterable[float]) -> bool:
+    return any(abs(other - number) <= NEAR * abs(number) for other in others)
 
 
 def _is_number(given: Any) -> bool:
