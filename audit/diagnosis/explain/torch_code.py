@@ -117,9 +117,9 @@ def _imports_torch(code: Any, side: Any, seed: int) -> bool:
 
 def _fails_alone(code: Any, sides: Sequence[Any], seed: int, kind: type[Exception]) -> bool:
     """Whether the code raises such an error where nothing is watched."""
-    watch = importlib.import_module("mechanisms.adapters.pytorch.watch")
+    streams = importlib.import_module("mechanisms.adapters.pytorch.streams")
     try:
-        with watch.generators_kept():
+        with streams.generators_kept():
             for side in sides:
                 code(side, seed, lambda name, tensor: None)
     except Exception as error:

@@ -128,7 +128,9 @@ class TorchTraining(Described):
             if not equal(first[0], watch.start):
                 raise ValueError(
                     f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
-                    "build a new model, and must not draw its initial weights with the trial's seed."
+                    "build a new model, and must not draw its initial weights with the trial's seed: those that it "
+                    "draws itself are written in place (torch.nn.init, p.normal_()) or come from a generator whose "
+                    "seed is constant."
                 )
             return self._release(watch)
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import random
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mechanisms.adapters.pytorch.backward import watching_gradients
 from mechanisms.adapters.pytorch.optimizer_steps import Steps
+from mechanisms.adapters.pytorch.streams import (
+    generators_kept,
+    others_drew,
+    restore,
+    seed_all,
+    seeding_what_there_is,
+    states,
+    stream_of,
+)
 from mechanisms.networks import INITIAL_SEED
 
-STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
-"""Each generator's seed is the trial's, changed by a constant of its own: a user who seeds a loader's generator with
-the trial's seed must not get the stream that the noise is drawn from. Different seeds stay different."""
+if TYPE_CHECKING:
+    from mechanisms.adapters.pytorch.early_draws import EarlyDraws
 
 BUILDING = ("__init__", "create_accountant")
 """Functions of Opacus's accountants that are also on the way when an engine makes its own."""
@@ -33,7 +40,7 @@ class Watch:
 
     - Modules are built from fixed streams, one for each module in its order, until the first optimizer is built or
       the first module called: initial weights are the same in every trial and on both datasets. From then on every
-      generator follows the trial's seed.
+      generator follows the trial's seed, and so do PyTorch's draws before that which make no weights.
     - ``updates``: what the steps of an optimizer apply (``Steps``), at most ``steps`` times: then the run is
       ended, unless that is 0, which asks for none. Under Opacus that is the optimizer inside its
       own, so they are clipped, noised and scaled; physical batches that it only accumulates are not steps.
@@ -74,6 +81,9 @@ class Watch:
         self._named: dict[int, str] = {}
         self._built = 0
         self._switched = False
+        self._early: EarlyDraws | None = None
+        self._own_stream: Any = None
+        self._in_own_stream = False
         self._forwards: Any = None
         self._stepped: list[int] = []
         self._optimizer_steps = Steps(self.parameters, begun=self._step, applied=self._applied if steps else None)
@@ -83,7 +93,12 @@ class Watch:
         import torch
         from torch.nn.modules.module import register_module_forward_pre_hook
 
+        from mechanisms.adapters.pytorch.early_draws import EarlyDraws
+
         with contextlib.ExitStack() as stack:
+            self._early = EarlyDraws(self._drawn_early, self._weights)
+            self._early.begin()
+            stack.callback(self._early.end)
             stack.enter_context(after(torch.nn.Module, self._module_is_built))
             stack.enter_context(after(torch.optim.Optimizer, self._optimizer_is_built))
             stack.enter_context(self._optimizer_steps.watched())
@@ -128,7 +143,7 @@ class Watch:
     @property
     def never_began(self) -> bool:
         """Whether modules were built, and all random numbers after that are still those that build modules."""
-        return self._built > 0 and not self._switched
+        return self._built > 0 and not self._switched and not self._in_own_stream
 
     @property
     def taken(self) -> int | None:
@@ -136,14 +151,38 @@ class Watch:
         return len(self._stepped) if len(set(self._stepped)) == 1 else None
 
     def _switch(self) -> None:
-        if not self._switched:
-            self._switched = True
+        if self._switched:
+            return
+        self._follow_own_seed()
+        self._switched = True
+        if self._early is not None:
+            self._early.end()
+
+    def _follow_own_seed(self) -> None:
+        """The trial's stream from its beginning, or from where modules that were built last left it."""
+        if self._own_stream is not None:
+            restore(self._own_stream)
+        elif not self._in_own_stream:
             seed_all(self.seed)
+        self._own_stream, self._in_own_stream = None, True
+
+    def _drawn_early(self) -> None:
+        """A draw that gives no module its weights: a batch, or noise, of a loop that has no optimizer."""
+        import torch
+
+        fixed = self._built and torch.default_generator.initial_seed() == stream_of(INITIAL_SEED + self._built - 1)
+        if fixed and not self._switched and not self._in_own_stream:
+            self._follow_own_seed()
+
+    def _weights(self) -> list[Any]:
+        return [p for ref in self._modules if (module := ref()) is not None for p in _own_parameters(module)]
 
     def _module_is_built(self, module: Any) -> None:
         # weakly: a training may build and drop many
         self._modules.append(weakref.ref(module))
         if not self._switched:
+            if self._in_own_stream:
+                self._own_stream, self._in_own_stream = states(), False
             seed_all(INITIAL_SEED + self._built)
             self._built += 1
 
@@ -167,6 +206,12 @@ class Watch:
             self._forwards.remove()
             if self._asks["called"]:
                 raise Enough
+        if not self._switched and self._built and others_drew(INITIAL_SEED + self._built - 1):
+            raise ValueError(
+                "numbers of np.random or random are drawn after a module is built and before it is called or an "
+                "optimizer is built: whether they make initial weights or batches cannot be seen. Draw them from "
+                "np.random.default_rng(seed), with the seed that the training is given."
+            )
         self._switch()
 
     def _differentiated(self, grad: Callable[..., Any], tensors: Any, weights: Any) -> None:
@@ -225,45 +270,6 @@ class Watch:
             self.accountants.append(accountant)
 
 
-def stream_of(seed: int) -> int:
-    """The seed of PyTorch's own generator in a trial."""
-    return seed ^ STREAMS["torch"]
-
-
-def seed_all(seed: int) -> None:
-    """The generators that a process has, each with a seed of its own."""
-    import torch
-
-    # torch.manual_seed also queues a seed, with a traceback, for every kind of accelerator
-    torch.default_generator.manual_seed(stream_of(seed))
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(stream_of(seed))
-    np.random.seed((seed ^ STREAMS["numpy"]) & 0xFFFFFFFF)  # noqa: NPY002
-    random.seed(seed ^ STREAMS["random"])
-
-
-@contextlib.contextmanager
-def seeding_what_there_is() -> Iterator[None]:
-    """Where there is no accelerator, ``torch.manual_seed`` seeds PyTorch's own generator and nothing else.
-
-    It would queue a call for each kind that might come, with its stack: in an audit a tenth of a small training's time.
-    """
-    import torch
-
-    present = getattr(torch, "accelerator", torch.cuda).is_available()
-    original = torch.manual_seed
-
-    @functools.wraps(original)
-    def seeded(seed: int) -> Any:
-        return torch.default_generator.manual_seed(int(seed))
-
-    torch.manual_seed = original if present else seeded
-    try:
-        yield
-    finally:
-        torch.manual_seed = original
-
-
 def plain_name(name: str) -> str:
     """A tensor's name without what Opacus and DistributedDataParallel put in front of it."""
     for wrapper in ("_module.", "module."):
@@ -305,20 +311,6 @@ def after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
         setattr(owner, "__init__", original)  # noqa: B010
 
 
-@contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
-    """The process's own generators, as they were before the trial."""
-    import torch
-
-    state = torch.default_generator.get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(state[0])
-        np.random.set_state(state[1])  # noqa: NPY002
-        random.setstate(state[2])
-
-
 def _made_for_an_answer() -> bool:
     """Whether an accountant of Opacus makes this one to find an answer: it counts no step that was taken.
 
@@ -338,6 +330,11 @@ def _removed(handle: Any) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def _own_parameters(module: Any) -> list[Any]:
+    """Of a module that may only just be in construction."""
+    return [p for p in module.__dict__.get("_parameters", {}).values() if p is not None]
 
 
 def _parameters(optimizer: Any) -> list[Any]:

@@ -38,7 +38,7 @@ from mechanisms.adapters.pytorch.replay.same_noise import (
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.short_rounds import short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.watch import generators_kept, seed_all, stream_of
+from mechanisms.adapters.pytorch.streams import generators_kept, seed_all, stream_of
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
