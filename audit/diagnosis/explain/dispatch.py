@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 
+from audit.claim_fits_pair import require_matching, require_steps
 from audit.diagnosis.explain.findings import Explanation, not_followed
 from audit.power.less_noise import CLAIMS
 from audit.record.environment import seen_of
+from audit.trials.both_sides import both_sides, steps_taken
 from audit.trials.keys import require_key
 from guarantees.checks import AboveZero, checked
 from guarantees.families.event_text import noise_multiplier_of
@@ -171,6 +173,7 @@ def explain(
 
     Raises:
       TypeError: ``mechanism`` is no mechanism, or ``key`` no key.
+      ValueError: ``claim`` is about other neighbours or other steps, as ``audit.run_audit`` says it.
 
     Examples:
       >>> import audit, jax, mechanisms
@@ -182,8 +185,12 @@ def explain(
     """
     require_key(key)
     step = as_mechanism(mechanism)
+    if claim is not None:
+        require_matching(step, neighbours, claim)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
     told = replayed(step, neighbours, key=key, stated=stated)
+    if claim is not None and told.rounds and step.tracer == "jax":
+        require_steps(step, claim, steps_taken(step, neighbours, both_sides(step, neighbours)))
     with warnings.catch_warnings():
         # told as a finding
         warnings.simplefilter("ignore")

@@ -62,9 +62,18 @@ def never_a_number(key, rows):
     return jnp.nan * rows.sum(0) + jax.random.normal(key, rows.shape[1:])
 
 
+def no_number_after_noise(key, rows):
+    clipped = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
+    return jnp.nan * (clipped.sum(0) + jax.random.normal(key, rows.shape[1:]))
+
+
 @pytest.mark.parametrize(
     ("step", "why"),
     [
+        (
+            no_number_after_noise,
+            "the output is no number (NaN), with and without the record: there is nothing to compare",
+        ),
         (text, "it returns a str, and a step must return an array or a tree of arrays"),
         (nothing, "it returns nothing, and a step must return an array or a tree of arrays"),
         (never_a_number, "the output is no number (NaN), with and without the record: there is nothing to compare"),

@@ -123,3 +123,25 @@ def test_the_larger_of_what_is_claimed_and_told_is_stated(claimed, told):
     assert stated_by(claim, {"noise_multiplier": told}, pair).noise_multiplier == 1.0
     of_the_pair = stated_by(guarantees.gaussian(mu=4.0), {"noise_multiplier": told}, pair)
     assert of_the_pair.noise_multiplier == 0.25
+
+
+def rounds(key, rows):
+    return jax.vmap(together, in_axes=(0, None))(jax.random.split(key, 3), rows)
+
+
+def training(steps):
+    return guarantees.poisson_training(rate=1.0, noise_multiplier=1.0, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("releases", "claim", "refusal"),
+    [
+        ("update", guarantees.gaussian(mu=1.0, relation="zero_out"), "for zero_out neighbours but the pair differs by"),
+        ("update", training(3), "is about more than one step"),
+        ("transcript", training(7), "counts 7 steps, and the training 'rounds' takes 3"),
+        ("transcript", guarantees.subsampled_gaussian(rate=1.0, noise_multiplier=1.0), "counts 1 steps, and the"),
+    ],
+)
+def test_a_claim_about_something_else_is_refused_as_a_run_refuses_it(releases, claim, refusal):
+    with pytest.raises(ValueError, match=refusal):
+        explain(mechanisms.mechanism(rounds, releases=releases), ADDED, key=KEY, claim=claim)

@@ -130,11 +130,13 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         findings += [idle(one.at, one.hidden, each=one.each) for one in told]
     if (carried := _carried_alone(runs)) is not None:
         findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
-    if not _joined(runs) and not any(finding.kind != Kind.NOT_FOLLOWED for finding in findings):
+    nothing = all(finding.kind == Kind.NOT_FOLLOWED for finding in findings)
+    if nothing and runs[0].no_number:
+        why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"
+        findings.append(not_followed(why))
+    elif nothing and not _joined(runs):
         why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
-        if runs[0].no_number:
-            why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"
-        elif (constant := runs[0].lockstep.constant_choice) is not None:
+        if (constant := runs[0].lockstep.constant_choice) is not None:
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
         findings.append(not_followed(why))
     return Explanation(
