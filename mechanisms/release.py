@@ -98,6 +98,18 @@ def flatten_rows(outputs: Any, trials: int, kind: OutputKind = "vector") -> tupl
     return (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)), layout
 
 
+class LostDigitsError(ValueError):
+    """Float32 cannot hold how releases change from trial to trial."""
+
+
+TELLING_TRIALS = 32
+"""From as many trials on it is known how far their releases vary."""
+STEPS, LOST = 32, 0.25
+"""Steps of float32 within which all of them lie where digits may be lost; rounding in deviations that loses them."""
+ROUNDING = 1e-12
+"""Changes below this share are float64's own rounding."""
+
+
 def _single(name: str, array: np.ndarray) -> np.ndarray:
     """As float32; a finite number that has none there is refused by its value."""
     with np.errstate(over="ignore"):
@@ -107,7 +119,28 @@ def _single(name: str, array: np.ndarray) -> np.ndarray:
             f"a release of {array[lost].flat[0]:.3g}{'' if name == PLAIN else f' in {name!r}'} is beyond 3.4e38, the "
             "largest float32, which releases are kept in: scale it down, which changes nothing of what it tells."
         )
+    if array.dtype.itemsize > single.dtype.itemsize and len(array) >= TELLING_TRIALS:
+        _refuse_lost_digits(name, array.reshape(len(array), -1), single.reshape(len(array), -1))
     return single
+
+
+def _refuse_lost_digits(name: str, array: np.ndarray, single: np.ndarray) -> None:
+    """Refuse numbers whose changes from trial to trial float32 cannot hold, since no score could see them."""
+    largest, steps = np.abs(single).max(axis=0, initial=0.0), np.float32(STEPS)
+    near = np.ptp(single, axis=0) <= steps * np.spacing(largest)
+    if not near.any():
+        return
+    own = array[:, near].astype(float)
+    deviation, lost = own.std(axis=0), np.abs(own - single[:, near]).max(axis=0)
+    gone = (lost > LOST * deviation) & (deviation > ROUNDING * largest[near])
+    if gone.any():
+        first = int(np.argmax(gone))
+        raise LostDigitsError(
+            f"releases of {own[0, first]:.4g}{'' if name == PLAIN else f' in {name!r}'} vary by {deviation[first]:.2g} "
+            f"from trial to trial, and float32, which releases are kept in, has steps of "
+            f"{np.spacing(largest[near][first]):.2g} there: subtract a constant, the same on both datasets, which "
+            "changes nothing of what it tells."
+        )
 
 
 def stack(outputs: Sequence[Any]) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from audit.trials.user_code_errors import Terminated, contained, own_traceback, passes
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
-from mechanisms.release import Layout, flatten_rows
+from mechanisms.release import Layout, LostDigitsError, flatten_rows
 
 START_SECONDS = 180.0
 """What a worker may take to start, import a library and prepare a side, before its first trials of it."""
@@ -92,6 +92,8 @@ class _Trials:
                 self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
                 ready()
             return Drawn(*flatten_rows(self.prepared[batch.side](seeds), len(seeds), self.mechanism.kind))
+        except LostDigitsError as error:
+            raise ForeignError(f"on the side '{batch.side}' of {self.mechanism.name}: {error}") from None
         except BaseException as error:
             if passes(error):
                 raise

@@ -88,3 +88,26 @@ def test_a_finite_number_beyond_float32_is_refused_by_its_value():
         flatten_rows(np.array([[0.0, 1e300]]), 1)
     rows, _ = flatten_rows(np.array([[np.inf, 3e38]]), 1)
     assert np.isposinf(rows[0, 0])
+
+
+def test_changes_that_float32_cannot_hold_are_refused_by_their_size():
+    noise = np.random.default_rng(0).laplace(0.0, 5.0, (64, 1))
+    with pytest.raises(ValueError, match=r"releases of 2e\+09 vary by .* has steps of 1.3e\+02 there: subtract"):
+        flatten_rows(2e9 + noise, 64)
+    with pytest.raises(ValueError, match="in 'sum' vary"):
+        flatten_rows({"sum": 2_000_000_000 + np.round(noise).astype(np.int64), "count": noise}, 64)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.full((64, 1), 2e9) * (1 + 1e-16 * np.arange(64)[:, None]),
+        2e6 + np.random.default_rng(0).laplace(0.0, 5.0, (64, 1)),
+        np.random.default_rng(0).integers(0, 2, (64, 3)).astype(float),
+        np.arange(64.0)[:, None] / 3 + 1e5,
+        (2e9 + np.random.default_rng(0).laplace(0.0, 5.0, (64, 1)))[:8],
+    ],
+    ids=["rounding", "enough digits", "bits", "thirds", "few trials"],
+)
+def test_what_float32_holds_passes(rows):
+    flatten_rows(rows, len(rows))
