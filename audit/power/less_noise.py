@@ -1,4 +1,4 @@
-"""How much less noise than a claim about sampled batches promises an audit would have found, as a multiplier."""
+"""How much less noise than a claim about sampled batches promises so many trials find at best, as a multiplier."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ HIDES_NOTHING = 0.99
 TOLERANCE = 1e-3
 POINTS = 2**16
 """Of the lattice on which the steps of a training are composed: it moves what is found by less than a halving."""
+AT_BEST = "with the best score and threshold, on a pair that hides nothing"
+"""Where so much noise is found: a learned score may find less, and other records' gradients may hide it."""
 LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
 """Thresholds for the largest loss of a step beside those of its levels."""
 
@@ -232,18 +234,18 @@ def _largest(found_with: Callable[[float], bool]) -> float:
 
 
 def in_its_place(noise: float, promised: Sampled) -> str:
-    """A noise multiplier that is found, two digits and rounded down, in the place of the promised one."""
+    """A noise multiplier that is found at best, two digits and rounded down, in the place of the promised one."""
     told = f"{promised.noise_multiplier:g}"
     if noise == 0:
-        return f"a noise multiplier of 0 in place of {told}"
+        return f"a noise multiplier of 0 in place of {told} {AT_BEST}"
     unit = 10.0 ** (math.floor(math.log10(noise)) - 1)
-    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:g} or less in place of {told}"
+    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:g} or less in place of {told} {AT_BEST}"
 
 
 def told_in(reason: str) -> str | None:
     """What ``in_its_place`` says in a record's reason; None where it says nothing."""
     found = re.search(r"a noise multiplier of \S+(?: or less)? in place of [^\s,]+", reason)
-    return None if found is None else found[0]
+    return None if found is None else f"{found[0]} {AT_BEST}"
 
 
 def in_so_many_runs(power: float) -> str:

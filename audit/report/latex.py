@@ -254,23 +254,22 @@ def _changing(records: tuple[AuditRecord, ...]) -> list[str]:
 def _power(records: tuple[AuditRecord, ...]) -> list[str]:
     """Which leaks every audit without a violation would have found, and where they have to show, in a sentence."""
     green = [record for record in records if record.verdict == "no_violation_found"]
-    found = [_less_noise(green)]
-    found += [_largest(r"an advantage of ${}$ above its claim", ".2g", [r.detectable_advantage_excess for r in green])]
+    found = [_largest(r"an advantage of ${}$ above its claim", ".2g", [r.detectable_advantage_excess for r in green])]
     if not any(sampled(record.claim) for record in green):
         found += [_gaussian_leak(green)]
-    told = [leak for leak in found if leak]
+    told, less = [leak for leak in found if leak], _less_noise(green)
     which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
-    said = (
-        f"{in_so_many_runs(POWER).capitalize()}, {which} that found no violation would have found, at its thresholds,"
-    )
-    return [f"{said} {' or '.join(told)} (on its pair, with its scores)."] if told else []
+    which += " that found no violation would have found, at its thresholds,"
+    said = [f"{which} {' or '.join(told)} (on its pair, with its scores)"] if told else []
+    said += [f"so many trials would have found {less}"] if less else []
+    return [f"{in_so_many_runs(POWER).capitalize()}, {', and '.join(said)}."] if said else []
 
 
 def _less_noise(green: list[AuditRecord]) -> str:
     """The noise multiplier that all of them tell, where it is one and the same."""
     told = {told_in(record.reason) for record in green}
     (only,) = told if len(told) == 1 else {None}
-    return "" if only is None else f"{only}, if the pair and the threshold show it in full,"
+    return only or ""
 
 
 def _gaussian_leak(green: list[AuditRecord]) -> str:

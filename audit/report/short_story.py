@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from audit.power.less_noise import told_in
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import in_prose
 from audit.report.escaping import shown, visible
@@ -119,7 +118,5 @@ def _power(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _found_leak(record: AuditRecord) -> str:
-    if told := told_in(record.reason):
-        return told
     excess = record.detectable_advantage_excess
     return "" if excess is None else f"an advantage of {at_most(excess, '.2g')} or more above the claim"

@@ -38,6 +38,7 @@ BELOW = "a proven point of the trade-off curve lies below the claim."
 PLAINEST = ("number", "point", "curve")
 """Of several statements that refute a claim the message leads with the first of these."""
 RUNS = in_so_many_runs(power.POWER)
+HERE = "(on this pair, with these scores, in one release)"
 NOISELESS = "releases without any noise, since few of them draw the record"
 MISSED = f"; they would miss {NOISELESS}"
 HALF = "that half of the noise is missing"
@@ -327,14 +328,11 @@ def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str)
     claimed, mu = claim.epsilon_range(delta).promised, _claimed_mu(claim)
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     elsewhere = found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}")
-    if less:
-        leaks.insert(0, f"{less}, if the pair and the threshold show it in full,")
-    elif elsewhere and found.epsilon is not None:
+    if not less and elsewhere and found.epsilon is not None:
         size = f"epsilon {at_most(found.epsilon, '.3g')} or more"
         if mu is not None:
             size = f"mu {at_most(_mu(found.epsilon, delta), '.3g')} or more in place of {mu:.3g}"
         leaks.append(f"a Gaussian leak with {size}, if it shows most there")
-    return (
-        f"{RUNS} this audit would have found, at its thresholds, {' or '.join(leaks)} "
-        "(on this pair, with these scores, in one release)"
-    )
+    here = f"this audit would have found, at its thresholds, {' or '.join(leaks)} {HERE}" if leaks else ""
+    at_best = f"these trials {'' if leaks else 'would have found '}{less}" if less else ""
+    return f"{RUNS} {', and '.join(filter(None, (here, at_best)))}"

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 import audit
 import guarantees
 import mechanisms
+from audit.power.less_noise import AT_BEST
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.of_one_run import as_record
 from audit.record.record import SuitePart, plain
@@ -280,7 +281,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
         green.claim, name="subsampled_gaussian", parameters={"rate": 0.1, "noise_multiplier": 1.0}
     )
     rare = dataclasses.replace(green, claim=step, reason=f"in 8 of 10 runs, {told}, if the pair shows it.")
-    assert f"at its thresholds, {told}, if the pair and the threshold show it in full, or an adv" in methods((rare,))
+    assert f"with its scores), and so many trials would have found {told} {AT_BEST}." in methods((rare,))
     assert "Gaussian mechanism" not in methods((rare,))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name

@@ -142,13 +142,13 @@ def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation)
 
 def test_where_no_violation_is_found_the_story_says_what_would_have_been(violation):
     """Half of the noise was missed, and the story said 'Nothing: every verdict is as expected' alone."""
-    told = (
-        "this audit would have found, at its thresholds, a noise multiplier of 0.4 or less in place of 1, if the pair"
-    )
+    told = "these trials would have found a noise multiplier of 0.4 or less in place of 1 with the best score"
     green = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", reason=told)
-    text = " ".join(" ".join(ten_lines((green,), width=80)).split())
-    assert "in 8 of 10 runs it would find a noise multiplier of 0.4 or less in place of 1" in text
-    other = dataclasses.replace(green, reason="", detectable_advantage_excess=0.18)
+    other = dataclasses.replace(green, detectable_advantage_excess=0.18)
+    text = " ".join(" ".join(ten_lines((other,), width=80)).split())
+    assert "in 8 of 10 runs it would find an advantage of 0.18 or more above the claim" in text
+    # what the best score finds is not what this audit does
+    assert "noise multiplier" not in text
     text = " ".join(" ".join(ten_lines((other, other), width=140)).split())
     assert "they would find an advantage of 0.18 or more above the claim" in text
     assert "would find" not in " ".join(ten_lines((violation,), width=140))

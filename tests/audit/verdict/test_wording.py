@@ -8,6 +8,7 @@ from joint_judge import judge_jointly
 import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.power import power
+from audit.power.less_noise import AT_BEST
 from audit.verdict.judgement import HALF, NOISELESS, conclude
 
 GAUSSIAN = guarantees.gaussian(mu=1.0)
@@ -43,7 +44,8 @@ def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
 
 def test_less_noise_than_a_sampled_claim_names_is_told_as_its_noise_multiplier_and_once():
     told = reason(guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0), 2000)
-    assert re.search(r"found, at its thresholds, a noise multiplier of 0\.\d+ or less in place of 1, if the pair", told)
+    assert re.search(r"found, at its thresholds, an advantage of 0\.\d+ or more above the claim \(on this pair", told)
+    assert re.search(rf", and these trials a noise multiplier of 0\.\d+ or less in place of 1 {AT_BEST}\.$", told)
     assert "Gaussian" not in told
     assert "noise" not in reason(GAUSSIAN)
 
@@ -90,7 +92,7 @@ def test_half_of_the_noise_may_be_missed_where_it_leaks_little():
     claim = guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
     found = conclude(claim, refuted=None, p=1.0, risk=0.05, delta=1e-5, trials_per_side=5000)
     assert found.verdict == "no_violation_found"
-    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10,", found.reason)
+    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10 with", found.reason)
 
 
 @pytest.mark.long
