@@ -71,6 +71,7 @@ def _require_one_step(step: str, claim: Claim) -> None:
         said = f"the claim {claim.describe()} is for one {claim.unit}"
         remedy = f"if its numbers are those of one step, say so where you state it: {claim.name}(..., unit='step')"
     raise ValueError(
-        f"{said}, and {step!r} releases one step's update; {remedy}; or release the whole training: "
-        "releases='transcript' or 'final'."
+        f"{said}, and the mechanism {step!r} releases one step's update; {remedy}; or release the whole training: "
+        "where the mechanism is made, say releases='transcript' (callable_step(..., releases='transcript'): the steps "
+        "along the first axis) or 'final'."
     )

@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         rest = plain(dataclasses.replace(found, claim=None)) | {"claim": None if claim is None else claim.describe()}
         print_json(plain({**answers, "not_gdp": refuted, **rest}))
     elif not arguments.quiet:
-        _print(found, claim, delta=arguments.delta)
+        _print(found, claim, delta=arguments.delta, declared=arguments.guesses is not None)
     return found
 
 
@@ -50,7 +50,7 @@ def _not_gdp(found: OneRun) -> str:
     return f"not mu-GDP for any mu up to {at_least(found.mu, '.4f')}; about Gaussian DP only, it bounds no epsilon"
 
 
-def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
+def _print(found: OneRun, claim: Claim | None, *, delta: float, declared: bool) -> None:
     print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta), '.4f')}")
     print(_not_gdp(found) + ".")
     sure = at_least(1 - found.risk, ".4g")
@@ -62,8 +62,8 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float) -> None:
         print(f"as many as {each.revealed:,} revealed coins recommend at delta {each.at_delta:g}.")
     if not chosen:
         best = max(found.guesses, key=lambda each: each.epsilon(delta))
-        print(f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: ", end="")
-        print(f"{best}.")
+        several = f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: "
+        print(f"{several if len(found.guesses) > 1 else ''}{best}{'' if declared else ', as many as the claim fixes'}.")
     if claim is not None:
         limit = plan_one_run(claim=claim, canaries=found.canaries, delta=delta, risk=found.risk).limit
         print(

@@ -236,7 +236,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         spans = f"the pair's gradients span {len(signal.basis)} of {signal.dimension}"
         few = f"{reason}: {spans}; audit a pair of fewer records."
         if signal.dimension <= FEWEST_COORDINATES:
-            few = f"{reason}: a release of {signal.dimension} beside the record's gradient has no more."
+            few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
         return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
     clip, noise_multiplier, rate = stated(record)
     told = mechanism.gradients_told is None or _rate_is_told(record)

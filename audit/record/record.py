@@ -19,7 +19,7 @@ from audit.risk import RiskBudget, Statement
 from audit.verdict.proven_numbers import ProvenNumber, stated
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
-from guarantees.numerics.rounding import at_least, at_most
+from guarantees.numerics.rounding import as_claimed, at_least, at_most
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
 SCHEMA = 3
@@ -98,11 +98,11 @@ class ClaimPart:
         if self.epsilon is None and self.error == 0:
             return "not known (the claim could not be built)"
         if self.epsilon is not None and not self.error_exceeds(delta):
-            return f"{at_most(self.epsilon, '.4g')} at delta {delta:g}"
+            return f"{as_claimed(self.epsilon)} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""
         error = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
         why = f"{error}; its curve is computed no more exactly than that, and the verdict allows for it"
-        return f"not known ({why})" if self.epsilon is None else f"at most {at_most(self.epsilon, '.4g')} ({why})"
+        return f"not known ({why})" if self.epsilon is None else f"at most {as_claimed(self.epsilon)} ({why})"
 
     def short(self) -> str:
         """The same for a table, with long lists of numbers told by their length and ends."""

@@ -35,13 +35,13 @@ def close_call(record: AuditRecord) -> str:
 
 
 def ended_early(record: AuditRecord) -> str:
-    """A violation that ended before its last trial: why its p-value is close to the risk and its numbers are small."""
+    """A violation that ended before its last trial: why its p-value and its numbers tell little of the leak."""
     if record.verdict != "violation" or not record.stops_early or record.trials >= record.trials_planned:
         return ""
     return (
         f"the audit ended at trial {record.trials:,} of {record.trials_planned:,}, as soon as the claim was refuted. "
-        "So p is just below the risk, however large the leak, and so few trials prove little of epsilon and delta; an "
-        "audit that does not stop early proves more of them."
+        "So p does not say how large the leak is, and so few trials prove little of epsilon and delta; an audit that "
+        "does not stop early proves more of them."
     )
 
 

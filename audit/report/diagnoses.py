@@ -29,9 +29,9 @@ def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 
 
 def in_prose(record: AuditRecord) -> str:
-    """What looks wrong, as a paper's text tells it: the first suspect of a violation, all of them beside a verdict
-    that no trial made one; nothing where nothing looks wrong."""
-    said = suspects(record.diagnoses)
+    """What looks wrong, as a paper's text tells it: the first suspect of a violation, or that no question found one;
+    all of them beside a verdict that no trial made one; nothing where nothing was asked."""
+    said = looks_wrong(record.diagnoses)
     told = said[:1] if record.verdict == "violation" else said
     return f"{heading(record)}: {' '.join(told)}" if told else ""
 

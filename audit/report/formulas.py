@@ -58,7 +58,12 @@ def _history(rounds: Any) -> list[str]:
 
 def number(value: float) -> str:
     """Three digits, for math mode."""
-    mantissa, _, power = f"{value:.3g}".partition("e")
+    return in_math(f"{value:.3g}")
+
+
+def in_math(written: str) -> str:
+    """A number as math mode writes it."""
+    mantissa, _, power = written.partition("e")
     if mantissa.lstrip("-") == "inf":
         return mantissa.replace("inf", r"\infty")
     if not power:

@@ -16,12 +16,12 @@ from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import ceiling
 from audit.report.diagnoses import beside_the_verdict, in_prose
 from audit.report.escaping import visible
-from audit.report.formulas import formula, number
+from audit.report.formulas import formula, in_math, number
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
 from audit.report.story import listed, what_broke
 from audit.report.table import NOT_KNOWN, readable
-from guarantees.numerics.rounding import at_least, at_most
+from guarantees.numerics.rounding import as_claimed, at_least, at_most
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -165,9 +165,9 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     most = _most(record)
-    claimed = NOT_KNOWN if record.claim.epsilon is None else f"${number(record.claim.epsilon)}$"
+    claimed = NOT_KNOWN if record.claim.epsilon is None else f"${in_math(as_claimed(record.claim.epsilon))}$"
     epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
-    advantage = f"{at_least(record.delta(0.0), '.3f')} (${number(record.claim.advantage)}$)"
+    advantage = f"{at_least(record.delta(0.0), '.3f')} (${in_math(as_claimed(record.claim.advantage))}$)"
     verdict = escape(readable(record.verdict))
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
@@ -314,12 +314,14 @@ def _in_symbols(text: str) -> str:
 
 
 def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
-    """What looks wrong in every violation that is not expected, and beside every other verdict: a sentence each."""
+    """Every violation that is not expected, and what looks wrong in it or beside another verdict: a sentence each."""
     said = []
     for record in records:
-        if (told := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
-            broke = f"violation; {_in_symbols(visible(what_broke(record)))}; " if record.verdict == "violation" else ""
-            said.append(f"Audit ``{_short(visible(record.name))}'': {broke}{escape(visible(told))}")
+        broken = record.verdict == "violation"
+        told = [f"violation; {_in_symbols(visible(what_broke(record)))}"] if broken else []
+        told += [escape(visible(wrong).removesuffix("."))] if (wrong := in_prose(record)) else []
+        if told and not (broken and record.as_expected):
+            said.append(f"Audit ``{_short(visible(record.name))}'': {'; '.join(told)}.")
     return said
 
 

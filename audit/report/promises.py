@@ -59,7 +59,7 @@ def covered(record: AuditRecord) -> str:
     if claim.steps is None and claim.times == 1 and claim.unit in ("step", "release"):
         if whole:
             return "one release of the whole training; the claim does not say how many steps it counts"
-        return "one step" if record.releases == "update" else f"one {claim.unit}"
+        return "one release"
     if claim.steps == 1 and record.releases == "update":
         # whatever unit its author gave: an update is no training
         return "one step"

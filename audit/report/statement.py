@@ -8,14 +8,14 @@ from typing import Any
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.audited import NOT_REPEATABLE, audited, command, differ_by, how_many, libraries, unit_of_privacy
 from audit.report.caveats import other_than_told
-from audit.report.diagnoses import REPLAYED, heading, in_prose, suspects
+from audit.report.diagnoses import REPLAYED, heading, in_prose, looks_wrong
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import at_least
+from guarantees.numerics.rounding import as_claimed, at_least
 
 UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "poisson_sampling", "batch_size", "rate", "sample_rate", "event")
@@ -154,7 +154,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
 
 def _suspicion(record: AuditRecord) -> Mapping[str, str]:
     """What looks wrong: why it is violated, or what a replay shows and no trial."""
-    said = " ".join(suspects(record.diagnoses))
+    said = " ".join(looks_wrong(record.diagnoses))
     if not said:
         return {}
     if heading(record) == REPLAYED:
@@ -174,7 +174,7 @@ def _promise(record: AuditRecord) -> Mapping[str, str]:
     """Epsilon and its delta; a pure epsilon holds at delta 0, where nothing can be proven of it."""
     claim = record.claim
     if claim.name in PURE and not claim.parameters.get("delta") and claim.times == 1:
-        pure = f"{claim.parameters['epsilon']:.4g} at delta 0 (pure)"
+        pure = f"{as_claimed(claim.parameters['epsilon'])} at delta 0 (pure)"
         return {"promised epsilon": pure, "delta": f"0; bounds are proven at {record.report_delta:g}"}
     return {"promised epsilon": claim.epsilon_at(record.report_delta), "delta": f"{record.report_delta:g}"}
 

@@ -13,13 +13,13 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
 from audit.report.caveats import close_call, ended_early
 from audit.report.ceiling import Ceiling
-from audit.report.diagnoses import code_lines, looks_wrong
+from audit.report.diagnoses import code_lines, looks_wrong, suspects
 from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
 from audit.verdict.judgement import ONE_PLACE
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import at_least, at_most
+from guarantees.numerics.rounding import as_claimed, at_least, at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 
@@ -167,8 +167,7 @@ def remedy(record: AuditRecord) -> str:
         lines = f", and let {_replay(record)} {LINES}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
-    suspects = any(answer.wrong for answer in record.diagnoses)
-    first = f" First suspect: {looks_wrong(record.diagnoses)[0]}" if suspects else ""
+    first = f" First suspect: {wrong[0]}" if (wrong := suspects(record.diagnoses)) else ""
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
     return f"Do not state this claim for this code: repair the code, or account for what it does.{first}{close}"
 
@@ -196,8 +195,8 @@ def _known_leak(record: AuditRecord) -> str:
     if claimed is None or not math.isfinite(claimed) or exact > HIDDEN * claimed:
         return f"{said}."
     return (
-        f"{said}, far below the claim's {claimed:.3g}: where other records in the batch hide the record, an attack "
-        'that knows them (sees = "isolated") or a pair of fewer records shows more.'
+        f"{said}, far below the claim's {as_claimed(claimed)}: where other records in the batch hide the record, an "
+        'attack that knows them (sees = "isolated") or a pair of fewer records shows more.'
     )
 
 
@@ -274,7 +273,7 @@ def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     epsilons = sorted({round(epsilon, 12) for epsilon in claimed if epsilon is not None})
     if not epsilons:
         return "not known"
-    least, most = at_most(epsilons[0], ".3g"), at_most(epsilons[-1], ".3g")
+    least, most = as_claimed(epsilons[0]), as_claimed(epsilons[-1])
     return least if least == most else f"{least} to {most}"
 
 
@@ -349,8 +348,9 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     unrun = [repr(record.name) for record in surprises if not record.ran]
     if broken:
         names = listed([repr(record.name) for record in broken], most=3)
-        told = [record for record in broken if any(answer.wrong for answer in record.diagnoses)]
-        where = "; see what looks wrong." if told else "."
+        told = [repr(record.name) for record in broken if suspects(record.diagnoses)]
+        which = f" in {listed(told, most=3)}" if len(told) < len(broken) else ""
+        where = f"; see what looks wrong{which}." if told else "."
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
         confirm = f" p{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""

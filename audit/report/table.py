@@ -13,7 +13,7 @@ from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
-from guarantees.numerics.rounding import at_least, at_most
+from guarantees.numerics.rounding import as_claimed, at_least
 
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
@@ -56,7 +56,7 @@ def proven_delta(record: AuditRecord) -> str:
 def _claimed(record: AuditRecord, number: float | None) -> str:
     if record.claim.source == NOT_BUILT:
         return NOTHING
-    return NOT_KNOWN if number is None else at_most(number, ".3g")
+    return NOT_KNOWN if number is None else as_claimed(number)
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:

@@ -11,7 +11,7 @@ from audit.report.repeat import NOT_REPEATABLE
 from audit.report.spent import spent
 from audit.report.table import readable
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import at_least, at_most
+from guarantees.numerics.rounding import as_claimed, at_least
 
 
 def record_lines(record: AuditRecord) -> list[str]:
@@ -33,7 +33,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_broken_lines(record),
         *_code_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
-        f"delta {at_most(record.claim.advantage, '.4g')} at epsilon 0",
+        f"delta {as_claimed(record.claim.advantage)} at epsilon 0",
         *_step_lines(record),
         *([f"  seen:    {note}"] if (note := other_than_told(record)) else []),
         f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "

@@ -25,7 +25,7 @@ from audit.power.less_noise import (
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
-from guarantees.numerics.rounding import at_most
+from guarantees.numerics.rounding import as_claimed, at_most
 from guarantees.numerics.search import halved
 
 SMALLEST_RISK = 1e-12
@@ -313,7 +313,8 @@ def _moderate(claim: Claim, delta: float) -> str:
     mu = _claimed_mu(claim)
     if mu is not None and wanted.epsilon is not None:
         return f"a Gaussian leak with mu {_mu(wanted.epsilon, delta):.3g}, where {mu:.3g} is claimed"
-    return f"a Gaussian leak with epsilon {wanted.epsilon:.3g} at delta {delta:.3g}, where {claimed:.3g} is claimed"
+    told = f"a Gaussian leak with epsilon {wanted.epsilon:.3g} at delta {delta:.3g}"
+    return f"{told}, where {as_claimed(claimed)} is claimed"
 
 
 def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str) -> str:

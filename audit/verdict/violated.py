@@ -11,7 +11,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
-from guarantees.numerics.rounding import at_least, at_most
+from guarantees.numerics.rounding import ROUND_OFF, as_claimed, at_least, at_most
 from guarantees.vocabulary import Direction
 
 EXCESSES = np.geomspace(1e-3, 1.0, 13)
@@ -80,9 +80,9 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
 def which_outputs(most: Allowance, claim: Claim) -> str:
     """Of which outputs the claim promises this, where it promises more of the others; else nothing."""
     both = float(np.asarray(claim.delta(most.epsilon)))
-    if most.claimed >= LESS * both:
+    if most.claimed >= LESS * both - ROUND_OFF:
         return ""
-    return f" in outputs likelier {OUTPUTS[most.direction]} the record ({both:.3g} is claimed of the others)"
+    return f" in outputs likelier {OUTPUTS[most.direction]} the record ({as_claimed(both)} is claimed of the others)"
 
 
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:

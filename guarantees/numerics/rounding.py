@@ -22,6 +22,11 @@ def at_most(value: float, form: str) -> str:
     return _written(value * (1 - math.copysign(ROUND_OFF, value)), form, decimal.ROUND_CEILING)
 
 
+def as_claimed(value: float) -> str:
+    """What a claim allows, as every report of an audit writes it."""
+    return at_most(value, ".3g")
+
+
 def between(low: float, high: float, form: str) -> str:
     """Both ends of an interval, which never shrinks."""
     return f"{at_least(low, form)} to {at_most(high, form)}"

@@ -64,7 +64,7 @@ def test_a_violation_fails_readably_and_a_right_step_passes(pytester):
     result.stdout.fnmatch_lines(
         [
             "*::test_wrong: violation (p-value *",
-            "*claim:   gaussian(mu=1.0): epsilon 4.378 at delta 1e-05*",
+            "*claim:   gaussian(mu=1.0): epsilon 4.38 at delta 1e-05*",
             "*proven:  epsilon >= *",
             "*counts:  * false alarms in 5,000 trials without the record*",
             "*key:     threefry2x32:*",

@@ -345,6 +345,10 @@ def test_the_command_line_names_the_conditions_and_keeps_gaussians_apart(tmp_pat
     text = capsys.readouterr().out
     assert "own fair coin" in text
     assert "not mu-GDP for any mu up to" in text
+    main([*words, "--claim", "gaussian(mu=2.0)"])
+    text = capsys.readouterr().out
+    assert ", as many as the claim fixes." in text
+    assert "declared" not in text
     assert main([*words, "--guesses", "100", "100", "--claim", "gaussian(mu=0.5)", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == "violation"

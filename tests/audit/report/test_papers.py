@@ -27,7 +27,7 @@ from audit.report.formats import separated
 from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
 from audit.report.statement import model_card, statement
-from audit.report.story import story
+from audit.report.story import remedy, story
 
 
 def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
@@ -74,6 +74,30 @@ def test_a_paper_says_why_a_claim_is_violated(violation):
     assert escape(first) not in methods((expected,))
     silent = dataclasses.replace(violation, diagnoses=())
     assert "looks wrong" not in statement((silent,)) + model_card((silent,), title="t") + methods((silent,))
+    assert "Audit ``half the noise'': violation; delta at $" in methods((silent,))
+    nothing = dataclasses.replace(violation, diagnoses=(dataclasses.replace(answer, wrong=False),))
+    for name in ("text", "statement", "model-card", "latex", "junit", "markdown"):
+        told = " ".join(text_report((nothing,), name, title="t").split())
+        assert "none of the questions found anything wrong" in told, name
+        assert "see what looks wrong" not in told
+    assert (
+        "; see what looks wrong in 'half the noise'."
+        in story((violation, dataclasses.replace(nothing, name="b"))).to_do
+    )
+    hidden = dataclasses.replace(violation, diagnoses=(dataclasses.replace(answer, follows=True),))
+    assert "see what looks wrong" not in story((hidden,)).to_do
+    assert "First suspect" not in remedy(hidden)
+
+
+def test_what_is_claimed_is_rounded_up_to_the_same_digits_everywhere(violation):
+    """Of a Laplace claim .39347 was .393 in LaTeX, .394 in Markdown and .3935 in JUnit."""
+    claim = dataclasses.replace(violation.claim, advantage=0.3934693402873666, epsilon=0.9871)
+    record = dataclasses.replace(violation, claim=claim, violated_at=None)
+    for name in ("markdown", "junit", "latex"):
+        assert set(re.findall(r"0\.39\d+", text_report((record,), name, title="t"))) == {"0.394"}, name
+    for name in ("text", "markdown", "model-card", "statement", "junit", "latex"):
+        told = re.findall(r"0\.98\d+", text_report((record,), name, title="t"))
+        assert set(told) == {"0.988"}, name
 
 
 def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):

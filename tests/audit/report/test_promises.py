@@ -6,7 +6,7 @@ import pytest
 
 from audit.record.derive import claim_part
 from audit.report.promises import WORDS, covered, in_words
-from guarantees import claim_from_history, gaussian, normalised_round, poisson_training
+from guarantees import claim_from_history, gaussian, laplace, normalised_round, poisson_training
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,12 @@ def test_others_are_told_by_name_and_numbers():
     told = in_words(claim_part(claim, 1e-5))
     assert told.startswith("normalised round (normalise by none, records 2, rate 0.5")
     assert "normalised_round" not in WORDS
+
+
+def test_a_claim_that_counts_no_steps_covers_one_release(violation):
+    """The card of a Laplace count covered 'one step'."""
+    claim = claim_part(laplace(epsilon=1.0), 1e-5)
+    assert covered(dataclasses.replace(violation, claim=claim, releases="update")) == "one release"
 
 
 def test_a_history_of_one_step_covers_one_step_of_a_training(violation):

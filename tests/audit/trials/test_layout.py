@@ -85,7 +85,11 @@ def test_a_form_that_differs_between_the_sides_is_said():
 @pytest.mark.parametrize(
     ("releases", "claim", "message"),
     [
-        ("update", guarantees.gaussian(mu=2.0).compose(4), "more than one step, and 'tree_step' releases one step's"),
+        (
+            "update",
+            guarantees.gaussian(mu=2.0).compose(4),
+            "'tree_step' releases one .* the mechanism is made, say releases=.transcript. .callable_step",
+        ),
         ("update", guarantees.poisson_training(rate=1.0, noise_multiplier=1.0, steps=2), "more than one step"),
         ("final", guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), r"one step, .*\.compose\(steps\)"),
     ],

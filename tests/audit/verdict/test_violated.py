@@ -20,8 +20,16 @@ from audit.policies.chosen import Split
 from audit.record.stored import from_json
 from audit.report.formats import github_annotations, junit, markdown
 from audit.report.text import record_lines
-from audit.verdict.violated import by_counts, by_number, by_points, most_exceeded, proven_excess
-from guarantees.numerics.rounding import at_least
+from audit.verdict.violated import (
+    Allowance,
+    by_counts,
+    by_number,
+    by_points,
+    most_exceeded,
+    proven_excess,
+    which_outputs,
+)
+from guarantees.numerics.rounding import as_claimed, at_least
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -107,11 +115,20 @@ def test_a_direction_of_which_less_is_claimed_is_named():
     points = (Limits(alpha=0.4, beta=0.01),), (Limits(alpha=0.01, beta=0.4),)
     less, more = (by_points(each, claim) for each in points)
     assert (
-        f"in outputs likelier without the record ({claim.delta(less.given):.3g} is claimed of the others)" in less.says
+        f"in outputs likelier without the record ({as_claimed(claim.delta(less.given))} is claimed of the others)"
+        in less.says
     )
     assert less.claimed == pytest.approx(claim.delta(less.given, "without_given_with"), abs=1e-4)
     assert "outputs likelier" not in more.says
     assert "outputs likelier" not in by_points(points[0], CLAIM).says
+
+
+def test_round_off_is_no_claim():
+    """'claimed at most 0 in outputs likelier without the record (1.11e-16 is claimed of the others)'."""
+    pure = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
+    most = Allowance(epsilon=1.0, reached=0.1, claimed=0.0, direction="without_given_with")
+    assert 0 < pure.delta(1.0) < 1e-15
+    assert which_outputs(most, pure) == ""
 
 
 def test_the_excess_is_zero_where_the_deciding_test_refutes_nothing():
