@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 State = Literal["right", "wrong", "not computed", "not checked"]
 """Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
+WORDED = "sentences that follow from the counts"
 HEADINGS: dict[str, tuple[str, ...]] = {
     "counts": ("trials", "points.counts", "grids", "state", "one_run"),
     "limits": ("points", "band"),
     "numbers": ("numbers", "budget", "risk"),
     "claim": ("claim",),
     "exact curve": ("theory", "exact_epsilon"),
-    "diagnoses": ("diagnoses",),
-    "sentences": SENTENCES,
+    "diagnoses that follow from the counts": ("diagnoses",),
+    WORDED: SENTENCES,
 }
 VERDICT = "verdict"
 """The heading of everything else."""
@@ -208,7 +209,7 @@ def _check(what: str, wrong: list[str], missing: list[str], other: str) -> Check
 @functools.lru_cache(maxsize=4096)
 def _heading(key: str) -> str:
     if under(key, SENTENCES):
-        return "sentences"
+        return WORDED
     found = {heading: under(key, keys) for heading, keys in HEADINGS.items()}
     named = {heading: head for heading, head in found.items() if head is not None}
     return max(named, key=lambda heading: len(named[heading]), default=VERDICT)
@@ -223,7 +224,7 @@ def _other_version(record: AuditRecord) -> str:
 def _other_code(record: AuditRecord, heading: str) -> str:
     """Of sentences: whether other code of the same version may have worded them. Numbers mean the same in any code."""
     same = record.environment.get("own_code") == own_code()
-    return "" if same or heading != "sentences" else "worded by another version of the code"
+    return "" if same or heading != WORDED else "worded by another version of the code"
 
 
 def _redrawn(

@@ -10,7 +10,7 @@ from audit.cli import main
 from audit.policies.catalogue import POLICIES
 from audit.record.record import Part
 from audit.record.stored import save_records
-from audit.verify.procedure import verify
+from audit.verify.procedure import WORDED, verify
 from audit.verify.record_values import agree
 from guarantees import claim_from_history
 from guarantees.laws import kept
@@ -30,6 +30,17 @@ def states(record):
     return {check.what: check.state for check in verify((record,)).checks}
 
 
+FROM_COUNTS = "diagnoses that follow from the counts"
+
+
+def test_a_diagnosis_that_was_measured_on_outputs_is_not_called_right(record):
+    """'right diagnoses' stood beside an edited sentence, which --rerun 1 alone can check."""
+    measured = dataclasses.replace(record.diagnoses[-1], code="scale", says="it has scale 0.9.", risk=0.001)
+    edited = verify([dataclasses.replace(record, diagnoses=(measured, *record.diagnoses))])
+    assert not {check.what for check in edited.checks} & {"diagnoses", "sentences"}
+    assert "diagnoses" in {each.key for each in edited.primary}
+
+
 def test_records_of_every_policy_and_of_run_like_are_right():
     records = suite_of_policies()
     assert [record.policy["kind"] for record in records].count("reused") == 1
@@ -43,7 +54,7 @@ def test_records_of_every_policy_and_of_run_like_are_right():
         ("verdict", lambda r: dataclasses.replace(r, verdict="inconclusive", reason="Holm")),
         ("counts", lambda r: dataclasses.replace(r, trials=r.trials - 2)),
         ("counts", lambda r: dataclasses.replace(r, state={"peak": 9.0})),
-        ("diagnoses", lambda r: dataclasses.replace(r, diagnoses=(*r.diagnoses, r.diagnoses[-1]))),
+        (FROM_COUNTS, lambda r: dataclasses.replace(r, diagnoses=(*r.diagnoses, r.diagnoses[-1]))),
         ("verdict", lambda r: dataclasses.replace(r, trials_needed=10**400)),
         ("claim", lambda r: dataclasses.replace(r, claim=dataclasses.replace(r.claim, error=1.01 * r.claim.error))),
         ("all derived values", lambda r: with_point(r, threshold=r.grids[0].edges[0] + 0.01)),
@@ -92,21 +103,21 @@ def test_sentences_that_other_code_of_this_version_worded_otherwise_are_not_wron
     """All commits so far call themselves 0.1.0; the digest of our own code tells them apart."""
     older = dataclasses.replace(coded(record, "0" * 24), reason="the same in other words.")
     told = {check.what: check for check in verify((older,)).checks}
-    assert told["sentences"].state == "not computed"
-    assert told["sentences"].says.startswith("worded by another version of the code; reason: ")
+    assert told[WORDED].state == "not computed"
+    assert told[WORDED].says.startswith("worded by another version of the code; reason: ")
     save_records([older], tmp_path / "older.json")
     assert main(["verify", str(tmp_path / "older.json"), "--quiet"]) == 3
     assert states(dataclasses.replace(older, p_value=record.p_value / 2))["verdict"] == "wrong"
-    assert states(dataclasses.replace(record, reason="the same in other words."))["sentences"] == "wrong"
+    assert states(dataclasses.replace(record, reason="the same in other words."))[WORDED] == "wrong"
     # words that are the same are right, whoever said them
-    assert states(coded(record, "0" * 24))["sentences"] == "right"
+    assert states(coded(record, "0" * 24))[WORDED] == "right"
 
 
 def test_sentences_of_another_version_are_not_compared(record):
     other = dataclasses.replace(record, environment={**record.environment, "dpsgd_audit": "0.0.1"}, reason="because.")
     checks = {check.what: check for check in verify((other,)).checks}
-    assert checks["sentences"].state == "not computed"
-    assert "other version: made by 0.0.1" in checks["sentences"].says
+    assert checks[WORDED].state == "not computed"
+    assert "other version: made by 0.0.1" in checks[WORDED].says
     assert checks["numbers"].state == checks["limits"].state == "right"
 
 
