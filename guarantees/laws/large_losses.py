@@ -61,8 +61,8 @@ def integrated_delta(above: Callable[[Array], Array], epsilon: Array, error: flo
     if wrong.any():
         first = int(np.argmax(wrong))
         raise ValueError(
-            f"epsilon must be at most {LARGE:g} for this curve, got {epsilon[first]:g}: its loss has atoms beyond, or "
-            f"nearly so, and delta there is not known (two integrals say {found[first]:.3g} and {check[first]:.3g})."
+            f"epsilon must be at most {LARGE:g} for this curve, got {epsilon[first]:g}: delta there is not known (two "
+            f"integrals of the tail beyond say {found[first]:.3g} and {check[first]:.3g}; it jumps or falls too fast)."
         )
     return np.clip(found, 0.0, 1.0)
 

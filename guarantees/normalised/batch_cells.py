@@ -312,8 +312,8 @@ def cells_of(strip: Strip) -> Cells:
         with np.errstate(all="ignore"):
             middle, guess, forth, up = _bounded(strip)
             known = np.isfinite(middle + guess + forth + up)
-        low[at] = np.where(known, middle - forth - up, -np.inf)
-        high[at] = np.where(known, middle + forth + up, np.inf)
+            low[at] = np.where(known, middle - forth - up, -np.inf)
+            high[at] = np.where(known, middle + forth + up, np.inf)
         spread[at], along[at], across[at] = (np.where(known, part, 0.0) for part in (guess, 2 * forth, 2 * up))
     return Cells(
         masses=masses.reshape(2, -1),

@@ -6,6 +6,7 @@ import pytest
 from scipy.optimize import brentq
 
 import guarantees
+from guarantees.families.renyi import profile_of_renyi
 from guarantees.trade_off import TradeOff
 
 RHOS = [1e-4, 0.5, 20.0, 700.0]
@@ -207,3 +208,13 @@ def test_what_is_not_followed_is_a_range_and_grows_with_its_rounds(size):
     many = claim.compose(100)
     assert many.delta(0.0) + many.error >= np.sqrt(100) * truth
     assert many.epsilon_range(truth).at_most > 0
+
+
+@pytest.mark.parametrize(
+    ("orders", "epsilons", "most"), [([2.0, 4.0, 8.0], [0.1, 0.2, 0.4], 1e-5), ([1.01, 50.0], [100.0, 2000.0], 4e-4)]
+)
+def test_a_profile_between_its_epsilons_is_as_near_to_the_closed_form_as_is_said(orders, epsilons, most):
+    claim = guarantees.renyi(orders=orders, epsilons=epsilons, conversion="profile")
+    at = np.linspace(0.0, float(claim.epsilon(1e-12)), 20_001)
+    above = claim.delta(at) - profile_of_renyi(np.array(orders), np.array(epsilons), at)
+    assert 0 < above.max() < most

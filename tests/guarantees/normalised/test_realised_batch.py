@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
+from guarantees.normalised import batch_cells
 from guarantees.normalised.round import normalised_round
 from guarantees.trade_off import TradeOff
 
@@ -123,3 +124,13 @@ def test_the_certified_curves_lie_on_their_sides(case):
         assert np.all(low <= middle + 1e-12)
         assert np.all(middle <= high + 1e-12)
         assert np.all(high - low <= curve(*case).error)
+
+
+@pytest.mark.filterwarnings("error")
+def test_cells_whose_loss_overflows_are_bounded_by_nothing_without_a_warning(monkeypatch):
+    monkeypatch.setattr(batch_cells, "_bounded", lambda strip: (np.float64(np.inf),) * 4)
+    parameters = batch_cells.BatchMixture(log_weights=np.zeros(1), means=np.zeros(1), divisors=np.ones(1))
+    strips = [s for s in batch_cells.coarse_strips((parameters, parameters), 3, step=0.3) if s.columns.regular.any()]
+    cells = batch_cells.cells_of(strips[0])
+    assert np.isneginf(cells.low).all()
+    assert np.isposinf(cells.high).all()
