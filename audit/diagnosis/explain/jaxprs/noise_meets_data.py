@@ -138,7 +138,10 @@ class Meetings:
         terms = None if noise.terms is None else noise.terms.scaled(np.ones(shape))
         depends = terms is not None and (noise.repeated is not None or drawn.size < moved.size)
         blocks = terms.covariance() if terms is not None and depends else ()
-        without, correlated = lacking(bare(moved, blocks or ())), noise.correlated or blocks is None
+        # a direction that neither this record nor the others take, as where all are centred, needs no noise
+        taken = moved, np.broadcast_to(host(data.b).astype(np.float64), shape)
+        without = max(lacking(bare(one, blocks or ())) for one in taken)
+        correlated = noise.correlated or blocks is None
         release = Release(
             at=at,
             draw=draw,
